@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     )
     from nsqclient.message import GiveUp, Message, Requeue
     from nsqclient.partitioned.header_filter import HeaderFilter
+    from nsqclient.partitioned.producer_options import Outgoing
     from nsqclient.partitioned.start_position import StartPosition
-    from nsqclient.producer.outgoing import Outgoing
     from nsqclient.producer.producer import Producer
     from nsqclient.producer.stats import ProducerStats
     from nsqclient.worker.registry import handler
@@ -139,8 +139,8 @@ _DEFINED_IN = {
     "message": "GiveUp Message Requeue",
     "partitioned.consumer_processor": "BlockedAction",
     "partitioned.header_filter": "HeaderFilter",
+    "partitioned.producer_options": "Outgoing",
     "partitioned.start_position": "StartPosition",
-    "producer.outgoing": "Outgoing",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
     "worker.registry": "handler",

@@ -256,9 +256,6 @@ class Config:
     idle_timeout: float = _duration(
         60.0, "ours: time after which a connection of publish() that is not used is closed; one"
         " for each nsqd stays", low=1.0)
-    partition_tries: int = _option(
-        "int", 0, "ours: maximum number of attempts of a publish to a partitioned topic; 0: no"
-        " limit until its timeout", low=0)
     partition_try_timeout: float = _duration(
         3.0, "ours: timeout of one attempt of a publish to a partitioned topic, after which its"
         " connection is closed", low=0.01)

@@ -79,7 +79,6 @@ class SharedOptions(TypedDict, total=False):
     publish_timeout: Duration
     max_connections: int
     idle_timeout: Duration
-    partition_tries: int
     partition_try_timeout: Duration
     max_reconnect_delay: Duration
 

@@ -126,7 +126,7 @@ NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark", "testing")
 
 
 #: What may be imported from ``queue``: its calls are single calls of C.
-QUEUE_IN_C = ["Empty", "SimpleQueue"]
+QUEUE_IN_C = {"Empty", "SimpleQueue"}
 
 
 def _python_locks(tree: ast.Module) -> list[int]:
@@ -140,7 +140,7 @@ def _python_locks(tree: ast.Module) -> list[int]:
             and any(alias.name in names for alias in node.names))
         or (isinstance(node, (ast.Import, ast.ImportFrom)) and "queue" in (
             [alias.name for alias in node.names] if isinstance(node, ast.Import)
-            else [node.module] * ([alias.name for alias in node.names] != QUEUE_IN_C)))
+            else [node.module] * (not {alias.name for alias in node.names} <= QUEUE_IN_C)))
     ]
 
 

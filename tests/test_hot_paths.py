@@ -153,4 +153,4 @@ def test_a_publish_passes_few_modules(nsqd, threads):
         with recorder.installed():
             recorder.record(publish_from_threads)
     modules = recorder.modules(threads * MESSAGES)
-    assert len(modules) <= 6, "\n".join(modules)
+    assert len(modules) <= 5, "\n".join(modules)

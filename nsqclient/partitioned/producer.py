@@ -10,35 +10,27 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.errors import (
-    InvalidMessageError,
-    NSQError,
-    PartitionError,
-    PublishNotSentError,
-    ServerError,
-)
+from nsqclient.errors import NSQError, PartitionError, PublishNotSentError, ServerError
 from nsqclient.hints import with_hint
 from nsqclient.partitioned.lookup_table import TopicRoutes
-from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
-from nsqclient.partitioned.sharding import Key, RoundRobin, Sharding, check_key, partition_of
-from nsqclient.partitioned.tracing import PublishTrace, TraceSwitch, trace_line
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection
-from nsqclient.partitioned.producer_attempts import PublishAttempts
+from nsqclient.partitioned.producer_attempts import PartitionAttempts
+from nsqclient.partitioned.producer_load import PartitionLoad
 from nsqclient.partitioned.producer_metadata import MetadataCache
-from nsqclient.partitioned.producer_nodes import PartitionNodePool
-from nsqclient.producer.publisher import SyncPublisher
-from nsqclient.protocol import commands, extensions
-from nsqclient.protocol.extensions import (
-    Stored,
-    StoredPosition,
-    check_partition_argument,
-    check_trace_id,
-    make_header,
+from nsqclient.partitioned.producer_options import (
+    PartitionSettings, PreparedMessage, PublishOptions,
 )
+from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
+from nsqclient.partitioned.sharding import RoundRobin, partition_of
+from nsqclient.partitioned.tracing import PublishTrace, trace_line
+from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.producer.publisher import Publisher
+from nsqclient.protocol import commands, extensions
+from nsqclient.protocol.extensions import Stored, StoredPosition, make_header
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
@@ -49,111 +41,77 @@ trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 UNANSWERED_AFTER = 0.1
 
 
+class TooManyUnderWay(NSQError):
+    """Nothing was sent: enough publishes to this nsqd are under way."""
+
+
 def partition_name(topic: str, partition: int) -> str:
     """Return the words of a command that name a partition."""
     return f"{topic} {partition}"
 
 
-class PublishOptions(NamedTuple):
-    """The arguments of ``Producer.publish`` that need a partitioned NSQ."""
+class Placed(NamedTuple):
+    """Where a publish is stored."""
 
-    key: Key | None = None
-    trace_id: int | None = None
-    headers: Mapping[str, Any] | None = None
-    partition: int | None = None
-
-    def __bool__(self) -> bool:
-        """Return whether any is given."""
-        return self != (None, None, None, None)
-
-    def checked(self) -> PublishOptions:
-        """Return them as they are used.
-
-        Raises:
-            InvalidMessageError: one of them cannot be right.
-        """
-        options = self
-        if options.key is not None:
-            key = check_key(options.key)
-            if options.partition is not None:
-                raise InvalidMessageError("give key= or partition=, not both")
-            if key is not options.key:
-                options = options._replace(key=key)
-        elif options.partition is not None:
-            check_partition_argument(options.partition)
-        if options.trace_id is not None:
-            check_trace_id(options.trace_id)
-        if options.headers is not None:
-            make_header(options.headers, options.trace_id)
-        return options
-
-
-class PreparedMessage(NamedTuple):
-    """A checked message, and the parts of its command."""
-
-    body: bytes
-    trace_id: int | None
-    header: bytes
-    is_logged: bool  #: in the trace log
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it may share a command with others."""
-        return self.trace_id is None and not self.header
-
-    def command(self, topic: str, partition: int, limit: int) -> bytes:
-        """Return the command that brings it alone to a partition."""
-        if self.header:
-            return extensions.pub_ext(topic, partition, self.header, self.body, limit)
-        if self.trace_id is not None:
-            return extensions.pub_trace(topic, partition, self.trace_id, self.body, limit)
-        return extensions.pub(topic, partition, self.body, limit)
+    partition: int
+    nsqd: str
+    position: StoredPosition | None  #: if it was traced
 
 
 class PartitionedProducer:
     """Publishes of one producer to a partitioned cluster.
 
     Args:
-        nodes: the connections to the nsqds. publisher: sends synchronous publishes on them.
-        on_retry: called before an attempt is repeated.
+        nodes: the nsqds. publisher: sends one attempt to one of them.
 
     Life: usable at once; ``close()``. Threads: every method, any thread.
     """
 
     def __init__(
-        self, lookupds: list[str], nodes: PartitionNodePool, config: Config, sharding: Sharding,
-        tracing: TraceSwitch, retry_unknown: bool, on_retry: Callable[[], None],
-        publisher: SyncPublisher,
+        self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
+        settings: PartitionSettings,
     ) -> None:
         self._nodes = nodes
         self._publisher = publisher
         self._config = config
-        self._sharding = sharding
-        self._tracing = tracing
-        self._retry_unknown = retry_unknown
-        self._on_retry = on_retry
+        self._sharding, self._tracing = settings
         self.metadata: MetadataCache = MetadataCache(lookupds, config)
+        self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
         self._round_robin = RoundRobin()
         self._closing = Monitor()
         self._is_closed = False  # by the lock of _closing
 
     def publish(
-        self, topic: str, body: bytes, options: PublishOptions, deadline: Deadline
+        self, topic: str, body: bytes, defer: object, options: PublishOptions, deadline: Deadline
     ) -> Stored | None:
         """Store one message; return where, when it was traced. Raises as ``Producer.publish``."""
+        if defer is not None:
+            self.refuse_deferral()
         message = self.prepare(topic, body, options)
-        attempts = PublishAttempts(topic, options.key, options.partition, bool(message.header))
+        attempts = self.attempts(topic, options.key, options.partition, bool(message.header))
 
         def build(partition: int) -> bytes:
             return self.command(topic, partition, message)
 
-        route, stored = self._publish(attempts, build, deadline)
-        if stored is None:
+        placed = self._publish(attempts, build, deadline)
+        return self.stored(topic, message, placed)
+
+    def stored(self, topic: str, message: PreparedMessage, placed: Placed) -> Stored | None:
+        """Return where a message is stored, and log it, where it was traced."""
+        if placed.position is None:
             return None
         if message.is_logged:
-            log_stored(topic, route, stored)
-        return Stored.by(stored, route[1])
+            log_stored(topic, placed, placed.position)
+        return Stored.by(placed.position, placed.nsqd)
+
+    def attempts(
+        self, topic: str, key: object = None, partition: int | None = None,
+        has_header: bool = False, messages: int = 1,
+    ) -> PartitionAttempts:
+        """Return what takes notes of the attempts of a publish."""
+        return PartitionAttempts(
+            topic, self._publisher.retry_unknown, key, partition, has_header, messages)
 
     def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
         """Return what the command of a message is made of.
@@ -176,12 +134,10 @@ class PartitionedProducer:
         self, topic: str, bodies: list[bytes], options: PublishOptions, deadline: Deadline
     ) -> None:
         """Store the checked bodies of one MPUB in one partition."""
-        limits = (self._config.nsqd_max_msg_size, self._config.nsqd_max_body_size)
-
         def build(partition: int) -> bytes:
-            return extensions.mpub(topic, partition, bodies, *limits)
+            return commands.mpub_unchecked(partition_name(topic, partition), bodies)
 
-        attempts = PublishAttempts(topic, options.key, options.partition)
+        attempts = self.attempts(topic, options.key, options.partition, messages=len(bodies))
         self._publish(attempts, build, deadline)
 
     @staticmethod
@@ -203,78 +159,114 @@ class PartitionedProducer:
     # -- attempts
 
     def _publish(
-        self, attempts: PublishAttempts, build: Callable[[int], bytes], deadline: Deadline
-    ) -> tuple[tuple[int, str], StoredPosition | None]:
-        """Repeat attempts until one is stored; return its partition, its nsqd and its position.
+        self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline
+    ) -> Placed:
+        """Repeat attempts until one is stored. Arguments and exceptions as ``attempt``."""
+        while (placed := self.attempt(attempts, build, deadline)) is None:
+            delay = self.pause_before_next(attempts, deadline.remaining())
+            if delay is None:
+                raise attempts.final_error()
+            self.rest(delay)
+        return placed
+
+    def attempt(
+        self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline,
+        is_async: bool = False,
+    ) -> Placed | None:
+        """Make one attempt, with fresh routes where the last one needs them.
 
         Args:
             build: partition -> the command.
 
+        Returns: where it is stored; None: it is not, and another attempt may help.
+
+        Blocks: until the outcome, at most until the deadline.
+
         Raises:
             PartitionError: the topic cannot be published to in this way.
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
+            TooManyUnderWay: nothing was sent, since enough asynchronous ones are under way.
         """
-        while True:
+        self.look_up_again(attempts, deadline)
+        route = self._route(attempts, deadline)
+        if route is None:
             attempts.count += 1
-            route = self._route(attempts, deadline)
-            if route is not None:
-                partition, nsqd = route
-                outcome, error, stored = self._send(
-                    attempts.topic, partition, nsqd, build(partition), deadline)
-                if outcome is PublishOutcome.STORED:
-                    self.metadata.on_accepted(attempts.topic, partition, nsqd)
-                    return route, stored
-                attempts.on_outcome(outcome, error, nsqd, partition, self._retry_unknown)
-                self.note_refusal(attempts, error, partition, nsqd)
-            self._pause(attempts, deadline)
+            return None
+        partition, nsqd = route
+        name = partition_name(attempts.topic, partition)
+        if is_async and not self.load.may_begin(nsqd, name):
+            raise TooManyUnderWay(nsqd)
+        attempts.count += 1
+        outcome, error, position = self._send(
+            attempts, partition, nsqd, build(partition), deadline, is_async)
+        if error is None:
+            self.metadata.on_accepted(attempts.topic, partition, nsqd)
+            return Placed(partition, nsqd, position)
+        attempts.on_partition_outcome(outcome, error, nsqd, partition)
+        if isinstance(error, ServerError) and error.code in LEADER_CODES:
+            # Use another nsqd where this one does not lead it and an nsqlookupd names another.
+            self.metadata.on_refused(attempts.topic, partition, nsqd)
+        return None
 
     def _send(
-        self, topic: str, partition: int, nsqd: str, command: bytes, deadline: Deadline
+        self, attempts: PartitionAttempts, partition: int, nsqd: str, command: bytes,
+        deadline: Deadline, is_async: bool,
     ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
         """Send one attempt to the leader of a partition, and wait for its outcome."""
         timeout = deadline.at_most(self._config.partition_try_timeout)
-        name = partition_name(topic, partition)
-        with self._nodes.partition_under_way(nsqd, name) as node:
-            outcome, error, stored = self._publisher.attempt(
-                node, command, time.monotonic() + timeout, math.inf, traced=True)
-        is_answered = outcome is PublishOutcome.STORED or isinstance(error, ServerError)
+        name = partition_name(attempts.topic, partition)
+        node = self._nodes.node_at(nsqd)
+        with self.load.attempt(nsqd, name, is_async):
+            outcome, error, position = self._publisher.attempt(
+                node, command, time.monotonic() + timeout, math.inf, traced=True,
+                # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
+                closes_after_error=attempts.has_header)
         if not isinstance(error, StaleConnection):
-            self._nodes.note_partition(nsqd, name, is_answered, timeout)
+            self.load.note(nsqd, name, error is None or isinstance(error, ServerError), timeout)
         elif not node.pool.connections():
             error = node.last_error or error
-        return outcome, error, stored
+        return outcome, error, position
 
-    def note_refusal(
-        self, attempts: PublishAttempts, error: NSQError | None, partition: int | None, nsqd: str
-    ) -> None:
-        """Use another nsqd where one does not lead a partition and an nsqlookupd names another."""
-        if isinstance(error, ServerError) and error.code in LEADER_CODES and partition is not None:
-            self.metadata.on_refused(attempts.topic, partition, nsqd)
-
-    def _route(self, attempts: PublishAttempts, deadline: Deadline) -> tuple[int, str] | None:
+    def _route(
+        self, attempts: PartitionAttempts, deadline: Deadline
+    ) -> tuple[int, str] | None:
         """Return the partition of the next attempt and its leader; None where there is none."""
-        try:
-            routes = self.metadata.routes(attempts.topic, deadline)
-        except NSQError as exc:
-            attempts.reason = exc
-            routes = TopicRoutes()
+        routes = self.routes(attempts, deadline)
         busy: list[int] = []
         if attempts.is_free:  # a partition that another publish uses may not answer
-            names = self._nodes.busy_partitions()
+            names = self.load.busy()
             busy = [one for one in routes.partitions
                     if partition_name(attempts.topic, one) in names]
-        if len(busy) == len(routes.partitions):
-            busy = []
+            if len(busy) == len(routes.partitions):
+                busy = []
         partition = self.choose(attempts, routes, busy)
         return None if partition is None else (partition, routes.partitions[partition])
 
+    def routes(self, attempts: PartitionAttempts, deadline: Deadline) -> TopicRoutes:
+        """Return what the nsqlookupds say of the topic; blocks as ``MetadataCache.routes``."""
+        try:
+            return self.metadata.routes(attempts.topic, deadline)
+        except NSQError as exc:
+            attempts.reason = exc
+            return TopicRoutes()
+
+    def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
+        """Ask the nsqlookupds where the leader may have changed during the pause."""
+        if attempts.count and attempts.needs_lookup and not self._is_closed:
+            self.metadata.refresh_and_wait(
+                attempts.topic, Deadline(lookup_wait(deadline.remaining())))
+
+    def count_partitions(self, topic: str) -> int:
+        """Return how many partitions of the topic have a leader, as far as is known."""
+        return self.metadata.count_partitions(topic)
+
     def choose(
-        self, attempts: PublishAttempts, routes: TopicRoutes, busy: Collection[int] = ()
+        self, attempts: PartitionAttempts, routes: TopicRoutes, busy: Collection[int] = ()
     ) -> int | None:
-        """Return the partition of the next attempt; as ``PublishAttempts.choose``."""
+        """Return the partition of the next attempt; as ``PartitionAttempts.choose``."""
         avoid = list(busy)
         if attempts.is_free:
-            names = self._nodes.unanswered_names(UNANSWERED_AFTER)
+            names = self.load.unanswered(UNANSWERED_AFTER)
             avoid += [one for one in routes.partitions if names
                       and partition_name(attempts.topic, one) in names]
         return attempts.choose(
@@ -305,28 +297,20 @@ class PartitionedProducer:
         problem = self.metadata.problem(topic)
         return None if problem is None else PublishNotSentError(with_hint(problem))
 
-    def _pause(self, attempts: PublishAttempts, deadline: Deadline) -> None:
-        """Wait before the next attempt, then for fresh routes; raise when it was the last one."""
-        delay = self.pause_before_next(attempts, deadline.remaining())
-        if delay is None:
-            raise attempts.final_error()
-        self._on_retry()
-        is_closed = self._closing.wait_for(lambda: self._is_closed, delay)
-        # After the pause: the leader may have changed meanwhile.
-        if not is_closed and attempts.needs_lookup:
-            self.metadata.refresh_and_wait(
-                attempts.topic, Deadline(lookup_wait(deadline.remaining())))
-
-    def pause_before_next(self, attempts: PublishAttempts, left: float | None) -> float | None:
+    def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None when there is none."""
-        if self._is_closed:
-            return None
-        return attempts.pause(left, self._config.partition_tries, self._rng)
+        delay = None if self._is_closed else attempts.pause(left, self._rng)
+        if delay is not None:
+            self._publisher.statistics.count_retried(attempts.messages)
+        return delay
+
+    def rest(self, delay: float) -> None:
+        """Wait before the next attempt, or until ``close()``."""
+        self._closing.wait_for(lambda: self._is_closed, delay)
 
 
-def log_stored(topic: str, route: tuple[int, str], stored: StoredPosition) -> None:
+def log_stored(topic: str, placed: Placed, position: StoredPosition) -> None:
     """Write a line of the trace log."""
-    partition, nsqd = route
-    trace = PublishTrace(topic, partition, nsqd, stored.internal_id, stored.trace_id,
-                         stored.offset, stored.size)
+    trace = PublishTrace(topic, placed.partition, placed.nsqd, position.internal_id,
+                         position.trace_id, position.offset, position.size)
     trace_logger.info("%s", trace_line("published", trace), extra={"nsq": trace._asdict()})

@@ -1,4 +1,4 @@
-"""``PublishAttempts``: what the attempts of one publish to a partition led to, and what comes next.
+"""``PartitionAttempts``: what the attempts of a publish to a partition led to, and what comes next.
 
 Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
 errors is :mod:`nsqclient.partitioned.retry_policy`.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 
 from nsqclient.errors import (
     ClosedError,
-    InvalidMessageError,
     NSQError,
     PartitionError,
     PublishError,
@@ -27,32 +26,34 @@ from nsqclient.partitioned.retry_policy import (
     retry_delay,
 )
 from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection, final_error, rejection
+from nsqclient.producer.outcome import (
+    Attempts, PublishOutcome, StaleConnection, final_error, is_one_at_fault, rejection,
+)
 
 
-class PublishAttempts:
+class PartitionAttempts(Attempts):
     """The attempts of one publish, or of one batch. Not thread-safe.
 
     Args:
+        retry_unknown: whether it is repeated where the outcome is unknown.
         key: decides on the partition.
         partition: the chosen partition; None with a key, or if any partition will do.
         has_header: the topic must take headers.
+        messages: how many the command brings.
     """
 
     def __init__(
-        self, topic: str, key: object = None, partition: int | None = None,
-        has_header: bool = False,
+        self, topic: str, retry_unknown: bool, key: object = None, partition: int | None = None,
+        has_header: bool = False, messages: int = 1,
     ) -> None:
+        super().__init__(0.0, 0, retry_unknown, messages)
         self.topic = topic
         self.key = key
         self.partition = partition
         self.has_header = has_header
-        self.count = 0  # attempts begun
-        self.maybe_stored: bool = False
-        self.is_alone: bool = False  # it failed because of another message in its command
+        self.count: int = 0  # attempts begun
         self.is_leader_moving: bool = False
         self.failed: set[int] = set()  # partitions that failed
-        self.reason: NSQError | None = None  # of the last failure
 
     @property
     def is_free(self) -> bool:
@@ -135,43 +136,31 @@ class PublishAttempts:
         self.reason = problem or self.reason or PublishNotSentError(text)
         self.is_leader_moving = True
 
-    def on_not_sent(self, partition: int | None, error: NSQError | None) -> None:
-        """Note that an attempt was surely not stored; raise where a repetition cannot help."""
-        if isinstance(error, (ClosedError, PartitionError, InvalidMessageError)):
-            raise self._last(error)
-        self.reason = error
-        if isinstance(error, ServerError):
-            self.is_alone = True  # it is about another message
-        elif isinstance(error, StaleConnection):
-            self.is_leader_moving = False
-        else:
-            self.is_leader_moving = True
-            if partition is not None:
-                self.failed.add(partition)
-
-    def on_outcome(
-        self, outcome: PublishOutcome, error: NSQError | None, nsqd: str, partition: int | None,
-        retry_unknown: bool,
+    def on_partition_outcome(
+        self, outcome: PublishOutcome, error: NSQError, nsqd: str, partition: int
     ) -> None:
         """Note an outcome other than STORED; raise where a repetition cannot help.
 
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: the final outcome.
         """
-        self.is_leader_moving = False
-        if outcome is PublishOutcome.NOT_READ:
-            self.on_not_sent(partition, error)
-            return
+        if isinstance(error, ClosedError):
+            raise self._last(error)
         self.reason = error
-        if partition is not None:
-            self.failed.add(partition)
+        self.is_leader_moving = False
+        if isinstance(error, StaleConnection):
+            return
+        self.failed.add(partition)
+        if outcome is PublishOutcome.NOT_READ:
+            self.is_leader_moving = True
         if isinstance(error, ServerError):
             if publish_retry_action(error.code, error.text, self.count) is RetryAction.RAISE:
+                self.is_one_at_fault = is_one_at_fault(outcome, error, self.messages)
                 raise self._last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES
         if outcome is PublishOutcome.UNKNOWN:
             self.maybe_stored = True
-            if not retry_unknown:
+            if not self.retry_unknown:
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
 
     def _last(self, error: NSQError) -> NSQError:
@@ -182,23 +171,17 @@ class PublishAttempts:
         unknown.__cause__ = error
         return unknown
 
-    def pause(self, left: float | None, most: int, rng: random.Random) -> float | None:
+    def pause(self, left: float | None, rng: random.Random) -> float | None:
         """Return the seconds to wait before the next attempt; None when this was the last one.
 
         Args:
             left: seconds until the deadline.
-            most: attempts; 0: as many as the time allows.
         """
-        if self.count == most:
-            return None
         return retry_delay(self.count, self.is_leader_moving, left, rng)
 
     def final_error(self) -> PublishError:
         """Return what the publish fails with when it is not attempted again."""
         times = "once" if self.count == 1 else f"{self.count} times"
         known = "outcome unknown" if self.maybe_stored else "not stored"
-        return self.error_of(f"{known} in {self.topic}, tried {times}: {self.reason}")
-
-    def error_of(self, text: str) -> PublishError:
-        """Return an error of the class that fits what the attempts led to."""
+        text = f"{known} in {self.topic}, tried {times}: {self.reason}"
         return final_error(text, self.reason, self.maybe_stored)

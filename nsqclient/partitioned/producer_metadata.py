@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import filterfalse
 
 from nsqclient.config import Config
@@ -78,8 +78,6 @@ class MetadataCache:
         #: nsqlookupd with a request under way -> the topics to ask it for next; by _changed
         self._busy: dict[str, deque[str]] = {}
         self._is_stopped = False  # written under _changed
-        #: Called, without a lock, when an nsqlookupd has answered.
-        self.on_change: Callable[[], None] = lambda: None
         self._background: WorkerPool[tuple[str, str]] = WorkerPool(
             "nsq-background", _THREADS + len(lookupds), self._ask)
 
@@ -121,25 +119,18 @@ class MetadataCache:
                 raise DiscoveryError(self._lookupds[0], "no answer yet")
         return merged
 
-    def peek(self, topic: str) -> TopicRoutes | None:
-        """As ``routes`` without waiting; None while no nsqlookupd has answered.
-
-        ``on_change`` is called when one has.
-        """
-        try:
-            return self.routes(topic, Deadline(0.0))
-        except DiscoveryError:
-            with self._changed.lock:
-                if self._topics[topic].asking:
-                    return None
-            raise
+    def count_partitions(self, topic: str) -> int:
+        """Return how many partitions of the topic have a leader, as far as is known."""
+        found = self._topics.get(topic)
+        current = None if found is None else found.current
+        return 0 if current is None else len(current[0].partitions)
 
     def refresh(self, topic: str) -> int:
         """Ask every nsqlookupd for the topic, soon; returns at once.
 
         Those with a request under way are asked again when they have answered it.
 
-        Returns: for ``is_answered``.
+        Returns: the number of the last request before it.
         """
         with self._changed.lock:
             self._background.start()
@@ -147,12 +138,6 @@ class MetadataCache:
             number = found.requests  # the answer to an older request may be too old
             self._begin_round(found, topic)
         return number
-
-    def is_answered(self, topic: str, number: int) -> bool:
-        """Return whether an nsqlookupd has answered since that refresh, or all have failed."""
-        with self._changed.lock:
-            found = self._topics[topic]
-            return found.answered > number or not found.asking
 
     def refresh_and_wait(self, topic: str, deadline: Deadline) -> None:
         """Ask every nsqlookupd and wait as ``routes``. Blocks: at most until the deadline."""
@@ -282,7 +267,6 @@ class MetadataCache:
             logger.warning(
                 "no nsqlookupd has the metadata of topic %s: whether it is ordered is not known,"
                 " and a key cannot be used", topic, extra=log_fields(topic=topic))
-        self.on_change()
 
     def _on_answer(self, found: _Topic, topic: str, lookupd: str, answer: LookupResult) -> None:
         """Take in an answer, and ask what follows from it. Needs _changed."""

@@ -1,7 +1,12 @@
 """``AsyncPublisher``: asynchronous publishes; those that wait together share an MPUB.
 
-One thread, ``nsq-publisher``, takes what is queued, makes commands of it and sends them. It sends
-only while few are unanswered, so that under load the queue fills and the batches grow.
+Each topic has a queue. A worker, a thread ``nsq-publisher-N``, takes what waits in it, publishes
+that as ``publish()`` does, and takes what has come meanwhile: under load the batches grow. One
+worker at a time serves a topic, so its messages leave in the order of the calls.
+
+A call that puts a message holds no lock: it may come from a finalizer or a signal handler, in the
+middle of another one. What it does are single calls; where an exception of a signal handler ends it
+between two of them, it takes the message back, and the timer does what it has left out.
 """
 
 from __future__ import annotations
@@ -10,219 +15,130 @@ import logging
 import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Optional
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import NamedTuple, Optional
 
 from nsqclient.display import counted
 from nsqclient.errors import (
     ClosedError,
     ConfigError,
-    ConnectError,
     NSQError,
-    PartitionError,
     PublishError,
     PublishNotSentError,
-    PublishRejectedError,
     PublishUnknownError,
-    ServerError,
+    ReentrantCallError,
+    as_cause,
 )
-from nsqclient.hints import with_hint
 from nsqclient.producer.futures import (
     BATCH_BYTES, BATCH_MESSAGES, PublishFuture, UnretrievedErrors, take_batch,
 )
-from nsqclient.producer.node import NsqdNode, StallDetector, stall_timeout
-from nsqclient.producer.nodes import NodePool
-from nsqclient.producer.outcome import (
-    PublishOutcome,
-    StaleConnection,
-    failure_of,
-    is_one_at_fault,
-    unknown_instead,
-)
-from nsqclient.partitioned.producer_pipeline import PartitionPipeline
-from nsqclient.partitioned.producer import PublishOptions
+from nsqclient.producer.outcome import Attempts
+from nsqclient.producer.pool import PoolTimer
+from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
-from nsqclient.protocol.extensions import Stored
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.futures import start_all, succeed_all
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Commands without an outcome per nsqd: enough to keep the wire busy.
-_MOST_IN_FLIGHT = 3
-#: Seconds that the publisher waits for one socket; it writes the rest by itself. Another nsqd may
-#: be waiting for work.
-_WRITE = 0.05
+#: Publishes under way at once, each in a thread of its own. Few are needed where nsqds answer.
+_MAX_WORKERS = 64
+#: Topics with a queue of their own; all others share one.
+_MAX_QUEUES = 1000
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
-
-#: Makes what publishes to partitions, where this nsqd is a partitioned one; raises PartitionError
-#: where it is not and the message has options for partitions.
-_MakePipeline = Callable[
-    [NsqdNode, "AsyncPublisher", Optional[PublishOptions]], Optional[PartitionPipeline]
-]
+#: Seconds between two looks at whether somebody waits for what lingers.
+_LINGER_STEP = 0.005
 
 
-class AsyncBatch:
-    """Messages that share a command; the token of that command."""
+class Window(NamedTuple):
+    """What may be without an outcome, and how long a message waits for others."""
 
-    __slots__ = ("items", "until", "node", "_stalls", "_on_settled")
-
-    def __init__(
-        self,
-        items: list[PublishFuture],
-        on_settled: Callable[[AsyncBatch, PublishOutcome, Optional[NSQError]], None],
-    ) -> None:
-        self.items: list[PublishFuture] = items
-        self.until: float = max([item.until for item in items])
-        self.node: NsqdNode | None = None  # the nsqd that it was sent to
-        self._stalls: StallDetector | None = None
-        self._on_settled = on_settled
-
-    def assign(self, node: NsqdNode, now: float) -> None:
-        """It is about to be sent there."""
-        self.node = node
-        self._stalls = StallDetector(node, stall_timeout(self.items[0].seconds), now)
-
-    @property
-    def next_check(self) -> float:
-        """When to look at its deadline, and at whether its nsqd is stalled."""
-        return self.until if self._stalls is None else min(self.until, self._stalls.next_check)
-
-    def is_stalled(self, now: float) -> bool:
-        """Return, once it is time to check, whether its nsqd makes no progress."""
-        return self._stalls is not None and self._stalls.is_stalled(now)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """How far its nsqd was at the last check."""
-        assert self._stalls is not None
-        return self._stalls.progress
-
-    def command(self) -> bytes:
-        """Build the command that brings the items to nsqd."""
-        items = self.items
-        first = items[0]
-        if first.delay_ms is not None:  # such an item is alone
-            return commands.dpub_unchecked(first.topic, first.delay_ms, first.body)
-        return commands.pub_or_mpub(first.topic, [item.body for item in items])
-
-    def settle(self, outcome: PublishOutcome, error: NSQError | None) -> None:
-        """The outcome is known. On a reader thread."""
-        self._on_settled(self, outcome, error)
+    messages: int
+    size: int  #: in bytes, of all bodies
+    blocks: bool  #: a call that finds it full waits, or raises
+    linger: float = 0.0  #: seconds
 
 
-class InFlightBatches:
-    """Batches without an outcome. Not thread-safe: the pipeline's lock guards it."""
+class Destination:
+    """The messages that wait to be sent to one place. One for each topic, or for each partition.
 
-    def __init__(self) -> None:
-        self._batches: set[AsyncBatch] = set()
+    Args:
+        serve: publishes what waits, until nothing can be done at once; on a worker.
+        turns: workers that may serve it at once.
+    """
 
-    def __len__(self) -> int:
-        return len(self._batches)
+    def __init__(self, serve: Callable[[], None], turns: int = 1) -> None:
+        self.serve = serve
+        #: Any thread appends; those that have the turn take them.
+        self.items: deque[PublishFuture] = deque()
+        #: One entry for each further worker that may serve it; changed by workers alone.
+        self.turns: deque[None] = deque([None] * turns)
+        self.is_called: bool = False  # a worker is to come
+        self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
-    def __iter__(self) -> Iterator[AsyncBatch]:
-        return iter(self._batches)
+    def is_due(self, now: float) -> bool:
+        """Return whether a worker that comes now finds something to do."""
+        return bool(self.items and self.turns) and now >= self.resting_until
 
-    def add(self, batch: AsyncBatch, node: NsqdNode, now: float) -> None:
-        """It is about to be sent there."""
-        batch.assign(node, now)
-        self._batches.add(batch)
 
-    def remove(self, batch: AsyncBatch) -> bool:
-        """It has its outcome, or will not get one; False when it is not here (any more)."""
-        if batch not in self._batches:
-            return False
-        self._batches.discard(batch)
-        return True
-
-    def take_all(self) -> set[AsyncBatch]:
-        """Remove and return all of them."""
-        batches, self._batches = self._batches, set()
-        return batches
-
-    def take_late(self, now: float) -> list[AsyncBatch]:
-        """Remove and return those whose time is over."""
-        late = [batch for batch in self._batches if batch.until <= now]
-        self._batches.difference_update(late)
-        return late
-
-    def stalled(self, now: float) -> list[AsyncBatch]:
-        """Return those whose nsqd has done nothing for a while; each only now and then."""
-        return [batch for batch in self._batches if batch.is_stalled(now)]
-
-    def next_check(self) -> float | None:
-        """When ``take_late`` and ``stalled`` must be asked again; None: not by themselves."""
-        return min((batch.next_check for batch in self._batches), default=None)
-
-    def has_capacity(self, nodes: tuple[NsqdNode, ...]) -> bool:
-        """Return whether some nsqd may get a command, or none is there at all."""
-        return not nodes or len(self._batches) < _MOST_IN_FLIGHT or self.choose(nodes) is not None
-
-    def choose(self, nodes: Iterable[NsqdNode]) -> NsqdNode | None:
-        """Return the first nsqd that may get another batch."""
-        busy = Counter(batch.node for batch in self._batches)
-        return next((node for node in nodes if busy[node] < _MOST_IN_FLIGHT), None)
+#: Takes over all messages of a topic's queue, where the cluster is partitioned.
+TakeOver = Callable[["deque[PublishFuture]"], None]
+#: Called with the first message of a topic's queue; may block, and raises what that fails with.
+FindPart = Callable[[PublishFuture], Optional[TakeOver]]
 
 
 class AsyncPublisher:
     """The asynchronous publishes of one producer.
 
     Args:
-        max_pending, max_pending_bytes: what may be without an outcome at once.
-        block: whether ``put`` waits when the window is full, or raises.
-        linger: seconds to wait for further messages before sending.
-        make_pipeline: called with the first nsqd, which may be a partitioned one.
+        timer: calls ``check`` now and then.
+        max_body_size: of one command.
 
     Threads: any.
     """
 
     def __init__(
-        self,
-        nodes: NodePool,
-        *,
-        max_pending: int,
-        max_pending_bytes: int,
-        block: bool,
-        linger: float,
-        retry_unknown: bool,
-        max_body_size: int,
-        statistics: Statistics,
-        make_pipeline: _MakePipeline = lambda node, publisher, options: None,
+        self, publisher: Publisher, timer: PoolTimer, window: Window, statistics: Statistics,
+        max_body_size: int, find_part: FindPart = lambda item: None,
     ) -> None:
-        self._nodes = nodes
-        self._max_pending = max_pending
-        self._max_pending_bytes = max_pending_bytes
-        self._block = block
-        self._linger = linger
-        self._retry_unknown = retry_unknown
-        self._batch_bytes = min(BATCH_BYTES, max_body_size)
+        self._publisher = publisher
+        self._timer = timer
+        self._window = window
         self._statistics = statistics
-        self._make_pipeline = make_pipeline
-        self._pipeline: PartitionPipeline | None = None  # of the publisher
-        self._is_awoken = False  # the pipeline has something to do; guarded by _lock
-        self._lock = Lock()
-        self._work = Monitor(self._lock)  # the publisher waits for something to do
-        self._space = Monitor(self._lock)  # others wait for the window, or for flush
-        self._queue: deque[PublishFuture] = deque()  # guarded by _lock, as all below
-        self._in_flight = InFlightBatches()
-        # Neither queued nor unanswered for a moment; a fork may come just then.
-        self._in_hand: list[PublishFuture] = []  # with the publisher
-        self._settling: set[AsyncBatch] = set()  # with a reader
+        self._batch_bytes = min(BATCH_BYTES, max_body_size)
+        self._find_part = find_part
+        #: All without an outcome; changed by single calls, as the next four.
+        self._unsettled: set[PublishFuture] = set()
+        self._queues: dict[str, Destination] = {}  # by topic
+        self._ready: SimpleQueue[Destination | None] = SimpleQueue()  # that a worker is to serve
+        self._resting: deque[tuple[float, Destination]] = deque()  # to be called then, by the timer
+        self._idle: deque[None] = deque()  # one entry for each worker that waits
+        #: Of all bodies without an outcome. Threads that really run at once may miscount it; it is
+        #: right again when nothing is pending.
+        self._bytes = 0
+        self._space = Monitor()  # some wait for the window, or for flush
         self._unretrieved = UnretrievedErrors()
-        self._stalled: list[AsyncBatch] = []  # of the publisher alone
-        self._next_sweep = 0.0  # on time.monotonic()
-        self.pending: int = 0
-        self._pending_bytes = 0
-        self._publisher_sleeps = False
-        self._is_full = False  # it sleeps because no nsqd may get more
+        self._threads: list[threading.Thread] = []
+        self._has_workers = False
         self._closed = False
-        self._thread: LibraryThread | None = None
-        self._has_publisher = False  # it was started
+        timer.checks.append(self.check)
+
+    @property
+    def pending(self) -> int:
+        """How many have no outcome yet."""
+        return len(self._unsettled)
+
+    def topics(self) -> list[str]:
+        """The topics of what has no outcome yet."""
+        return sorted({item.topic for item in self._unsettled.copy() if not item.done()})
+
+    # -- for the callers
 
     def put(self, item: PublishFuture) -> None:
         """Queue a message.
@@ -231,89 +147,288 @@ class AsyncPublisher:
 
         Raises:
             PublishNotSentError: the window stayed full (at once, unless it blocks).
+            ReentrantCallError: it is full, and the calling thread would have to make space.
             ClosedError: the producer was closed.
+            RuntimeError: the system has no thread left.
         """
         size = len(item.body)
-        if size > self._max_pending_bytes:
-            raise ConfigError(f"a body of {size} bytes is over max_pending_bytes")
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise ClosedError("the producer is closed")
-                if self._has_capacity(size):
-                    if not self._has_publisher:
-                        self._start()
-                    if self._publisher_sleeps and not self._is_full:
-                        self._work.notify_all()
-                        self._publisher_sleeps = False
-                    # An exception from a signal handler may come behind a call: all or none.
-                    self.pending += 1
-                    self._pending_bytes += size
-                    self._queue.append(item)
-                    return
+        if not self._has_space(size):
             self._wait_for_space(item, size)
+        queue = self._queues.get(item.topic) or self._make_queue(item.topic)
+        try:
+            self._unsettled.add(item)
+            self._bytes += size
+            queue.items.append(item)
+            if self._closed and item.cancel():
+                raise ClosedError("the producer is closed")
+            if queue.turns and not queue.is_called:
+                self.call(queue)
+        except BaseException:  # of a signal handler, or there is no thread
+            if item.cancel():
+                self._done([item])
+            raise
 
-    def _has_capacity(self, size: int) -> bool:
-        """Return whether the window takes a message of so many bytes. Needs _lock."""
-        return (
-            self.pending < self._max_pending
-            and self._pending_bytes + size <= self._max_pending_bytes
-        )
+    def _make_queue(self, topic: str) -> Destination:
+        name = topic if len(self._queues) < _MAX_QUEUES else ""
+        queue = Destination(lambda: self._serve(queue))
+        return self._queues.setdefault(name, queue)
+
+    def _has_space(self, size: int) -> bool:
+        """Return whether the window takes a message of so many bytes."""
+        window = self._window
+        return len(self._unsettled) < window.messages and self._bytes + size <= window.size
 
     def _wait_for_space(self, item: PublishFuture, size: int) -> None:
+        if size > self._window.size:
+            raise ConfigError(f"a body of {size} bytes is over max_pending_bytes")
+        if self._window.blocks and self._is_own_thread():
+            raise ReentrantCallError()
         left = item.until - time.monotonic()
-        if left <= 0 or not self._block:
+        if not self._window.blocks or not self._wait(
+            lambda: self._closed or self._has_space(size), left
+        ):
             failure = PublishNotSentError(
                 f"{counted(self.pending, 'publish', 'publishes')} without a result yet: raise"
                 " max_pending or publish more slowly"
             )
             self._statistics.count_failure(failure)
             raise failure
-        self._space.wait_for(lambda: self._closed or self._has_capacity(size), left)
 
-    def _start(self) -> None:
-        """Start the publisher. Needs _lock."""
-        if self._thread is None:  # else the launch was interrupted
-            self._thread = LibraryThread(self._run, "nsq-publisher")
-        self._thread.launch()
-        self._has_publisher = True
+    def _is_own_thread(self) -> bool:
+        """Return whether the calling thread is a worker or the timer."""
+        thread = threading.current_thread()
+        return thread in self._threads or thread.ident == self._timer.ident
+
+    def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until ``condition()``, which a settled message may change; return it."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        waiter = self._space.waiter()
+        try:
+            while not condition():
+                with self._space.lock:
+                    waiter.arm()
+                if condition():  # what changed before it was armed woke nobody
+                    return True
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                waiter.sleep(left)
+            return True
+        finally:
+            waiter.close()
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""
-        return self._space.wait_for(lambda: self.pending == 0, deadline.remaining())
+        return self._wait(lambda: not self._unsettled, deadline.remaining())
 
-    def topics(self) -> list[str]:
-        """The topics of what has no outcome yet."""
-        with self._lock:
-            batches = [*self._in_flight, *self._settling]
-            items = [*self._queue, *self._in_hand, *(i for batch in batches for i in batch.items)]
-        items += self._pipeline or ()
-        return sorted({item.topic for item in items if not item.done()})
+    # -- workers
+
+    def call(self, destination: Destination) -> None:
+        """Have a worker serve it. Raises RuntimeError where no thread can be started."""
+        if not self._has_workers:
+            self._timer.start()
+            self._start_worker()
+        destination.is_called = True  # before it can be served, which ends that
+        self._ready.put(destination)
+
+    def call_later(self, destination: Destination, at: float) -> None:
+        """Have a worker serve it then, on ``time.monotonic()``. On a worker."""
+        self._resting.append((at, destination))
+        if at < self._timer.due:
+            self._timer.wake()
+
+    def _start_worker(self) -> None:
+        thread = LibraryThread(self._run, f"nsq-publisher-{len(self._threads) + 1}")
+        thread.launch()
+        self._note_worker(thread)
+        self._has_workers = True
+
+    def _note_worker(self, thread: threading.Thread) -> None:
+        """Have it joined at the end. Twice: an interrupted launch may start it nevertheless."""
+        if thread not in self._threads:
+            self._threads.append(thread)
+
+    def _run(self) -> None:
+        """Serve one destination after the other. On a worker."""
+        self._note_worker(threading.current_thread())
+        while True:
+            self._idle.append(None)
+            destination = self._ready.get()
+            self._idle.pop()
+            if destination is None:
+                self._ready.put(None)  # for the others
+                return
+            destination.is_called = False
+            self._keep_one_idle()
+            try:
+                destination.turns.pop()
+            except IndexError:
+                continue  # those at it see what has come
+            try:
+                destination.serve()
+            except Exception:
+                logger.exception("the publisher failed; it continues")
+            finally:
+                destination.turns.append(None)
+            if destination.is_due(time.monotonic()):
+                self.call(destination)
+            del destination
+            self._unretrieved.report()
+
+    def _keep_one_idle(self) -> None:
+        """Start another worker where none waits: this one may be busy for long."""
+        if not self._idle and not self._closed and len(self._threads) < _MAX_WORKERS:
+            try:
+                self._start_worker()
+            except RuntimeError as exc:
+                logger.debug("no thread for a further worker: %s", exc)
+
+    def check(self, now: float) -> float:
+        """Fail what is late, call what was left out; return when to come again. On the timer."""
+        due = math.inf
+        for _ in range(len(self._resting)):
+            at, destination = self._resting.popleft()
+            if at <= now:
+                self.call(destination)
+            else:
+                self._resting.append((at, destination))
+                due = min(due, at)
+        self._unretrieved.report()
+        if not self._unsettled:
+            self._bytes = 0
+            return due
+        for item in self._unsettled.copy():
+            if item.until <= now:
+                if item.done():  # an interrupted call has left it here
+                    self._done([item])
+                elif item.until + _SWEEP <= now:  # its worker knows more of it
+                    self.refuse(item, deadline_error())
+        for queue in list(self._queues.copy().values()):
+            if queue.is_due(now):
+                self.call(queue)
+        return min(due, now + _SWEEP)
+
+    # -- one topic, on a worker
+
+    def _serve(self, queue: Destination) -> None:
+        """Publish all that waits for the topic."""
+        self.linger(queue.items)
+        while queue.items:
+            item = queue.items[0]
+            try:
+                take_over = self._find_part(item)
+            except NSQError as exc:
+                self.refuse(queue.items.popleft(), as_outcome(exc))
+                continue
+            if take_over is not None:
+                take_over(queue.items)
+            elif items := self.take(queue.items):
+                self._publish(items)
+
+    def linger(self, items: deque[PublishFuture]) -> None:
+        """Wait for further messages, unless somebody waits for these."""
+        until = time.monotonic() + self._window.linger
+        while (left := until - time.monotonic()) > 0:
+            if len(items) >= BATCH_MESSAGES or self._space.is_awaited or self._closed:
+                return
+            time.sleep(min(left, _LINGER_STEP))
+
+    def take(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
+        """Remove messages that may share a command; return those that are still to be sent."""
+        batch = take_batch(queue, self._batch_bytes)
+        started = start_all(batch)
+        if len(started) < len(batch):
+            self._done(list(set(batch).difference(started)))
+        now = time.monotonic()
+        late = [item for item in started if item.until <= now]
+        for item in late:
+            self.fail(item, deadline_error())
+        return [item for item in started if item.until > now] if late else started
+
+    def _publish(self, items: list[PublishFuture], maybe_stored: bool = False) -> None:
+        """Send messages in one command, and settle them."""
+        first = items[0]
+        if first.delay_ms is not None:  # such an item is alone
+            command = commands.dpub_unchecked(first.topic, first.delay_ms, first.body)
+        else:
+            command = commands.pub_or_mpub(first.topic, [item.body for item in items])
+        until = max([item.until for item in items])
+        attempts = Attempts(
+            first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
+        try:
+            self._publisher.publish(command, until, first.seconds, attempts)
+        except Exception as exc:
+            if attempts.is_one_at_fault:
+                self._statistics.count_retried(len(items))
+                for item in items:
+                    self._publish([item], attempts.maybe_stored)
+                return
+            error = as_outcome(exc)
+            for item in items:
+                self.fail(item, error)
+        else:
+            self.on_stored(items)
+
+    # -- outcomes
+
+    def on_stored(self, items: Sequence[PublishFuture], stored: object = None) -> None:
+        """They are stored; ``stored`` is the result, None as a rule."""
+        # Before anybody hears of it, so that flush() and stats() agree with the outcomes.
+        self._done(items)
+        if stored is None:
+            succeed_all(items)
+        else:
+            for item in items:
+                item.set_result(stored)
+        self._statistics.count_published(len(items))
+
+    def fail(self, item: PublishFuture, error: Exception) -> None:
+        """It has begun and has no good outcome."""
+        # Its traceback would keep alive what nobody looks at.
+        if item.fail(as_cause(error), self._unretrieved.note) and isinstance(error, PublishError):
+            self._statistics.count_failure(error)
+        self._done([item])
+
+    def refuse(self, item: PublishFuture, error: Exception) -> None:
+        """It was not sent, and will not be; nothing where it was cancelled, or is begun."""
+        if start_all([item]):
+            self.fail(item, error)
+        elif item.done():
+            self._done([item])
+
+    def _done(self, items: Sequence[PublishFuture]) -> None:
+        """They are not pending any more."""
+        self._unsettled.difference_update(items)
+        self._bytes -= sum([len(item.body) for item in items])
+        if self._space.is_awaited:
+            with self._space.lock:
+                self._space.notify_all()
+
+    # -- the end
 
     def close(self, deadline: Deadline) -> bool:
-        """Refuse new messages, fail those that still have no outcome, and end the thread."""
+        """Refuse new messages, fail those that still have no outcome, and end the threads."""
+        self._closed = True
         self._end()
-        thread = self._thread
-        clean = True
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(deadline.remaining())
-            clean = not thread.is_alive()
+        self._ready.put(None)
+        is_clean = True
+        for thread in self._threads:  # the last one may have begun to start another
+            if thread is not threading.current_thread():
+                thread.join(deadline.remaining())
+                is_clean = is_clean and not thread.is_alive()
+        self._end()
+        for item in self._unsettled.copy():
+            if not item.done():
+                self.fail(item, PublishUnknownError("the producer was closed before the outcome"))
+        with self._space.lock:
+            self._space.notify_all()
         self.report_unretrieved()
-        return clean
+        return is_clean
 
     def _end(self) -> None:
-        with self._lock:
-            self._work.notify_all()
-            self._space.notify_all()
-            self._closed = True
-            left = list(self._queue)
-            self._queue.clear()
-            batches = self._in_flight.take_all()
-        for item in left:
-            self._fail(item, closed_error(item))
-        for batch in batches:
-            for item in batch.items:
-                self._fail(item, PublishUnknownError("the producer was closed before the outcome"))
+        """Fail what no worker has begun."""
+        for item in start_all(list(self._unsettled.copy())):
+            self.fail(item, closed_error())
 
     def report_unretrieved(self) -> None:
         """Log now which failures nobody has looked at."""
@@ -321,328 +436,25 @@ class AsyncPublisher:
 
     def abandon(self) -> None:
         """In a forked child: fail the futures that the child inherited, and nothing else."""
-        sent = [*self._in_flight, *self._settling]
-        items = [*self._queue, *self._in_hand, *(item for batch in sent for item in batch.items)]
-        items += self._pipeline or ()
-        for item in items:
+        for item in self._unsettled.copy():
             item.abandon()
 
-    # -- the publisher thread
 
-    def _run(self) -> None:
-        waiter = self._work.waiter()
-        while self._pipeline is None:
-            try:
-                items = self._take(waiter)
-                if items is None:
-                    return
-                self._publish(items)
-            except Exception as exc:
-                logger.exception("the publisher failed; it continues")
-                items = None
-                self._fail_all(f"internal error: {exc!r}")
-                waiter.sleep(_SWEEP)  # the next one may come at once
-            # While the publisher sleeps it must not keep alive what nobody else wants.
-            del items
-            self._in_hand = []
-            self._unretrieved.report()
-        self._run_pipeline(self._pipeline, waiter)
-
-    def _run_pipeline(self, pipeline: PartitionPipeline, waiter: Waiter) -> None:
-        """Publish to partitions until the end."""
-        while not self._closed:
-            with self._lock:
-                items = self._in_hand = list(self._queue)
-                self._queue.clear()
-                self._is_awoken = self._publisher_sleeps = False
-            self._run_once(pipeline, items, self._space.is_awaited)
-            del items
-            self._in_hand = []
-            self._unretrieved.report()
-            with self._lock:
-                if self._queue or self._is_awoken or self._closed:
-                    continue
-                self._publisher_sleeps = True
-                waiter.arm()
-            now = time.monotonic()
-            waiter.sleep(None if pipeline.next_due == math.inf else pipeline.next_due - now)
-        pipeline.close()
-
-    def _run_once(
-        self, pipeline: PartitionPipeline, items: list[PublishFuture], is_hurried: bool
-    ) -> None:
-        """Have the pipeline do what it can; where it fails, all that it has does."""
-        try:
-            pipeline.run(items, is_hurried)
-        except Exception as exc:
-            logger.exception("the publisher failed; it continues")
-            pipeline.fail_all(f"internal error: {exc!r}", items)
-
-    # -- for the pipeline
-
-    def wake(self) -> None:
-        """Have the pipeline do what it can."""
-        with self._lock:
-            self._work.notify_all()
-            self._is_awoken = True
-
-    def on_stored(self, items: Sequence[PublishFuture], stored: Stored | None) -> None:
-        """They are stored."""
-        self._done(items)
-        for item in items:
-            if stored is None:
-                item.succeed()
-            else:
-                item.set_result(stored)
-        self._statistics.count_published(len(items))
-
-    def on_failed(self, item: PublishFuture, error: BaseException) -> None:
-        """It has no good outcome."""
-        self._fail(item, error)
-
-    def on_cancelled(self, item: PublishFuture) -> None:
-        """It was cancelled before it was sent."""
-        self._done([item])
-
-    def on_retried(self, messages: int) -> None:
-        """They are sent again."""
-        self._statistics.count_retried(messages)
-
-    def _publish(self, items: list[PublishFuture]) -> None:
-        """Send those whose time is not over."""
-        now = time.monotonic()
-        self._leave_stalled()
-        sendable = []
-        for item in items:
-            if item.until <= now:
-                self._fail(item, deadline_error(item))
-            elif item.start():
-                sendable.append(item)
-            else:
-                self._done([item])  # it was cancelled
-        if sendable:
-            batch = AsyncBatch(sendable, self._on_settled)
-            try:
-                self._send(batch)
-            except Exception as exc:
-                logger.exception("the publisher failed; it continues")
-                with self._lock:
-                    is_settled = batch.node is not None and not self._in_flight.remove(batch)
-                for item in sendable if not is_settled else ():
-                    self._fail(item, PublishUnknownError(f"internal error: {exc!r}"))
-
-    def _fail_all(self, reason: str) -> None:
-        """Fail what is pending, save what a reader has the outcome of."""
-        with self._lock:
-            sent = [item for batch in self._in_flight.take_all() for item in batch.items]
-            settling = {item for batch in self._settling for item in batch.items}
-            unsent = [*self._in_hand, *self._queue]
-            self._queue.clear()
-        for item in sent:
-            self._fail(item, PublishUnknownError(reason))
-        for item in unsent:
-            if not item.done() and item not in settling:
-                self._fail(item, PublishUnknownError(reason) if item.maybe_stored
-                           else PublishNotSentError(reason))
-
-    def _take(self, waiter: Waiter) -> list[PublishFuture] | None:
-        """Wait for items that may be sent together, and remove them; None at the end."""
-        has_lingered = not self._linger
-        while True:
-            with self._lock:
-                self._publisher_sleeps = False
-                if self._closed:
-                    return None
-                late = self._take_late()
-                self._stalled = self._in_flight.stalled(time.monotonic())
-                if late or self._stalled:
-                    self._in_hand = late
-                    return late
-                self._is_full = not self._in_flight.has_capacity(self._nodes.ready)
-                if self._queue and not self._is_full:
-                    if (has_lingered or len(self._queue) >= BATCH_MESSAGES
-                            or self._space.is_awaited):
-                        items: list[PublishFuture] = []
-                        self._in_hand = items  # before they leave the queue
-                        take_batch(self._queue, items, self._batch_bytes)
-                        return items
-                    has_lingered = True
-                    pause: float | None = self._linger
-                else:
-                    self._publisher_sleeps = True
-                    pause = self._until_next_deadline()
-                waiter.arm()
-            waiter.sleep(pause)
-
-    def _until_next_deadline(self) -> float | None:
-        first = self._in_flight.next_check()
-        if self._queue:
-            first = self._next_sweep if first is None else min(first, self._next_sweep)
-        return None if first is None else max(0.0, first - time.monotonic())
-
-    def _take_late(self) -> list[PublishFuture]:
-        """Remove and return the items whose deadline has passed. Needs _lock."""
-        now = time.monotonic()
-        late = self._in_flight.take_late(now)
-        for batch in late:
-            for item in batch.items:
-                item.maybe_stored = True
-        items = [item for batch in late for item in batch.items]
-        if now >= self._next_sweep:  # what is queued may have less time than what is before it
-            self._next_sweep = now + _SWEEP
-            expired = [item for item in self._queue if item.until <= now]
-            if expired:
-                self._queue = deque(item for item in self._queue if item.until > now)
-                items += expired
-        return items
-
-    def _leave_stalled(self) -> None:
-        """Turn to other nsqds, where there are any, with what a silent one leaves unanswered."""
-        silent, self._stalled = self._stalled, []
-        for batch in silent:
-            node = batch.node
-            if node is None or not self._nodes.mark_unresponsive(node, batch.progress):
-                continue
-            if self._retry_unknown:
-                error = ConnectError(node.address, "connected, but no answer")
-                self._on_settled(batch, PublishOutcome.UNKNOWN, error)
-
-    def _acquire_node(self, deadline: Deadline) -> NsqdNode:
-        """As ``NodePool.take``; what is queued meanwhile ends at its own deadline."""
-        with self._lock:
-            node = self._in_flight.choose(self._nodes.pipelined.in_order())
-        if node is not None:
-            return node
-        while True:
-            step = Deadline(deadline.at_most(_SWEEP))
-            try:
-                return self._nodes.acquire(step, self._nodes.pipelined)
-            except NSQError:
-                if deadline.expired() or not step.expired():
-                    raise
-            with self._lock:
-                late = self._take_late()
-            for item in late:
-                self._fail(item, deadline_error(item))
-
-    def _send(self, batch: AsyncBatch) -> None:
-        items = batch.items
-        command = batch.command()
-        deadline = Deadline(max(0.0, items[0].until - time.monotonic()))
-        while True:
-            try:
-                node = self._acquire_node(deadline)
-                self._pipeline = self._make_pipeline(node, self, items[0].options)
-                if self._pipeline is not None:
-                    self._run_once(self._pipeline, items, False)
-                    return
-                with self._lock:
-                    if self._closed:
-                        raise ClosedError("the producer is closed")
-                    self._in_flight.add(batch, node, time.monotonic())
-                node.send(command, batch, min(deadline.until, time.monotonic() + _WRITE))
-                return
-            except StaleConnection:
-                with self._lock:
-                    self._in_flight.remove(batch)
-            except PartitionError as exc:  # of a message that is alone
-                self._fail(items[0], exc)
-                return
-            except NSQError as exc:
-                for item in items:
-                    code = exc.code if isinstance(exc, ServerError) else None
-                    self._fail(item, PublishUnknownError(str(exc)) if item.maybe_stored
-                               else PublishNotSentError(with_hint(exc), code))
-                return
-
-    # -- outcomes, on a reader thread
-
-    def _on_settled(
-        self, batch: AsyncBatch, outcome: PublishOutcome, error: NSQError | None
-    ) -> None:
-        """A command got its outcome."""
-        with self._lock:
-            self._settling.add(batch)
-            if not self._in_flight.remove(batch):
-                self._settling.discard(batch)
-                return  # too late: its futures have their outcome already
-            self._is_full = False  # a message that is queued from now on wakes the publisher
-            if self._publisher_sleeps and self._queue:
-                self._work.notify_all()
-                self._publisher_sleeps = False
-        try:
-            self._settle(batch, outcome, error)
-        finally:
-            with self._lock:
-                self._settling.discard(batch)
-
-    def _settle(self, batch: AsyncBatch, outcome: PublishOutcome, error: NSQError | None) -> None:
-        items = batch.items
-        if outcome is PublishOutcome.STORED:
-            # Before anybody hears of it, so that flush() and stats() agree with the outcomes.
-            self._done(items)
-            for item in items:
-                item.succeed()
-            self._statistics.count_published(len(items))
-            return
-        failure = batch_failure(batch, outcome, error, self._retry_unknown)
-        if failure is None:
-            self._statistics.count_retried(len(items))
-            self._put_back(items)
-            return
-        for item in items:
-            self._fail(item, unknown_instead(failure, item.maybe_stored))
-
-    def _put_back(self, items: list[PublishFuture]) -> None:
-        with self._lock:
-            if not self._closed:
-                self._work.notify_all()
-                self._queue.extendleft(reversed(items))
-                return
-        for item in items:
-            self._fail(item, closed_error(item))
-
-    def _fail(self, item: PublishFuture, error: BaseException) -> None:
-        if item.fail(error, self._unretrieved.note) and isinstance(error, PublishError):
-            self._statistics.count_failure(error)
-        self._done([item])
-
-    def _done(self, items: Sequence[PublishFuture]) -> None:
-        size = sum([len(item.body) for item in items])
-        with self._lock:
-            self._space.notify_all()
-            self.pending -= len(items)
-            self._pending_bytes -= size
+def as_outcome(error: Exception) -> Exception:
+    """Return what a message fails with after ``error`` came where it is published."""
+    if isinstance(error, ClosedError):
+        return closed_error()
+    if isinstance(error, NSQError):
+        return error
+    logger.error("the publisher failed; it continues", exc_info=error)
+    return PublishUnknownError(f"internal error: {error!r}")
 
 
-def batch_failure(
-    batch: AsyncBatch, outcome: PublishOutcome, error: NSQError | None, retry_unknown: bool
-) -> PublishError | None:
-    """Say what a batch that was not stored fails with; None when it is to be sent again.
-
-    Marks its items with what the next try must know.
-    """
-    items = batch.items
-    if outcome is PublishOutcome.UNKNOWN:
-        for item in items:
-            item.maybe_stored = True
-    elif is_one_at_fault(outcome, error, len(items)):
-        for item in items:
-            item.alone = True
-        return None
-    address = "nsqd" if batch.node is None else batch.node.address
-    return failure_of(outcome, error, address, retry_unknown)
-
-
-def deadline_error(item: PublishFuture) -> PublishRejectedError | PublishUnknownError:
-    """Why an item fails whose deadline has passed."""
-    if item.maybe_stored:
-        return PublishUnknownError("no answer before the deadline")
+def deadline_error() -> PublishError:
+    """Why an item fails whose deadline passed while it was queued."""
     return PublishNotSentError("the deadline came before it could be sent")
 
 
-def closed_error(item: PublishFuture) -> PublishRejectedError | PublishUnknownError:
+def closed_error() -> PublishError:
     """Why an item fails that ``close()`` found unsent."""
-    if item.maybe_stored:
-        return PublishUnknownError("the producer was closed before the outcome was known")
     return PublishNotSentError("the producer was closed before it was sent")

@@ -93,7 +93,6 @@ class NodeDiscovery:
             self._asked.update(due)
         self._timer.schedule(delay, self._round)
         self._background.put_many(due)
-        self._nodes.close_idle()  # there may be no publish that does it
 
     def _ask(self, lookupd: str) -> None:
         """Ask one nsqlookupd. On a background thread."""

@@ -7,17 +7,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import InvalidStateError
+from typing import Any
 
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError
 from nsqclient.runtime.futures import FINISHED, PlainFuture
 
-if TYPE_CHECKING:
-    from nsqclient.partitioned.producer import PreparedMessage, PublishOptions
-
-logger: logging.Logger = logging.getLogger("nsqclient.producer")
+logger = logging.getLogger("nsqclient.producer")
 
 #: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
 BATCH_MESSAGES = 2000
@@ -38,8 +35,8 @@ class UnretrievedError:
     __slots__ = ("error", "is_seen", "_note")
 
     def __init__(self, error: BaseException, note: Callable[[BaseException], None]) -> None:
-        self.error: BaseException = error
-        self.is_seen: bool = False  # somebody asked for the outcome
+        self.error = error
+        self.is_seen = False  # somebody asked for the outcome
         self._note = note
 
     def __del__(self) -> None:
@@ -82,11 +79,8 @@ class PublishFuture(PlainFuture):
     # Of the class until they change: each field of its own costs every message.
     _is_looked_at = False
     _unretrieved: UnretrievedError | None = None
-    maybe_stored: bool = False
-    has_started: bool = False
-    #: For a partitioned cluster: the arguments of its call, and the parts of its command.
-    options: PublishOptions | None = None
-    message: PreparedMessage | None = None
+    #: For a partitioned cluster: the arguments of its call, later the parts of its command.
+    options: Any = None
 
     def __init__(
         self, topic: str, body: bytes, delay_ms: int | None, until: float, seconds: float
@@ -96,7 +90,7 @@ class PublishFuture(PlainFuture):
         self.delay_ms = delay_ms
         self.until = until  # its deadline, on time.monotonic()
         self.seconds = seconds  # how long it was given
-        self.alone: bool = delay_ms is not None  # must be sent as a command of its own
+        self.alone = delay_ms is not None  # must be sent as a command of its own
 
     def result(self, timeout: float | None = None) -> Any:
         """Return when nsqd has stored the message; raise its outcome else. As Future.result.
@@ -125,53 +119,50 @@ class PublishFuture(PlainFuture):
         if self._unretrieved is not None:
             self._unretrieved.is_seen = True
 
-    def start(self) -> bool:
-        """It is about to be sent; False when it was cancelled before."""
-        if not self.has_started:
-            self.has_started = True
-            return self.set_running_or_notify_cancel()
-        return True
-
     def fail(
         self, error: BaseException, note: Callable[[BaseException], None] | None = None
     ) -> bool:
-        """It has no good outcome; False when its outcome is there already.
+        """It has begun and has no good outcome; False when its outcome is there already.
 
         ``note`` is called when the Future is dropped and nobody has asked for the outcome.
         """
-        if self.done() or not self.start():
-            return False
         if note is not None:
             self._unretrieved = UnretrievedError(error, note)
             if self._is_looked_at:  # never back to False: somebody may look just now
                 self._unretrieved.is_seen = True
-        self.set_exception(error)
+        try:
+            self.set_exception(error)
+        except InvalidStateError:
+            if self._unretrieved is not None:
+                self._unretrieved.is_seen = True
+            return False
         return True
 
     def abandon(self) -> None:
         """In a forked child: only the parent knows the outcome."""
         self._forget_locks()
         if not self.done():
-            self.has_started = True
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")
             )
 
 
-def take_batch(queue: deque[PublishFuture], batch: list[PublishFuture], max_bytes: int) -> None:
-    """Move messages that may share a command from the front of the queue to ``batch``.
+def take_batch(queue: deque[PublishFuture], max_bytes: int) -> list[PublishFuture]:
+    """Remove messages that may share a command from the front of the queue, and return them.
 
-    At least one, also where that is too large. In one call, so that an exception from a signal
-    handler or a fork finds each message in one of the two.
+    At least one, also where that is too large. Other threads may append meanwhile.
     """
-    first = queue[0]
-    size, count = 4, 0
-    for one in queue:
+    first = queue.popleft()
+    batch = [first]
+    size = 8 + len(first.body)
+    while queue and len(batch) < BATCH_MESSAGES:
+        one = queue.popleft()
         size += 4 + len(one.body)
-        if count and (
-            size > max_bytes or count == BATCH_MESSAGES or one.topic != first.topic or one.alone
-            or first.alone or abs(one.until - first.until) > _DEADLINE_SPREAD
+        if (
+            size > max_bytes or one.topic != first.topic or one.alone or first.alone
+            or abs(one.until - first.until) > _DEADLINE_SPREAD
         ):
+            queue.appendleft(one)
             break
-        count += 1
-    batch.extend(map(deque.popleft, repeat(queue, count)))
+        batch.append(one)
+    return batch

@@ -15,6 +15,7 @@ from nsqclient.errors import (
     PublishRejectedError,
     PublishUnknownError,
     ServerError,
+    as_cause,
 )
 from nsqclient.hints import with_hint
 
@@ -30,10 +31,6 @@ class PublishOutcome(Enum):
 
 class StaleConnection(ConnectError):
     """The connection ended before anything was sent: try again at once."""
-
-
-class BusyConnection(NSQError):
-    """A publish to another partition awaits its answer on this connection: use another one."""
 
 
 #: Errors after which the same publish may succeed later, or on another nsqd.
@@ -72,9 +69,55 @@ def failure_of(
     return None if rejected.retryable else rejected
 
 
-def unknown_instead(failure: PublishError, maybe_stored: bool) -> PublishError:
-    """Return the failure of the last attempt, or that an earlier one may have stored it."""
-    return PublishUnknownError(str(failure)) if maybe_stored else failure
+class Attempts:
+    """What the attempts of one publish led to. Not thread-safe.
+
+    Args:
+        seconds: that it was given.
+        size: of the command, in bytes.
+        retry_unknown: whether it is repeated where the outcome is unknown.
+        messages: how many the command brings.
+        maybe_stored: an attempt in an earlier command may have stored it.
+    """
+
+    def __init__(
+        self, seconds: float, size: int, retry_unknown: bool, messages: int = 1,
+        maybe_stored: bool = False,
+    ) -> None:
+        self.seconds = seconds
+        self.messages = messages
+        self.maybe_stored: bool = maybe_stored
+        self.reason: NSQError | None = None  # of the last failure
+        self.is_one_at_fault: bool = False  # each message is to be sent again alone
+        self._size = size
+        self.retry_unknown = retry_unknown
+
+    def on_outcome(self, outcome: PublishOutcome, error: NSQError, address: str) -> None:
+        """Note an attempt that was not stored; raise where another one cannot help.
+
+        Raises:
+            PublishRejectedError, PublishUnknownError: the final outcome.
+        """
+        self.reason = error
+        self.is_one_at_fault = is_one_at_fault(outcome, error, self.messages)
+        failure = failure_of(outcome, error, address, self.retry_unknown, self._size)
+        if failure is not None:
+            if self.maybe_stored:
+                failure = PublishUnknownError(str(failure))
+            self.maybe_stored = self.maybe_stored or outcome is PublishOutcome.UNKNOWN
+            raise failure from as_cause(error)
+        self.maybe_stored = self.maybe_stored or outcome is PublishOutcome.UNKNOWN
+
+    def timed_out(self, error: NSQError | None = None) -> PublishError:
+        """Build the exception for a publish whose time is over; ``error``: where no other is known.
+        """
+        return timeout_error(self.seconds, self.reason or error, self.maybe_stored, self._size)
+
+    def without_nsqd(self, error: NSQError) -> NSQError:
+        """Build the exception for a publish that found no nsqd because of ``error``."""
+        if isinstance(error, ClosedError) and not self.maybe_stored:
+            return error
+        return no_node_error(error, self.seconds, self.reason, self.maybe_stored)
 
 
 def is_one_at_fault(outcome: PublishOutcome, error: NSQError | None, messages: int) -> bool:

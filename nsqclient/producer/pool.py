@@ -283,16 +283,16 @@ class ConnectionPool:
 
 
 class PoolTimer:
-    """Calls ``check`` when it is due: the deadlines of publishes, and idle connections.
+    """Calls each of ``checks`` when one is due: deadlines of publishes, idle connections, ...
 
     Args:
-        check: gets the time, returns when it is to be called next.
+        check: the first one; each gets the time, and returns when it is to be called next.
 
     Life: ``start()``, idempotent; ``stop()``. Threads: any.
     """
 
     def __init__(self, check: Callable[[float], float]) -> None:
-        self._check = check
+        self.checks: list[Callable[[float], float]] = [check]
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
         self._thread = LibraryThread(self._run, "nsq-timer")
@@ -325,7 +325,7 @@ class PoolTimer:
             now = time.monotonic()
             self.due = now + _IDLE  # before the look: what comes behind it compares with this
             try:
-                self.due = self._check(now)
+                self.due = min([check(now) for check in self.checks])
             except Exception:
                 logger.exception("looking after connections failed; the timer continues")
             try:

@@ -17,26 +17,18 @@ from typing import Any, NoReturn, TypeVar
 from nsqclient.config import Config, checked_config
 from nsqclient.discovery import check_addresses
 from nsqclient.display import counted
-from nsqclient.errors import (
-    ClosedError,
-    ConfigError,
-    InvalidMessageError,
-    PartitionError,
-    PublishError,
-    PublishNotSentError,
+from nsqclient.errors import ClosedError, ConfigError, InvalidMessageError, PublishError
+from nsqclient.partitioned.producer_options import (
+    Outgoing, PartitionSettings, PublishOptions, publish_each, with_own_options,
 )
+from nsqclient.partitioned.producer_part import PartitionedPart
 from nsqclient.partitioned.sharding import Key, Sharding, choose_sharding
 from nsqclient.partitioned.tracing import TraceSwitch
-from nsqclient.producer.async_publisher import AsyncPublisher
+from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.discovery import NodeDiscovery
-from nsqclient.producer.futures import BATCH_BYTES, PublishFuture
-from nsqclient.producer.node import NsqdNode
-from nsqclient.producer.outgoing import Outgoing
-from nsqclient.partitioned.producer_detector import ClusterDetector
-from nsqclient.partitioned.producer_nodes import PartitionNodePool
-from nsqclient.partitioned.producer_pipeline import PartitionPipeline
-from nsqclient.partitioned.producer import PartitionedProducer, PublishOptions
-from nsqclient.producer.publisher import SyncPublisher
+from nsqclient.producer.futures import PublishFuture
+from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
@@ -104,8 +96,7 @@ class Producer:
         linger: Duration = 0.0,
         sharding: str | Sharding = "murmur3",
     ) -> None:
-        self._sharding = choose_sharding(sharding)
-        self._tracing = TraceSwitch()
+        self._partition_settings = PartitionSettings(choose_sharding(sharding), TraceSwitch())
         self._topics: set[str] = set()  # valid ones: few, and used again and again
         nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
         if on_full not in ("block", "raise"):
@@ -117,59 +108,31 @@ class Producer:
         self._nsqds, self._lookupds = nsqds, lookupds
         self._retry_unknown = retry_unknown
         self._sticky = sticky
-        self._window = (max_pending, max_pending_bytes, on_full == "block")
-        self._linger = to_seconds(linger, "linger")
+        self._window = Window(
+            max_pending, max_pending_bytes, on_full == "block", to_seconds(linger, "linger"))
         self._begin()
         register_for_fork(self)
         _live.add(self)
 
     def _begin(self) -> None:
         """Make everything that a forked child must have of its own."""
-        self._nodes = PartitionNodePool(self._nsqds, self.config, self._sticky, self._lookupds)
+        config = self.config
+        self._nodes = NodePool(self._nsqds, config, self._lookupds)
         self._statistics = Statistics()
-        max_pending, max_pending_bytes, block = self._window
-        self._discovery = NodeDiscovery(self._lookupds, self._nsqds, self.config, self._nodes)
-        self._cluster = ClusterDetector(
-            self._lookupds, self._nodes, self._discovery.start, self._make_partitioned,
-        )
+        self._discovery = NodeDiscovery(self._lookupds, self._nsqds, config, self._nodes)
+        self._publisher = Publisher(
+            self._nodes, self._retry_unknown, self._statistics, self._sticky)
         self._async = AsyncPublisher(
-            self._nodes, max_pending=max_pending, max_pending_bytes=max_pending_bytes,
-            block=block, linger=self._linger, retry_unknown=self._retry_unknown,
-            max_body_size=self.config.nsqd_max_body_size, statistics=self._statistics,
-            make_pipeline=self._make_pipeline,
+            self._publisher, self._nodes.timer, self._window, self._statistics,
+            config.nsqd_max_body_size, lambda item: self._part.find_queues(item, self._async),
         )
-        self._sync = SyncPublisher(self._nodes, self._retry_unknown, self._statistics)
+        self._part = PartitionedPart(
+            self._lookupds, self._nodes, self._publisher, config, self._partition_settings,
+            self._discovery.start,
+        )
         self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
-
-    def _make_partitioned(self) -> PartitionedProducer:
-        return PartitionedProducer(
-            self._lookupds, self._nodes, self.config, self._sharding, self._tracing,
-            self._retry_unknown, self._statistics.count_retried, self._sync,
-        )
-
-    def _make_pipeline(
-        self, node: NsqdNode, publisher: AsyncPublisher, options: PublishOptions | None
-    ) -> PartitionPipeline | None:
-        """Return what publishes asynchronously to partitions, where the nsqd is partitioned.
-
-        Raises:
-            PartitionError: it is not, and there are options.
-        """
-        partitioned = None
-        if not self._cluster.is_stock and node.conn is not None:  # else nothing is sent there
-            partitioned = self._cluster.producer_behind(node)
-        if partitioned is None:
-            if options is not None and self._cluster.is_stock:
-                raise self._cluster.stock_error(options)
-            return None
-        config = self.config
-        return PartitionPipeline(
-            partitioned, self._nodes, publisher,
-            batch_bytes=min(BATCH_BYTES, config.nsqd_max_body_size), linger=self._linger,
-            retry_unknown=self._retry_unknown, try_timeout=config.partition_try_timeout,
-        )
 
     # -- publishing
 
@@ -214,17 +177,15 @@ class Producer:
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
-        if not self._cluster.is_stock or not (
+        if not self._part.is_stock or not (
             key is None and trace_id is None and headers is None and partition is None
         ):
             deadline = Deadline(seconds)
             options = PublishOptions(key, trace_id, headers, partition).checked()
-            partitioned = self._cluster.detect(deadline, options)
+            partitioned = self._part.detect(deadline, options)
             if partitioned is not None:
-                if defer is not None:
-                    partitioned.refuse_deferral()
                 return self._publish(
-                    partitioned.publish, (topic, body, options, deadline), 1, len(body)
+                    partitioned.publish, (topic, body, defer, options, deadline), 1, len(body)
                 )
         if type(topic) is not str or topic not in self._topics:
             self._check_topic(topic)
@@ -235,7 +196,7 @@ class Producer:
             command = commands.dpub(
                 topic, self._delay_ms(defer), data, config.nsqd_max_msg_size, self._max_delay_ms
             )
-        self._publish(self._sync.publish, (command, until, seconds), 1, len(data))
+        self._publish(self._publisher.publish, (command, until, seconds), 1, len(data))
         return None
 
     def publish_json(
@@ -292,17 +253,20 @@ class Producer:
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         options = PublishOptions(key, None, None, partition).checked()
         if Outgoing in set(map(type, bodies)):
-            return self._publish_outgoing(topic, bodies, options, Deadline(seconds))
+            return publish_each(
+                self.publish_async, topic,
+                with_own_options(bodies, options, config.nsqd_max_msg_size),
+                self._window.messages, Deadline(seconds))
         checked = commands.check_bodies(bodies, config.nsqd_max_msg_size)
         deadline = Deadline(seconds)
         partitioned = None
-        if not self._cluster.is_stock or options:
-            partitioned = self._cluster.detect(deadline, options)
+        if not self._part.is_stock or options:
+            partitioned = self._part.detect(deadline, options)
         stored = 0
         for part in commands.chunk_bodies(checked, config.nsqd_max_body_size):
             try:
                 size = sum(map(len, part))
-                publish: Callable[..., None] = self._sync.publish
+                publish: Callable[..., None] = self._publisher.publish
                 if partitioned is None:
                     command = commands.mpub_unchecked(topic, part)
                     arguments: tuple[Any, ...] = (command, deadline.until, seconds)
@@ -314,42 +278,6 @@ class Producer:
                 exc.stored = stored
                 raise
             stored += len(part)
-        return stored
-
-    def _publish_outgoing(
-        self, topic: str, messages: list[bytes | Outgoing], options: PublishOptions,
-        deadline: Deadline,
-    ) -> int:
-        """Store messages that differ in more than their bodies; as ``publish_many``."""
-        prepared = []
-        for message in messages:
-            if not isinstance(message, Outgoing):
-                message = Outgoing(message)
-            body = commands.check_body(message.body, self.config.nsqd_max_msg_size)
-            key, partition = message.key, message.partition
-            if key is None and partition is None:
-                key, partition = options.key, options.partition
-            own = PublishOptions(key, None, message.headers, partition).checked()
-            prepared.append((body, own))
-        stored = 0
-        for start in range(0, len(prepared), self._window[0]):
-            futures = []
-            failure: BaseException | None = None
-            for body, own in prepared[start:start + self._window[0]]:
-                try:
-                    futures.append(self.publish_async(
-                        topic, body, timeout=deadline.remaining(), **own._asdict()))
-                except (PublishError, PartitionError) as exc:
-                    failure = exc
-                    break
-            for future in futures:
-                error = future.exception()
-                failure = failure or error
-                stored += error is None
-            if failure is not None:
-                if isinstance(failure, PublishError):
-                    failure.stored = stored
-                raise failure
         return stored
 
     def publish_async(
@@ -391,8 +319,8 @@ class Producer:
         options = None
         if not (key is None and trace_id is None and headers is None and partition is None):
             options = PublishOptions(key, trace_id, headers, partition).checked()
-        if options is not None or defer is not None and not self._cluster.is_stock:
-            self._cluster.check_async(defer is not None, options)
+        if options is not None or defer is not None and not self._part.is_stock:
+            self._part.check_async(defer is not None, options)
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)
@@ -405,11 +333,8 @@ class Producer:
         )
         if options is not None:
             future.options, future.alone = options, True
-        try:
+        if not self._discovery.has_started:
             self._discovery.start()
-        except PublishNotSentError as exc:
-            self._statistics.count_failure(exc)
-            raise
         self._async.put(future)
         return future
 
@@ -426,7 +351,7 @@ class Producer:
         While it is on, publishes without a ``trace_id`` get one, and the logger ``nsqclient.trace``
         logs where each message was stored.
         """
-        self._tracing.set(enabled, topic)
+        self._partition_settings.tracing.set(enabled, topic)
 
     def ping(self, timeout: Duration | None = None) -> None:
         """Wait until at least one nsqd is connected.
@@ -437,7 +362,7 @@ class Producer:
             ClosedError: the producer was closed.
         """
         self._discovery.start()
-        self._sync.ping(self._deadline(timeout))
+        self._publisher.ping(self._deadline(timeout))
 
     # -- synchronous publishes under way
 
@@ -518,7 +443,7 @@ class Producer:
         clean = not self._running
         clean = self._async.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
-        stuck = self._discovery.stop(rest) + self._cluster.close(rest)
+        stuck = self._discovery.stop(rest) + self._part.close(rest)
         stuck += self._nodes.close(rest)
         if not self._async.close(rest):
             stuck.append("nsq-publisher")
@@ -549,7 +474,7 @@ class Producer:
         """Take a snapshot of the counters."""
         return self._statistics.snapshot(
             pending=self._pending,
-            connected=self._nodes.connected,
+            connected=[node.address for node in self._nodes.connected],
             known=self._nodes.addresses,
             connections=self._nodes.count_connections(),
         )
@@ -567,9 +492,9 @@ def _flush_at_exit() -> None:
     for producer in list(_live):
         if producer._pending:
             producer.flush(deadline.remaining())
-        pending, topics = producer._pending, producer._async.topics()
+        pending = producer._pending
         if pending:
             logger.error("no outcome at exit: %s to %s",
                          counted(pending, "publish", "publishes"),
-                         ", ".join(topics) or "partitions")
+                         ", ".join(producer._async.topics()) or "partitions")
         producer._async.report_unretrieved()

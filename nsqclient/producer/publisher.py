@@ -1,20 +1,18 @@
-"""``SyncPublisher``: publishes in the calling thread, until the outcome is final."""
+"""``Publisher``: sends a publish in the calling thread, until its outcome is final."""
 
 from __future__ import annotations
 
+import itertools
 import logging
+import random
 import threading
 import time
 
 from nsqclient.connection.blocking import BlockingConnection
-from nsqclient.errors import (
-    ClosedError, ConnectError, NSQError, ReentrantCallError, ServerError, as_cause,
-)
-from nsqclient.producer.node import NsqdNode, stall_timeout
-from nsqclient.producer.nodes import NodePool
+from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, ServerError, as_cause
+from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
-    SERVER_UNAVAILABLE, PublishOutcome, StaleConnection, failure_of, no_node_error, outcome_of,
-    timeout_error, unknown_instead,
+    SERVER_UNAVAILABLE, Attempts, PublishOutcome, StaleConnection, outcome_of,
 )
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol.extensions import StoredPosition
@@ -22,51 +20,82 @@ from nsqclient.runtime.deadline import Deadline
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
+#: Seconds without progress after which an nsqd is stalled, at most, and the part of a publish's
+#: time after which it is, where that is less.
+STALL_TIMEOUT, STALL_PART = 1.0, 0.25
 
-class SyncPublisher:
-    """The synchronous publishes of one producer. Thread-safe."""
 
-    def __init__(self, nodes: NodePool, retry_unknown: bool, statistics: Statistics) -> None:
+class Publisher:
+    """Sends the publishes of one producer, each in the thread that calls. Thread-safe.
+
+    Args:
+        retry_unknown: whether a publish is repeated where its outcome is unknown.
+        sticky: use one nsqd until it fails, instead of all in turn.
+    """
+
+    def __init__(
+        self, nodes: NodePool, retry_unknown: bool, statistics: Statistics, sticky: bool = False
+    ) -> None:
         self._nodes = nodes
         self._timer = nodes.timer
-        self._retry_unknown = retry_unknown
-        self._statistics = statistics
+        self._sticky = sticky
+        self._turn = itertools.count(random.randrange(1000))
+        self.retry_unknown: bool = retry_unknown
+        self.statistics: Statistics = statistics
 
-    def publish(self, command: bytes, until: float, seconds: float) -> None:
+    def publish(
+        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None
+    ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
+            attempts: takes notes; None: nobody reads them.
 
         Blocks: until the deadline.
 
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
-        reason: NSQError | None = None
-        maybe_stored = False
+        pause = min(STALL_TIMEOUT, seconds * STALL_PART)
         while True:
-            node = self._nodes.pooled.choose()
-            if node is None:
-                node = self._acquire(until, seconds, reason, maybe_stored)
-            outcome, error, _ = self.attempt(node, command, until, stall_timeout(seconds))
+            node = self._choose() or self._acquire(
+                until, attempts or self._attempts(seconds, command))
+            outcome, error, _ = self.attempt(node, command, until, pause)
             if error is None:
                 return
+            attempts = attempts or self._attempts(seconds, command)
             if not isinstance(error, StaleConnection):
-                reason = error
-                failure = failure_of(
-                    outcome, error, node.address, self._retry_unknown, len(command))
-                if failure is not None:
-                    raise unknown_instead(failure, maybe_stored) from as_cause(error)
-                maybe_stored = maybe_stored or outcome is PublishOutcome.UNKNOWN
-                self._statistics.count_retried()
+                attempts.on_outcome(outcome, error, node.address)
+                self.statistics.count_retried(attempts.messages)
             if time.monotonic() >= until:
-                raise timeout_error(seconds, reason or error, maybe_stored, len(command))
+                raise attempts.timed_out(error)
+
+    def _choose(self) -> NsqdNode | None:
+        """Return the next nsqd; None where none is connected."""
+        nodes = self._nodes.connected
+        if not nodes:
+            return None
+        if not self._nodes.is_complete:
+            self._nodes.look_after_the_rest()
+        return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
+
+    def _attempts(self, seconds: float, command: bytes) -> Attempts:
+        return Attempts(seconds, len(command), self.retry_unknown)
+
+    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
+        """Wait for a connected nsqd. Raises as ``publish``."""
+        try:
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
+        except NSQError as exc:
+            logger.debug("no nsqd for a publish", exc_info=exc)
+            error = attempts.without_nsqd(exc)
+            raise error from (None if error is exc else as_cause(exc))
 
     def ping(self, deadline: Deadline) -> None:
         """Wait until an nsqd is connected, and write to it. Raises as ``NodePool.acquire``."""
         while True:
-            node = self._nodes.acquire(deadline, self._nodes.pooled)
+            node = self._nodes.acquire(deadline)
             if self._ping(node, deadline):
                 return
             if deadline.expired():
@@ -89,13 +118,15 @@ class SyncPublisher:
         return is_alive
 
     def attempt(
-        self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False
+        self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
+        closes_after_error: bool = False,
     ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
         """Send a command once, on a connection to this nsqd; return what is known of it.
 
         Args:
             pause: seconds without progress after which another nsqd is used, if one answers.
             traced: nsqd may answer where it is stored.
+            closes_after_error: nsqd may not have read the whole command then.
 
         Blocks: until the response, or the deadline.
         """
@@ -133,6 +164,7 @@ class SyncPublisher:
                 conn.close()
         pool.responses += 1
         if error is not None:
+            conn.is_ended = conn.is_ended or closes_after_error
             return self._reject(node, conn, error)
         conn.used_at = time.monotonic()
         stored = conn.stored if traced else None
@@ -149,22 +181,9 @@ class SyncPublisher:
     ) -> tuple[PublishOutcome, NSQError, None]:
         """nsqd refused the command; most errors of a stock nsqd end the connection."""
         if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
-            self._nodes.mark_unavailable(node, self._nodes.pooled)
+            self._nodes.mark_unavailable(node)
         if conn.is_ended:
             conn.close()
         else:
             node.pool.put_back(conn)
         return outcome_of(error), error, None
-
-    def _acquire(
-        self, until: float, seconds: float, reason: NSQError | None, maybe_stored: bool
-    ) -> NsqdNode:
-        """Wait for a connected nsqd. Raises as ``publish``."""
-        try:
-            return self._nodes.acquire(
-                Deadline(max(0.0, until - time.monotonic())), self._nodes.pooled)
-        except NSQError as exc:
-            if isinstance(exc, ClosedError) and not maybe_stored:
-                raise
-            logger.debug("no nsqd for a publish", exc_info=exc)
-            raise no_node_error(exc, seconds, reason, maybe_stored) from as_cause(exc)

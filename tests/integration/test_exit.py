@@ -100,7 +100,7 @@ def test_close_works_in_a_signal_handler_that_interrupts_a_lock(server):
         producer.publish_async("events", b"x").result(5)
         closed = []
         signal.signal(signal.SIGUSR1, lambda signum, frame: closed.append(producer.close(0.3)))
-        with producer._async._lock:
+        with producer._async._space.lock:
             signal.raise_signal(signal.SIGUSR1)
         assert closed == [False]
         assert producer.close(5)

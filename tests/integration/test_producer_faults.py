@@ -385,7 +385,7 @@ def test_an_outcome_that_may_not_be_retried_stays_unknown(servers):
         addresses = [proxy.address, servers[1].tcp_address]
         with Producer(addresses, retry_unknown=False) as producer:
             wait_until(lambda: producer.publish_async("t", b"x").result(10)
-                       or len(producer._nodes.ready) == 2)
+                       or len(producer.stats().connected) == 2)
             proxy.set_deaf()
             futures = [producer.publish_async(f"t{n}", b"x", timeout=2.0) for n in range(2)]
             failed = [future for future in futures if future.exception() is not None]

@@ -715,11 +715,10 @@ MUTANTS = [
     Mutant(
         "future_too_soon", "the Future of publish_async() is done when nsqd has the message",
         "nsqclient/producer/async_publisher.py",
-        "node.send(command, batch, min(deadline.until, time.monotonic() + _WRITE))",
-        "node.send(command, batch, min(deadline.until, time.monotonic() + _WRITE));"
-        " self._on_settled(batch, PublishOutcome.STORED, None)",
+        "            self._publisher.publish(command, until, first.seconds, attempts)",
+        "            self.on_stored(items)",
         "tests/producer/test_async_publisher.py"
-        "::test_an_answer_that_comes_too_late_changes_nothing",
+        "::test_without_an_answer_a_message_is_unknown_at_its_deadline",
     ),
     Mutant(
         "unknown_is_rejected", "a publish that may be stored is unknown, not rejected",
@@ -776,25 +775,30 @@ MUTANTS = [
         "tests/producer/test_pool.py::test_a_dead_connection_is_not_taken",
     ),
     Mutant(
-        "lost_is_unread", "a publish whose connection was lost may be stored",
-        "nsqclient/producer/node.py",
-        "if is_refusal else PublishOutcome.UNKNOWN", "if True else PublishOutcome.UNKNOWN",
-        "tests/producer/test_nodes.py::test_publishes_behind_the_end_of_a_connection",
+        "begun_twice", "a message is published by one thread, or fails, and not both",
+        "nsqclient/runtime/futures.py",
+        "in futures if future._state == PENDING)", "in futures)",
+        "tests/producer/test_futures.py::test_of_several_threads_one_begins_a_message",
     ),
     Mutant(
-        "shared_connection", "a partition never waits for the answer to another one's publish",
-        "nsqclient/producer/node.py",
-        "if self.is_retired or not (is_free or name == self.partition_name):",
-        "if self.is_retired:",
-        "tests/partitioned/test_producer_nodes.py"
-        "::test_partition_has_its_connection_until_the_answer",
+        "overtaken_batch", "messages of a key are stored in the order of the calls",
+        "nsqclient/partitioned/producer_queues.py",
+        "if self.partition is not None or len(self._waiting) >= self._width:", "if False:",
+        "tests/partitioned/test_producer_queues.py"
+        "::test_each_key_stays_in_order_through_refusals_and_lost_connections",
     ),
     Mutant(
-        "closed_unanswered", "a connection is not closed while a publish awaits its answer",
-        "nsqclient/producer/node.py",
-        "self.is_retired = not core.awaits_answer()", "self.is_retired = True",
-        "tests/partitioned/test_producer_nodes.py"
-        "::test_connection_that_is_to_be_closed_takes_no_publish",
+        "others_do_not_begin", "partitions that hang leave turns to the others of their nsqd",
+        "nsqclient/partitioned/producer_load.py",
+        "if one.name in suspects]) < _MAX_SUSPECT", "if one.name in suspects]) < 1000",
+        "tests/partitioned/test_producer_load.py::test_partitions_that_hang_have_a_part_of_that",
+    ),
+    Mutant(
+        "refused_headers_stay", "after an error to MPUB_EXT its connection is not used again",
+        "nsqclient/producer/publisher.py",
+        "conn.is_ended or closes_after_error", "conn.is_ended",
+        "tests/partitioned/test_producer_queues.py"
+        "::test_a_refused_publish_with_headers_closes_its_connection",
     ),
     Mutant(
         "half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
@@ -809,24 +813,23 @@ MUTANTS = [
         "tests/producer/test_publish.py::test_unknown_where_no_retry_is_allowed",
     ),
     Mutant(
-        "unknown_batch_is_retried", "retry_unknown=False makes no duplicate of an async publish",
-        "nsqclient/producer/async_publisher.py",
-        "return failure_of(outcome, error, address, retry_unknown)",
-        "return failure_of(outcome, error, address, True)",
-        "tests/producer/test_async_publisher.py"
-        "::test_an_unknown_outcome_is_reported_where_no_retry_is_allowed",
+        "unknown_in_partition_is_retried", "retry_unknown=False makes no duplicate in a partition",
+        "nsqclient/partitioned/producer_attempts.py",
+        "            if not self.retry_unknown:\n", "            if False:\n",
+        "tests/partitioned/test_producer_queues.py"
+        "::test_a_lost_answer_is_unknown_without_retry_unknown",
     ),
     Mutant(
         "pending_without_limit", "what publish_async() has pending is bounded",
         "nsqclient/producer/async_publisher.py",
-        "self.pending < self._max_pending", "True",
+        "len(self._unsettled) < window.messages", "True",
         "tests/integration/test_producer_async.py"
         "::test_a_full_window_raises_where_it_was_asked_for",
     ),
     Mutant(
         "pending_bytes_without_limit", "the bytes that publish_async() has pending are bounded",
         "nsqclient/producer/async_publisher.py",
-        "and self._pending_bytes + size <= self._max_pending_bytes", "",
+        "and self._bytes + size <= window.size", "",
         "tests/producer/test_async_publisher.py"
         "::test_a_window_that_stays_full_is_an_error_at_the_deadline",
     ),

@@ -24,8 +24,7 @@ def run_with_moves(cluster, messages, pause):
     """
     cluster.create_topic("t", PARTITIONS, replicas=2, ordered=True, channels=["c"])
     handled = {}
-    config = Config(lookupd_poll_interval=0.5, lookupd_poll_timeout=5.0, publish_timeout=60.0,
-                    partition_tries=50)
+    config = Config(lookupd_poll_interval=0.5, lookupd_poll_timeout=5.0, publish_timeout=60.0)
 
     def handler(message):
         key, _, number = message.body.partition(b":")

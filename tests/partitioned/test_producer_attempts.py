@@ -1,4 +1,4 @@
-"""PublishAttempts by value: what attempts led to, and what the publish fails with."""
+"""PartitionAttempts by value: what attempts led to, and what the publish fails with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
-    InvalidMessageError,
     PartitionError,
     PublishRejectedError,
     PublishUnknownError,
@@ -16,7 +15,7 @@ from nsqclient.errors import (
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.partitioned.sharding import RoundRobin, murmur3
 from nsqclient.producer.outcome import PublishOutcome
-from nsqclient.partitioned.producer_attempts import PublishAttempts
+from nsqclient.partitioned.producer_attempts import PartitionAttempts
 
 NSQD = "n:1"
 LOST = ConnectError(NSQD, "lost")
@@ -28,15 +27,15 @@ def choose(attempts, routes, **options):
 
 
 def after_a_lost_answer(**options):
-    attempts = PublishAttempts("t", **options)
-    attempts.on_outcome(PublishOutcome.UNKNOWN, LOST, NSQD, 0, True)
+    attempts = PartitionAttempts("t", True, **options)
+    attempts.on_partition_outcome(PublishOutcome.UNKNOWN, LOST, NSQD, 0)
     return attempts
 
 
 def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
     """The first nsqlookupd may have no coordinator."""
     routes = TopicRoutes(partitions={0: NSQD})
-    attempts = PublishAttempts("t", key="k")
+    attempts = PartitionAttempts("t", True, key="k")
     assert choose(attempts, routes, may_learn_more=True) is None
     assert "how many partitions" in str(attempts.final_error()) and attempts.needs_lookup
     with pytest.raises(PartitionError, match="how many partitions"):
@@ -45,27 +44,34 @@ def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
 
 def test_a_refusal_is_raised_with_its_code():
     """No attempt before it can be stored."""
-    attempts = PublishAttempts("t")
+    attempts = PartitionAttempts("t", True)
     with pytest.raises(PublishRejectedError) as caught:
-        attempts.on_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0, True)
+        attempts.on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
     assert caught.value.code == "E_BAD_MESSAGE"
 
 
 def test_a_refusal_after_a_lost_answer_is_unknown():
     """The attempt before it may be stored."""
     with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
-        after_a_lost_answer().on_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0, True)
+        after_a_lost_answer().on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
 
 
-@pytest.mark.parametrize("error", [
-    ClosedError("closed"), PartitionError("no"), InvalidMessageError("no"),
-])
-def test_what_prevents_the_next_attempt_is_raised_unless_an_answer_was_lost(error):
+def test_a_closed_producer_is_said_unless_an_answer_was_lost():
     """After a lost answer the outcome is unknown."""
-    with pytest.raises(type(error)):
-        PublishAttempts("t").on_not_sent(0, error)
-    with pytest.raises(PublishUnknownError, match=str(error)):
-        after_a_lost_answer().on_not_sent(0, error)
+    error = ClosedError("closed")
+    with pytest.raises(ClosedError):
+        PartitionAttempts("t", True).on_partition_outcome(PublishOutcome.NOT_READ, error, NSQD, 0)
+    with pytest.raises(PublishUnknownError, match="closed"):
+        after_a_lost_answer().on_partition_outcome(PublishOutcome.NOT_READ, error, NSQD, 0)
+
+
+def test_one_of_several_messages_may_be_at_fault():
+    """Each is sent again alone then."""
+    for messages, expected in ((1, False), (2, True)):
+        attempts = PartitionAttempts("t", True, messages=messages)
+        with pytest.raises(PublishRejectedError):
+            attempts.on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
+        assert attempts.is_one_at_fault is expected
 
 
 @pytest.mark.parametrize(("options", "routes"), [
@@ -77,6 +83,6 @@ def test_what_prevents_the_next_attempt_is_raised_unless_an_answer_was_lost(erro
 def test_a_topic_that_does_not_take_the_publish_any_more_is_unknown_too(options, routes):
     """It may have been another topic of that name when the answer was lost."""
     with pytest.raises(PartitionError):
-        choose(PublishAttempts("t", **options), routes)
+        choose(PartitionAttempts("t", True, **options), routes)
     with pytest.raises(PublishUnknownError):
         choose(after_a_lost_answer(**options), routes)

@@ -25,11 +25,6 @@ class Known:
     def __init__(self):
         self.addresses = set()
         self.discovery_error = None
-        self.idle_closed = 0
-
-    def close_idle(self):
-        """As NodePool.close_idle."""
-        self.idle_closed += 1
 
     def set_addresses(self, named):
         """As NodePool.set_addresses."""
@@ -101,14 +96,6 @@ def test_answers_are_merged(discover, cluster):
     discoverer.start()
     discoverer.start()
     wait_until(lambda: nodes.addresses == {"x:1", "y:1", "z:1", "own:1"})
-
-
-def test_idle_connections_are_closed_in_each_round(discover, cluster):
-    """The producer may not publish for long, and has no other timer."""
-    cluster.answers = {"a": ["x:1"]}
-    discoverer, nodes = discover("a")
-    discoverer.start()
-    wait_until(lambda: nodes.idle_closed > 1)
 
 
 def test_it_asks_again_and_again(discover, cluster):

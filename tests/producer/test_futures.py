@@ -12,6 +12,7 @@ from nsqclient.errors import ClosedError, PublishUnknownError
 from nsqclient.producer import futures as publish_futures
 from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.runtime import futures
+from nsqclient.runtime.futures import start_all, succeed_all
 from tests.support.processes import in_child
 
 
@@ -27,8 +28,8 @@ def test_a_good_outcome(asked_before):
     called = []
     if asked_before:
         item.add_done_callback(called.append)
-    assert item.start() and not item.done()
-    item.succeed()
+    assert start_all([item]) == [item] and not item.done()
+    succeed_all([item])
     assert item.done() and item.result(0) is None and item.exception(0) is None
     assert called == ([item] if asked_before else [])
 
@@ -38,6 +39,7 @@ def test_a_bad_outcome(asked_before):
     """A Future raises what went wrong; the first outcome stays."""
     item = future()
     assert not (asked_before and item.running())
+    start_all([item])
     assert item.fail(PublishUnknownError("first"))
     assert not item.fail(PublishUnknownError("second"))
     with pytest.raises(PublishUnknownError, match="first"):
@@ -48,7 +50,7 @@ def test_cancelled_before_it_is_sent():
     """A cancelled message is not sent, and has no other outcome."""
     item = future()
     assert item.cancel()
-    assert not item.start() and not item.fail(PublishUnknownError("late"))
+    assert start_all([item]) == [] and not item.fail(PublishUnknownError("late"))
     with pytest.raises(CancelledError):
         item.result(0)
 
@@ -56,14 +58,34 @@ def test_cancelled_before_it_is_sent():
 def test_not_cancelled_once_it_is_sent():
     """What nsqd may have cannot be taken back."""
     item = future()
-    assert item.start() and not item.cancel() and item.start()
+    assert start_all([item]) == [item] and not item.cancel()
+
+
+def test_of_several_threads_one_begins_a_message():
+    """Its worker, or the timer that finds it late."""
+    items = [future() for _ in range(3)]
+    assert start_all([items[0]]) == [items[0]]
+    assert items[1].cancel()
+    assert start_all(items) == [items[2]] and start_all(items) == []
+    assert items[1].cancelled()
+
+
+def test_an_outcome_that_is_there_stays():
+    """close() may have been faster."""
+    item, other = future(), future()
+    other.add_done_callback(lambda _: None)
+    for one in start_all([item, other]):
+        one.fail(PublishUnknownError("closed"))
+    succeed_all([item, other])
+    assert isinstance(item.exception(0), PublishUnknownError)
+    assert isinstance(other.exception(0), PublishUnknownError)
 
 
 def test_a_waiter_is_woken():
     """concurrent.futures.wait() returns with the outcome."""
     item = future()
-    item.start()
-    thread = threading.Thread(target=item.succeed)
+    start_all([item])
+    thread = threading.Thread(target=succeed_all, args=([item],))
     thread.start()
     assert wait([item], timeout=10).done == {item}
     thread.join()
@@ -95,8 +117,8 @@ def test_threads_that_ask_at_once_share_one_lock():
 def test_abandoned_in_a_child():
     """A pending message is the parent's: the child hears so; an outcome that is there stays."""
     pending, stored = future(), future()
-    stored.start()
-    stored.succeed()
+    start_all([stored])
+    succeed_all([stored])
     pending._condition.acquire()  # as a thread would that does not exist in the child
     for item in (pending, stored):
         item.abandon()
@@ -108,8 +130,8 @@ def test_a_fork_while_another_thread_settles_a_message():
     """The lock that all messages share is a new one in the child."""
     def work():
         item = future()
-        assert item.start()
-        item.succeed()
+        assert start_all([item]) == [item]
+        succeed_all([item])
 
     with futures._quick:
         assert in_child(work) == 0
@@ -127,6 +149,7 @@ def failures():
 def fail(failures):
     """Return a Future that has failed."""
     item = PublishFuture("t", b"x", None, 0.0, 1.0)
+    start_all([item])
     assert item.fail(PublishUnknownError("lost"), failures.note)
     return item
 

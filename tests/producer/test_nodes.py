@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from types import SimpleNamespace
@@ -9,19 +10,19 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.connection import Connection
+from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
-    ConnectionLostError,
     NegotiationError,
     NotNSQError,
     NSQConnectionError,
 )
 from nsqclient.producer import nodes as module
-from nsqclient.producer.node import StallDetector, stall_timeout
 from nsqclient.producer.nodes import NodePool
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.producer.outcome import PublishOutcome
+from nsqclient.producer.publisher import Publisher
+from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dial_queue import DIRECT, Standing
@@ -42,8 +43,8 @@ def make_links():
     """Factory of NodePool that are closed after the test."""
     made = []
 
-    def make(*addresses, sticky=False, **options):
-        made.append(NodePool(addresses, Config(**options), sticky))
+    def make(*addresses, **options):
+        made.append(NodePool(addresses, Config(**options)))
         return made[-1]
 
     yield make
@@ -63,6 +64,15 @@ def answering(*answers):
     return script
 
 
+def storing(peer):
+    """A script: stores whatever comes."""
+    peer.identify()
+    with contextlib.suppress(EOFError):
+        while True:
+            peer.line(), peer.sized()
+            peer.send(OK)
+
+
 def idle(peer):
     """A script: takes the connection and does nothing."""
     peer.identify()
@@ -74,41 +84,23 @@ def deaf(peer):
     peer.until_closed()
 
 
-class Attempt:
-    """The token of a publish; keeps the outcome."""
-
-    def __init__(self):
-        self.outcome = self.error = None
-        self._is_settled = threading.Event()
-
-    def settle(self, outcome, error):
-        """As each token's."""
-        self.outcome, self.error = outcome, error
-        self._is_settled.set()
-
-    def wait(self, timeout):
-        """Wait for the outcome; False when it was not there in time."""
-        return self._is_settled.wait(timeout)
-
-
 def acquire(nodes, timeout=WAIT):
-    """Return a node that is connected as publish_async() needs it."""
-    return nodes.acquire(Deadline(timeout), nodes.pipelined)
+    """Return a node that is connected."""
+    return nodes.acquire(Deadline(timeout))
 
 
-def publish(nodes):
-    """Publish once; return the attempt, settled."""
-    attempt = Attempt()
-    acquire(nodes).send(PUB, attempt, time.monotonic() + WAIT)
-    assert attempt.wait(WAIT)
-    return attempt
+def publish(nodes, timeout=WAIT):
+    """Publish once; return the outcome and nsqd's error."""
+    publisher = Publisher(nodes, True, Statistics())
+    until = time.monotonic() + timeout
+    return publisher.attempt(acquire(nodes, timeout), PUB, until, timeout)[:2]
 
 
 def test_nothing_is_dialed_before_it_is_needed(make_links):
     """The first take() dials, in the background."""
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
-        assert nodes.ready == ()
+        assert nodes.connected == ()
         assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
 
@@ -116,11 +108,16 @@ def test_nothing_is_dialed_before_it_is_needed(make_links):
 def test_the_connected_ones_take_turns(make_links):
     """Round robin, or always the same where that is asked for."""
     for sticky, count in ((False, 2), (True, 1)):
-        with ScriptedServer(idle) as one, ScriptedServer(idle) as two:
-            nodes = make_links(one.address, two.address, sticky=sticky)
+        with ScriptedServer(storing) as one, ScriptedServer(storing) as two:
+            nodes = make_links(one.address, two.address)
             acquire(nodes)
-            wait_until(lambda: len(nodes.ready) == 2)
-            assert len({acquire(nodes).address for _ in range(10)}) == count
+            wait_until(lambda: len(nodes.connected) == 2)
+            publisher = Publisher(nodes, True, Statistics(), sticky)
+            for _ in range(10):
+                publisher.publish(PUB, time.monotonic() + WAIT, WAIT)
+            used = [node for node in nodes.connected
+                    if any(conn.used_at > conn.opened_at for conn in node.pool.connections())]
+            assert len(used) == count
             nodes.close(Deadline(WAIT))
 
 
@@ -173,7 +170,7 @@ def test_a_permanent_reason_fails_at_once(make_links, make_thread):
 
 def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
     """The dial is logged and counts as failed; the next one is tried."""
-    opened = Connection.open
+    opened = BlockingConnection.open
     errors = [RuntimeError("a bug")]
 
     def fail_once(conn, *arguments):
@@ -181,7 +178,7 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
             raise errors.pop()
         opened(conn, *arguments)
 
-    monkeypatch.setattr(Connection, "open", fail_once)
+    monkeypatch.setattr(BlockingConnection, "open", fail_once)
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
         assert acquire(nodes).address == server.address
@@ -189,88 +186,33 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
     assert "a bug" in caplog.text
 
 
-def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, caplog):
+@pytest.mark.parametrize(("role", "dials"), [("nsq-dialer", 1), ("nsq-timer", 2)])
+def test_a_dial_that_gets_no_thread_is_an_error_in_time(
+    make_links, no_thread, caplog, role, dials
+):
     """It is logged why; when there are threads again, the address is dialed."""
-    with ScriptedServer(idle) as server:
+    with ScriptedServer(*[idle] * dials) as server:
         nodes = make_links(server.address)
-        with no_thread("nsq-dialer"), pytest.raises(NSQConnectionError):
+        with no_thread(role), pytest.raises(NSQConnectionError):
             acquire(nodes, 0.3)
-        assert "no thread to dial" in caplog.text
+        wait_until(lambda: "no thread to" in caplog.text)
         assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
 
 
-def test_a_reader_that_gets_no_thread_is_an_error_in_time(make_links, no_thread):
-    """Whoever waits hears why at the deadline; when there are threads again, all is well."""
-    with ScriptedServer(idle, idle) as server:
-        nodes = make_links(server.address)
-
-        def hears_why():
-            with pytest.raises(NSQConnectionError) as caught:
-                acquire(nodes, 0.3)  # the next dial is later
-            return "no thread" in str(caught.value)
-
-        with no_thread("nsq-reader"):
-            wait_until(hears_why)  # at once, save where the dial takes long on a busy machine
-        assert acquire(nodes).address == server.address
-        nodes.close(Deadline(WAIT))
-
-
-def test_answers_reach_their_batches(make_links):
-    """nsqd's OK and nsqd's errors settle the publish they answer."""
+def test_answers_are_outcomes(make_links):
+    """nsqd's OK and nsqd's errors."""
     with ScriptedServer(answering(OK, error("E_BAD_TOPIC t"))) as server:
         nodes = make_links(server.address)
-        assert publish(nodes).outcome is PublishOutcome.STORED
-        refused = publish(nodes)
-        assert refused.outcome is PublishOutcome.REJECTED and refused.error.code == "E_BAD_TOPIC"
-
-
-@pytest.mark.parametrize(
-    ("last", "outcome"),
-    [(error("E_BAD_TOPIC t"), PublishOutcome.NOT_READ), (b"", PublishOutcome.UNKNOWN)],
-    ids=["refused", "closed"],
-)
-def test_publishes_behind_the_end_of_a_connection(make_links, last, outcome):
-    """Behind a refusal nothing is read; behind a plain end nobody knows."""
-    def script(peer):
-        peer.identify()
-        for _ in range(2):
-            peer.line(), peer.sized()
-        peer.send(last)
-
-    with ScriptedServer(script) as server:
-        node = acquire(make_links(server.address))
-        first, second = Attempt(), Attempt()
-        for attempt in (first, second):
-            node.send(PUB, attempt, time.monotonic() + WAIT)
-        assert second.wait(WAIT) and second.outcome is outcome
+        assert publish(nodes) == (PublishOutcome.STORED, None)
+        outcome, refusal = publish(nodes)
+        assert outcome is PublishOutcome.REJECTED and refusal.code == "E_BAD_TOPIC"
 
 
 def test_a_garbled_answer_is_no_outcome(make_links):
     """An answer that is not OK and no error leaves the publish unknown, at once."""
     with ScriptedServer(answering(response(b"\xb0K"))) as server:
-        assert publish(make_links(server.address)).outcome is PublishOutcome.UNKNOWN
-
-
-def test_a_connection_that_ended_takes_nothing(make_links):
-    """Sending to it says that nothing was sent, and it is not used again."""
-    taken = threading.Event()
-
-    def leave(peer):
-        peer.identify()
-        taken.wait(WAIT)
-
-    with ScriptedServer(leave, idle) as server:
-        nodes = make_links(server.address)
-        node = acquire(nodes)
-        conn = node.conn
-        taken.set()
-        wait_until(lambda: conn.is_closed)
-        node.conn = conn  # as a publisher sees it that took it just before
-        with pytest.raises(StaleConnection):
-            node.send(PUB, Attempt(), time.monotonic() + WAIT)
-        assert acquire(nodes).conn is not conn
-        nodes.close(Deadline(WAIT))
+        assert publish(make_links(server.address))[0] is PublishOutcome.UNKNOWN
 
 
 def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_links):
@@ -282,19 +224,10 @@ def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_l
         peer.identify()
         peer.line()
 
-    def publish_until(limit):
-        while time.monotonic() < limit:
-            attempt = Attempt()
-            try:
-                acquire(nodes, limit - time.monotonic()).send(PUB, attempt, limit)
-            except (ConnectError, ConnectionLostError):
-                continue
-            attempt.wait(1)
-
-    with ScriptedServer(*[leave] * 3, idle) as server:
+    with ScriptedServer(*[leave] * 4) as server:
         nodes = make_links(server.address)
-        publish_until(time.monotonic() + 2)
-        wait_until(lambda: nodes.ready)
+        while len(dials) < 4:
+            publish(nodes)
         nodes.close(Deadline(WAIT))
     assert all(later - earlier > 0.2 for earlier, later in zip(dials, dials[1:]))
 
@@ -303,8 +236,8 @@ def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
     """E_PUB_FAILED: nsqd is up, its disk is full; the others are used meanwhile."""
     with ScriptedServer(answering(error("E_PUB_FAILED disk"))) as full:
         nodes = make_links(full.address)
-        assert publish(nodes).outcome is PublishOutcome.REJECTED
-        wait_until(lambda: nodes.ready == ())
+        assert publish(nodes)[0] is PublishOutcome.REJECTED
+        wait_until(lambda: nodes.connected == ())
         (node,) = nodes._nodes.values()
         assert node.refusals == 1 and node.retry_at > time.monotonic()
 
@@ -333,20 +266,25 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
 
     with ScriptedServer(leave) as server, silent_addresses(50) as silent:
         nodes = make_links(server.address)
-        assert publish(nodes).outcome is PublishOutcome.STORED
+        assert publish(nodes)[0] is PublishOutcome.STORED
         dials, order = nodes._dials, {}
         nodes._dials = SimpleNamespace(
-            put=lambda address, sources, standing: order.update({address: standing}),
+            put=lambda dial, sources, standing: order.update({dial.address: standing}),
             set_sources=dials.set_sources,
         )
         nodes.set_addresses({DIRECT: [*silent, server.address]})
         taken.set()
-        wait_until(lambda: not nodes.ready)
+        wait_until(lambda: not nodes.connected)
         with nodes._changed.lock:
-            nodes._want_the_rest(nodes.pipelined, time.monotonic(), hurry=True)
+            nodes._want_the_rest(time.monotonic(), hurry=True)
         nodes._dials = dials
     assert order.pop(server.address) is Standing.LOST
     assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
+
+
+def is_dialed(node):
+    """Whether a connection to it is being opened."""
+    return any(node.pool.dialing.values())
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
@@ -355,11 +293,10 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
         nodes = make_links(*silent)
         with pytest.raises(ConnectError, match="in time"):
             acquire(nodes, 0.1)
-        wait_until(lambda: sum(bool(node.dialed) for node in nodes._nodes.values()) == MAX_DIALS)
+        wait_until(lambda: sum(map(is_dialed, nodes._nodes.values())) == MAX_DIALS)
         nodes.set_addresses({DIRECT: []})
         assert len(nodes.addresses) == MAX_DIALS
-        assert all(node.dialed for node in nodes._nodes.values())
-        assert not any(address in nodes._dials for address in set(silent) - set(nodes.addresses))
+        assert all(map(is_dialed, nodes._nodes.values()))
 
 
 def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
@@ -384,57 +321,12 @@ def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
         nodes = make_links(one.address, two.address)
         acquire(nodes)
         assert dialed.wait(WAIT)
-        node = nodes._nodes[one.address]
-        wait_until(lambda: node.conn)
+        pools = [node.pool for node in nodes._nodes.values()]
+        conns = [conn for pool in pools for conn in pool.connections()]
+        conns += [conn for pool in pools for conn in pool.dialing.values() if conn is not None]
         abandoned = []
-        conns = [node.conn, *[o.dialed for o in nodes._nodes.values() if o.dialed is not None]]
         for conn in conns:
             conn.abandon = lambda conn=conn: abandoned.append(conn)
         nodes.abandon()
         assert set(abandoned) == set(conns) and len(conns) == 2
-        nodes.close(Deadline(WAIT))
-
-
-def test_lost_connections_are_joined(make_links):
-    """No reader thread of an earlier connection is left after close()."""
-    with ScriptedServer(answering(OK), answering(OK)) as server:
-        nodes = make_links(server.address)
-        publish(nodes)
-        nodes.ready[0].conn.close("test")
-        wait_until(lambda: nodes.ready == ())
-        assert isinstance(nodes._reason(), ConnectionLostError)
-        publish(nodes)
-        assert nodes.close(Deadline(WAIT)) == []
-
-
-def test_a_nsqd_without_progress_is_stalled_when_it_is_time_to_look():
-    """Bytes that it takes and answers that it gives are progress."""
-    progress, has_unread = [0], []
-    stalls = StallDetector(SimpleNamespace(
-        progress=lambda: (progress[0], 0), has_unread=lambda: bool(has_unread)), 1.0, 10.0)
-    assert not stalls.is_stalled(10.9)
-    progress[0] = 5
-    assert not stalls.is_stalled(11.0) and stalls.next_check == 12.0
-    has_unread.append(True)  # an answer came while this process was suspended
-    assert not stalls.is_stalled(12.0)
-    has_unread.clear()
-    assert stalls.is_stalled(13.0)
-    assert stall_timeout(2.0) == 0.5 and stall_timeout(100.0) == 1.0
-
-
-def test_an_answer_that_comes_while_an_nsqd_is_found_to_be_stalled_counts(make_links):
-    """It may be the last one, so nothing would end the mark."""
-    with ScriptedServer(answering(OK)) as one, ScriptedServer(idle) as two:
-        nodes = make_links(one.address, two.address)
-        acquire(nodes)
-        wait_until(lambda: len(nodes.ready) == 2)
-        node = nodes._nodes[one.address]
-        seen = node.progress()
-        attempt = Attempt()
-        node.send(PUB, attempt, time.monotonic() + WAIT)
-        assert attempt.wait(WAIT)
-        assert not nodes.mark_unresponsive(node, seen)
-        assert not node.is_stalled and len(nodes.ready) == 2
-        assert nodes.mark_unresponsive(node, node.progress())
-        assert node.is_stalled and len(nodes.ready) == 1
         nodes.close(Deadline(WAIT))

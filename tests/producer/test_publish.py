@@ -21,7 +21,7 @@ from nsqclient.errors import (
     ReentrantCallError,
     server_error,
 )
-from nsqclient.producer.publisher import SyncPublisher
+from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 
 LOST = ConnectionLostError("nsqd:4150", "reset by the peer")
@@ -39,6 +39,7 @@ class Answers:
     due = math.inf
     failures = refusals = responses = pieces = ident = 0
     is_partitioned = False
+    is_complete = True
     stored = None
     used_at = opened_at = 0.0
 
@@ -50,11 +51,12 @@ class Answers:
         self.is_closed = threading.Event()
         self.pooled = self.timer = self.pool = self
 
-    def choose(self):
-        """As Rotation.choose."""
-        return self if self._answers and self.error is None else None
+    @property
+    def connected(self):
+        """As NodePool.connected."""
+        return (self,) if self._answers and self.error is None else ()
 
-    def acquire(self, deadline, rotation):
+    def acquire(self, deadline):
         """As NodePool.acquire: there is no nsqd."""
         if self.error is not None:
             raise self.error
@@ -91,7 +93,7 @@ class Answers:
     def on_lost(self, node, conn, error):
         """As NodePool.on_lost."""
 
-    def mark_unavailable(self, node, rotation):
+    def mark_unavailable(self, node):
         """As NodePool.mark_unavailable."""
 
 
@@ -99,7 +101,7 @@ def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
     """Publish to an nsqd that gives these answers; return how often it was sent, and retried."""
     nodes = Answers(*answers, **state)
     statistics = Statistics()
-    publisher = SyncPublisher(nodes, retry_unknown, statistics)
+    publisher = Publisher(nodes, retry_unknown, statistics)
     publisher.publish(command, time.monotonic() + timeout, timeout)
     return nodes.sent, statistics.snapshot(0, [], [], {}).retried
 
@@ -127,7 +129,7 @@ def test_a_publish_on_the_thread_that_watches_the_deadlines_is_an_error():
     nodes = Answers(None)
     nodes.ident = threading.get_ident()
     with pytest.raises(ReentrantCallError):
-        SyncPublisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 1, 1)
+        Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 1, 1)
     assert not nodes.sent
 
 
@@ -191,9 +193,9 @@ def test_no_nsqd_can_be_used_any_more():
     nodes = Answers(LOST)
     refused = NegotiationError("no TLS there")
     statistics = Statistics()
-    statistics.count_retried = lambda: setattr(nodes, "error", refused)
+    statistics.count_retried = lambda messages: setattr(nodes, "error", refused)
     with pytest.raises(PublishUnknownError, match="no TLS"):
-        SyncPublisher(nodes, True, statistics).publish(b"x", time.monotonic() + 1, 1)
+        Publisher(nodes, True, statistics).publish(b"x", time.monotonic() + 1, 1)
 
 
 @pytest.mark.parametrize("sent_before", [False, True])
@@ -203,5 +205,5 @@ def test_close_ends_a_publish_that_waits(sent_before):
     timer = threading.Timer(0.1, nodes.is_closed.set)
     timer.start()
     with pytest.raises(PublishUnknownError if sent_before else ClosedError):
-        SyncPublisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 10, 10)
+        Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 10, 10)
     timer.join()

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 
 import pytest
 
-from nsqclient.runtime.futures import PlainFuture
+from nsqclient.runtime.futures import PlainFuture, succeed_all
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.interrupts import Interruption
 from tests.support.waiting import wait_until
@@ -115,7 +115,7 @@ def test_not_cancelled_once_it_runs():
     """Nor when it has its outcome."""
     future = running()
     assert not future.cancel()
-    future.succeed()
+    succeed_all([future])
     assert not future.cancel() and future.result(0) is None
 
 
@@ -126,7 +126,7 @@ def test_callbacks_are_called_once_in_order(caplog):
     future.add_done_callback(lambda future: 1 / 0)
     future.add_done_callback(lambda future: called.append(2))
     with caplog.at_level(logging.ERROR):
-        future.succeed()
+        succeed_all([future])
     future.add_done_callback(lambda future: called.append(3))
     assert called == [1, 2, 3] and "a callback of" in caplog.text
 
@@ -137,11 +137,11 @@ def test_callbacks_are_called_once_in_order(caplog):
 def test_concurrent_futures_can_wait_for_it(condition):
     """wait() returns as with Futures of the standard library, some done and some not."""
     done, later, failing = running(), running(), running()
-    done.succeed()
+    succeed_all([done])
     seen = in_thread(lambda: futures.wait([done, later, failing], 30, condition))
     if condition != futures.FIRST_COMPLETED:
         wait_until(lambda: later._watch().waiters)
-        later.succeed()
+        succeed_all([later])
         failing.set_exception(KeyError())
     wait_until(lambda: seen)
     finished = {done} if condition == futures.FIRST_COMPLETED else {done, later, failing}
@@ -158,7 +158,7 @@ def test_concurrent_futures_as_completed():
     wait_until(lambda: every[-1]._watch().waiters)
     every[-1].cancel()
     for future in every[:-1]:
-        future.succeed()
+        succeed_all([future])
     every[-1].set_running_or_notify_cancel()
     wait_until(lambda: seen)
     assert sorted(map(id, seen[0])) == sorted(map(id, every))

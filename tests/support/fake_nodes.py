@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+import time
 
-from nsqclient.errors import ClosedError, ConnectError
-from nsqclient.producer.outcome import StaleConnection
+from nsqclient.errors import ClosedError, ConnectError, NSQError
+from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.producer.pool import PoolTimer
+from nsqclient.producer.publisher import Publisher
+from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 
 
 class FakeNodes:
-    """Stands in for NodePool, for the one NsqdNode that it has, and for its Connection."""
+    """Stands in for NodePool, and for the one NsqdNode that it has."""
 
     address = "nsqd:4150"
+    is_complete = True
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._is_up = True
         self._closed = False
-        #: Commands that were sent, with their tokens.
-        self.sent: list[tuple[bytes, Any]] = []
-        #: So many sends find the connection ended.
-        self.stale = 0
-        #: Raised by the next send.
-        self.broken: BaseException | None = None
-        #: Raised by take().
+        self.timer = PoolTimer(lambda now: now + 1.0)
+        #: Raised by acquire().
         self.error: Exception | None = None
 
     def go_down(self) -> None:
@@ -44,34 +43,14 @@ class FakeNodes:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self.timer.stop(Deadline(10.0))
 
     @property
-    def ready(self) -> tuple[FakeNodes, ...]:
-        """As NodePool.ready."""
+    def connected(self) -> tuple[FakeNodes, ...]:
+        """As NodePool.connected."""
         return (self,) if self._is_up and not self._closed and self.error is None else ()
 
-    @property
-    def pipelined(self) -> FakeNodes:
-        """As NodePool.pipelined."""
-        return self
-
-    def in_order(self) -> tuple[FakeNodes, ...]:
-        """As Rotation.in_order."""
-        return self.ready
-
-    def mark_unresponsive(self, *arguments: object) -> bool:
-        """As NodePool's and NsqdNode's: there is no other nsqd."""
-        return False
-
-    def progress(self) -> tuple[int, int]:
-        """As NsqdNode.progress: it takes and answers nothing."""
-        return (0, 0)
-
-    def has_unread(self) -> bool:
-        """As NsqdNode.has_unread."""
-        return False
-
-    def acquire(self, deadline: Deadline, rotation: object) -> FakeNodes:
+    def acquire(self, deadline: Deadline) -> FakeNodes:
         """As NodePool.acquire."""
         if self.error is not None:
             raise self.error
@@ -83,22 +62,64 @@ class FakeNodes:
                 raise ConnectError(self.address, "nobody is there")
         return self
 
-    def send(self, command: bytes, token: Any, until: float) -> None:
-        """As NsqdNode.send."""
+
+class Sent:
+    """One attempt that waits for its outcome."""
+
+    def __init__(self, command: bytes) -> None:
+        self.line = command.partition(b"\n")[0]
+        self._is_settled = threading.Event()
+        self._error: NSQError | None = None
+        self._outcome = PublishOutcome.STORED
+
+    def settle(self, outcome: PublishOutcome, error: NSQError | None = None) -> None:
+        """Nsqd has answered, or the connection has ended."""
+        self._outcome, self._error = outcome, error
+        if error is None and outcome is not PublishOutcome.STORED:
+            self._error = ConnectError("nsqd:4150", "lost")
+        self._is_settled.set()
+
+    def wait(self, until: float) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
+        """Return what the attempt has led to; unknown at the deadline."""
+        if not self._is_settled.wait(max(0.0, until - time.monotonic())):
+            return PublishOutcome.UNKNOWN, ConnectError("nsqd:4150", "no answer in time"), None
+        return self._outcome, self._error, None
+
+
+class ScriptedPublisher(Publisher):
+    """A Publisher whose attempts the test settles."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type] # with FakeNodes
+        self.sent: list[Sent] = []
+        #: So many attempts find the connection ended.
+        self.stale = 0
+        #: Raised by the next attempt.
+        self.broken: BaseException | None = None
+
+    def attempt(  # type: ignore[no-untyped-def, override] # nothing but these is used here
+        self, node, command, until, pause, **options
+    ):
+        """As Publisher.attempt."""
         if self.stale:
             self.stale -= 1
-            raise StaleConnection(self.address, "ended")
+            return PublishOutcome.NOT_READ, StaleConnection(node.address, "ended"), None
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
-        self.sent.append((command, token))
+        self.sent.append(Sent(command))
+        return self.sent[-1].wait(until)
 
-    def sent_line(self, number: int) -> bytes:
-        """Wait for a send, by its number from 0, and return the line of the command."""
+    def settle_all(self) -> None:
+        """End what waits."""
+        for sent in self.sent:
+            sent.settle(PublishOutcome.STORED)
+
+    def line(self, number: int) -> bytes:
+        """Wait for an attempt, by its number from 0, and return the line of the command."""
+        return self.token(number).line
+
+    def token(self, number: int) -> Sent:
+        """Wait for an attempt, by its number from 0."""
         wait_until(lambda: len(self.sent) > number)
-        return self.sent[number][0].partition(b"\n")[0]
-
-    def token(self, number: int) -> Any:
-        """Wait for a send, by its number from 0, and return its token."""
-        self.sent_line(number)
-        return self.sent[number][1]
+        return self.sent[number]

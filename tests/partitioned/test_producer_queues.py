@@ -12,9 +12,8 @@ from nsqclient.errors import (
     PublishRejectedError,
     PublishUnknownError,
 )
+from nsqclient.partitioned import producer_load
 from nsqclient.partitioned.sharding import murmur3
-from nsqclient.producer.node import NsqdNode
-from nsqclient.producer.outcome import BusyConnection
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -96,27 +95,6 @@ def test_a_partition_that_hangs_delays_no_other_one(cluster, produce):
     assert not stuck.done()
     cluster.hang("t", murmur3("k0", 4), False)
     stuck.result(WAIT)
-
-
-def test_connection_that_another_partition_takes_first_is_no_failed_attempt(
-    cluster, produce, monkeypatch
-):
-    """The batch is sent at once, by the next free one."""
-    cluster.create_topic("t", 2)
-    producer = produce()
-    send, taken = NsqdNode.send_to_partition, [True] * 3
-
-    def send_or_refuse(node, *arguments):
-        if taken:
-            taken.pop()
-            raise BusyConnection("taken")
-        return send(node, *arguments)
-
-    monkeypatch.setattr(NsqdNode, "send_to_partition", send_or_refuse)
-    for number in range(3):
-        producer.publish_async("t", b"%d" % number, key="k").result(WAIT)
-    assert cluster.messages("t", murmur3("k", 2)) == [b"0", b"1", b"2"]
-    assert not taken and producer.stats().retried == 0
 
 
 def test_messages_without_a_key_go_to_partitions_in_turn(cluster, produce):
@@ -263,3 +241,66 @@ def test_close_fails_what_is_left(cluster, produce):
     wait_until(lambda: sent(cluster, "PUB") or sent(cluster, "MPUB"))
     assert not producer.close(0.2)
     assert all(future.done() and future.exception() is not None for future in futures)
+
+
+def test_messages_without_a_key_have_a_batch_in_each_partition(cluster, produce):
+    """A hung partition holds up only what was sent there."""
+    cluster.create_topic("t", 3)
+    producer = produce()
+    producer.publish("t", b"first")
+    cluster.hang("t", 1)
+    futures = []
+    for number in range(3):  # they are used in turn
+        futures.append(producer.publish_async("t", b"%d" % number))
+        wait_until(lambda: len(sent(cluster, "PUB")) == number + 2)
+    for number in range(30):
+        producer.publish_async("t", b"later").result(WAIT)
+    cluster.hang("t", 1, False)
+    for future in futures:
+        future.result(WAIT)
+
+
+def test_messages_with_headers_share_commands_that_nsqd_takes(cluster, produce):
+    """The headers count, too."""
+    cluster.create_topic("t", 1, extended=True)
+    cluster.hang("t", 0)
+    producer = produce(CONFIG.replace(nsqd_max_body_size=1000, nsqd_max_msg_size=500))
+    first = producer.publish_async("t", b"first")
+    wait_until(lambda: sent(cluster, "PUB"))
+    futures = [producer.publish_async("t", b"x" * 100, headers={"k": "v" * 200})
+               for _ in range(9)]
+    cluster.hang("t", 0, False)
+    for future in [first, *futures]:
+        future.result(WAIT)
+    assert len(cluster.messages("t", 0)) == 10
+    assert 3 <= len(sent(cluster, "MPUB_EXT") + sent(cluster, "PUB_EXT")) < 9
+
+
+def test_a_refused_publish_with_headers_closes_its_connection(cluster, produce):
+    """Nsqd takes the rest of its body for commands."""
+    cluster.create_topic("t", 1, extended=True)
+    for nsqd in cluster.nsqds:
+        nsqd.faults.fail_next("PUB_EXT", "E_FAILED_ON_NOT_LEADER")
+    producer = produce()
+    producer.publish_async("t", b"x", headers={"k": "v"}).result(WAIT)
+    clients = [c.client for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "PUB_EXT"]
+    assert len(clients) == len(set(clients)) == 2
+
+
+def test_many_partitions_that_hang_leave_turns_to_others(cluster, produce, monkeypatch):
+    """Those that left a publish unanswered occupy a part of the threads."""
+    monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 2)
+    monkeypatch.setattr(producer_load, "MAX_AT_ONCE", 4)
+    cluster.create_topic("hung", 8)
+    cluster.create_topic("t", 2)
+    for partition in range(8):
+        cluster.hang("hung", partition)
+    producer = produce(CONFIG.replace(partition_try_timeout=0.2))
+    stuck = [producer.publish_async("hung", b"x", key=f"k{number}") for number in range(24)]
+    wait_until(lambda: producer.stats().retried >= 8)
+    for key in KEYS:
+        producer.publish_async("t", b"x", key=key).result(WAIT)
+    for partition in range(8):
+        cluster.hang("hung", partition, False)
+    for future in stuck:
+        future.result(WAIT)

@@ -1,0 +1,59 @@
+"""PartitionLoad by value: what is busy, what left a publish unanswered, what may begin."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from nsqclient.partitioned import producer_load
+from nsqclient.partitioned.producer_load import PartitionLoad
+
+NSQD = "n:1"
+
+
+@pytest.fixture
+def load():
+    """Nothing under way; and a stack of attempts that end with the test."""
+    with contextlib.ExitStack() as stack:
+        load = PartitionLoad()
+        load.begin = lambda name, nsqd=NSQD, is_async=True: stack.enter_context(
+            load.attempt(nsqd, name, is_async))
+        yield load
+
+
+def test_a_partition_is_busy_while_it_is_published_to(load):
+    """And unanswered after some seconds."""
+    with load.attempt(NSQD, "t 0", False):
+        assert load.busy() == {"t 0"}
+        assert load.unanswered(60.0) == set() and load.unanswered(0.0) == {"t 0"}
+    assert load.busy() == load.unanswered(0.0) == set()
+
+
+def test_a_partition_that_left_a_publish_unanswered_is_avoided_until_it_answers(load):
+    """Also when no publish is under way."""
+    load.note(NSQD, "t 0", False, 1.0)
+    assert load.unanswered(60.0) == {"t 0"}
+    load.note(NSQD, "t 0", True, 1.0)
+    assert load.unanswered(60.0) == set()
+
+
+def test_one_nsqd_has_a_part_of_the_threads(load, monkeypatch):
+    """Those of other nsqds, and callers that wait themselves, do not count."""
+    monkeypatch.setattr(producer_load, "MAX_AT_ONCE", 2)
+    load.begin("t 0")
+    load.begin("t 1", is_async=False)
+    load.begin("t 2", nsqd="n:2")
+    assert load.may_begin(NSQD, "t 3")
+    load.begin("t 3")
+    assert not load.may_begin(NSQD, "t 4") and load.may_begin("n:2", "t 4")
+
+
+def test_partitions_that_hang_have_a_part_of_that(load, monkeypatch):
+    """Others always get their turn."""
+    monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 1)
+    for name in ("t 0", "t 1"):
+        load.note(NSQD, name, False, 1.0)
+    assert load.may_begin(NSQD, "t 0")
+    load.begin("t 0")
+    assert not load.may_begin(NSQD, "t 1") and load.may_begin(NSQD, "t 2")
