@@ -8,7 +8,6 @@ more errors leave the connection open. Behaviour of youzan/nsq 0.3.7-HA as measu
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Callable
 
@@ -16,7 +15,6 @@ from nsqclient.devserver.protocol import commands
 from nsqclient.devserver.protocol.commands import (
     CommandError,
     Event,
-    Fin,
     Identify,
     NewMessage,
     OpenPartition,
@@ -25,7 +23,6 @@ from nsqclient.devserver.protocol.commands import (
     ServerLimits,
 )
 from nsqclient.devserver.protocol.server import (
-    MAX_EVENTS,
     TRANSITIONS,
     ServerProtocol,
     ServerState,
@@ -48,15 +45,8 @@ _FATAL_TO_CONSUMERS = frozenset({
 })
 _NEVER_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
-#: FIN, PUB and MPUB as clients send them: up to the id, or to the size and the first bytes.
-_PLAIN = re.compile(
-    rb"FIN (?P<id>[\x00-\x7f](?s:.{15}))\n"
-    rb"|(?P<command>M?PUB) (?P<topic>[.a-zA-Z0-9_-]{1,64}) (?P<partition>[0-9]{1,9})\n"
-    rb"(?P<size>(?s:.{4}))")
-
 _trace = struct.Struct(">Q")
 _length = struct.Struct(">H")
-_int32 = struct.Struct(">i")
 
 #: Takes a message's payload apart.
 _Parse = Callable[[bytes], NewMessage]
@@ -103,58 +93,6 @@ class PartitionServerProtocol(ServerProtocol):
             self._has_survived_error = False
             events = super().take_events()
         return events
-
-    # -- whole commands
-
-    def _read(self) -> None:
-        """As in the stock core. FIN, PUB and MPUB that are there as a whole are read at once."""
-        while self._take is None and len(self._reader) and self._read_whole():
-            pass
-        super()._read()
-
-    def _read_whole(self) -> bool:
-        """Read one such command; False where the next one is another, or is not valid."""
-        found = self._reader.match(_PLAIN)
-        if (
-            found is None or len(self._events) >= MAX_EVENTS or self._limits.tls_required
-            or self._transitions[self.state].get(found["command"] or b"FIN") is None
-        ):
-            return False
-        stop = found.end()
-        if found["command"] is None:
-            if not any(found["id"][:8]):
-                return False
-            self._events.append(Fin(found["id"]))
-        else:
-            stop += _int32.unpack(found["size"])[0]
-            messages = self._messages_of(found, stop)
-            if not messages:
-                return False
-            self._events.append(PartitionPub(
-                found["command"].decode(), found["topic"].decode(), int(found["partition"]),
-                messages))
-        self._reader.skip(stop)
-        return True
-
-    def _messages_of(self, found: re.Match[bytes], stop: int) -> list[NewMessage]:
-        """Return the messages of a PUB or MPUB up to ``stop``; none where it is not valid."""
-        data, most, pos = found.string, self._limits.max_msg_size, found.end()
-        if stop > len(data):
-            return []
-        if found["command"] == b"PUB":
-            return [NewMessage(data[pos:stop])] if 0 < stop - pos <= most else []
-        if stop - pos > self._limits.max_body_size:
-            return []
-        messages = []
-        pos += 4
-        while stop - pos > 4:
-            start = pos + 4
-            pos = start + _int32.unpack_from(data, pos)[0]
-            if not start < pos <= start + most:
-                return []
-            messages.append(NewMessage(data[start:pos]))
-        count = found.end() + 4 <= stop and _int32.unpack_from(data, found.end())[0]
-        return messages if pos == stop and len(messages) == count else []
 
     # -- lines
 

@@ -18,7 +18,6 @@ Source: TCP protocol spec, "Commands"; texts, order of checks and limits as in n
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -90,17 +89,6 @@ class CommandReader:
         if self._chunks:
             self._join()
         return self._buf[self._pos:self._pos + size]
-
-    def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """Return how the next bytes match, and leave them; ``skip()`` takes them."""
-        if self._chunks:
-            self._join()
-        return pattern.match(self._buf, self._pos)
-
-    def skip(self, stop: int) -> None:
-        """Take the bytes up to this position in the string of the last ``match()``."""
-        self._have -= stop - self._pos
-        self._pos = stop
 
     def line(self, fixed: int = 0) -> bytes | None:
         """Take one line, without its newline and an optional carriage return before it.
