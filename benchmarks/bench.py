@@ -23,6 +23,8 @@ from measuring import Consume, Publish, medians
 from nsqd import CHECKOUT, BenchmarkError, Nsqd, build_nsq
 
 ALL = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
+#: Those that publish from any number of threads.
+THREADED = ("go-nsq", "nsqclient", "limit")
 CLIENTS = ("go-nsq", "pynsq", "gnsq", "nsqclient")
 PAIR = ("go-nsq", "nsqclient")
 OURS = ("nsqclient",)
@@ -133,8 +135,11 @@ WORKS = (
                body="json") for layer in ("snappy", "deflate", "tls")),
     _publish("async", "publish_async", 2.0),
     _publish("multi", "publish_many of 1000", 0.9),
-    _publish("sync", "publish, 1 thread", 0.9),
+    _publish("sync", "publish, 1 thread", 1.1, names=(*CLIENTS, "limit")),
+    _publish("sync2", "publish, 2 threads", 1.1, names=THREADED),
+    _publish("sync4", "publish, 4 threads", 1.1, names=THREADED),
     _publish("sync16", "publish, 16 threads", 0.7, names=ALL),
+    _publish("sync64", "publish, 64 threads", 0.7, names=THREADED),
     Work("latency", Bench.latency),
     Work("cost", Bench.cost),
     Work("footprint", Bench.footprint),

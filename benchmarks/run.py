@@ -20,9 +20,13 @@ from nsqd import BenchmarkError, Nsqd
 
 PUBLISH_MODES = {
     "sync": "publish, one thread, each waits for its OK",
-    "sync16": "publish, 16 threads over one connection or producer",
+    "sync2": "publish, 2 threads",
+    "sync4": "publish, 4 threads",
+    "sync16": "publish, 16 threads",
+    "sync64": "publish, 64 threads",
     "multi": "publish 1000 messages at a time (MPUB)",
     "async": "publish without waiting, then wait for all",
+    "async4": "the same from 4 threads",
 }
 #: The clients that take byte layers here.
 LAYERED = ("go-nsq", "nsqclient")

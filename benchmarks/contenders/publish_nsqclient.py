@@ -12,7 +12,8 @@ from nsqclient import Producer
 from nsqclient.version import __version__
 
 BATCH = 1000
-THREADS = 16
+#: mode -> threads
+THREADS = {"sync2": 2, "sync4": 4, "sync16": 16, "sync64": 64}
 
 
 def sync(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
@@ -23,9 +24,10 @@ def sync(producer: Producer, task: PublishTask, body: bytes, count: int) -> None
 
 def sync_threads(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
     """Publish from many threads over one producer."""
+    number = THREADS[task.mode]
     threads = [
-        threading.Thread(target=sync, args=(producer, task, body, count // THREADS))
-        for _ in range(THREADS)
+        threading.Thread(target=sync, args=(producer, task, body, count // number))
+        for _ in range(number)
     ]
     for thread in threads:
         thread.start()
@@ -47,7 +49,22 @@ def asynchronous(producer: Producer, task: PublishTask, body: bytes, count: int)
         future.result()
 
 
-MODES = {"sync": sync, "sync16": sync_threads, "multi": multi, "async": asynchronous}
+def asynchronous_threads(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
+    """The same from four threads."""
+    threads = [
+        threading.Thread(target=asynchronous, args=(producer, task, body, count // 4))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+MODES = {
+    "sync": sync, **dict.fromkeys(THREADS, sync_threads), "multi": multi, "async": asynchronous,
+    "async4": asynchronous_threads,
+}
 
 
 def main() -> None:

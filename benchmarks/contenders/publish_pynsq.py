@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 import nsq
-from report import PublishTask, read_publish_task, report
+from report import PublishTask, read_publish_task, report, skip
 from tornado.ioloop import IOLoop
 
 BATCH = 1000
@@ -69,6 +69,9 @@ class Run:
 def main() -> None:
     """Publish the task's messages and report."""
     task = read_publish_task()
+    if task.mode not in (*CHAINS, "async"):
+        skip("pynsq", f"has no way to publish {task.mode}")
+        return
     run = Run(task)
     run.run()
     report("pynsq", version("pynsq"), task.count, run.seconds)

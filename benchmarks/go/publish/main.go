@@ -1,6 +1,6 @@
 // Publish measures go-nsq's Producer.
 //
-//	publish address topic count size sync|sync16|multi|async [layer ...]
+//	publish address topic count size sync|syncN|multi|async|async4 [layer ...]
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,10 +18,7 @@ import (
 	"nsqclient.invalid/benchmarks/go/layers"
 )
 
-const (
-	batch      = 1000
-	goroutines = 16
-)
+const batch = 1000
 
 func number(text string) int {
 	value, err := strconv.Atoi(text)
@@ -42,7 +40,9 @@ func publish(producer *nsq.Producer, topic string, body []byte, count int) {
 	}
 }
 
-func publishConcurrently(producer *nsq.Producer, topic string, body []byte, count int) {
+func publishConcurrently(
+	producer *nsq.Producer, topic string, body []byte, count int, goroutines int,
+) {
 	var all sync.WaitGroup
 	for i := 0; i < goroutines; i++ {
 		all.Add(1)
@@ -74,9 +74,21 @@ func publishAsync(producer *nsq.Producer, topic string, body []byte, count int) 
 	}
 }
 
+func publishAsyncFromFour(producer *nsq.Producer, topic string, body []byte, count int) {
+	var all sync.WaitGroup
+	for i := 0; i < 4; i++ {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			publishAsync(producer, topic, body, count/4)
+		}()
+	}
+	all.Wait()
+}
+
 func main() {
 	if len(os.Args) < 6 {
-		log.Fatal("usage: publish address topic count size sync|sync16|multi|async [layer ...]")
+		log.Fatal("usage: publish address topic count size sync|syncN|multi|async|async4 [layer ...]")
 	}
 	address, topic, mode := os.Args[1], os.Args[2], os.Args[5]
 	count, size := number(os.Args[3]), number(os.Args[4])
@@ -87,8 +99,14 @@ func main() {
 	check(producer.Ping())
 
 	run := map[string]func(*nsq.Producer, string, []byte, int){
-		"sync": publish, "sync16": publishConcurrently, "multi": publishMany, "async": publishAsync,
+		"sync": publish, "multi": publishMany, "async": publishAsync,
+		"async4": publishAsyncFromFour,
 	}[mode]
+	if goroutines, err := strconv.Atoi(strings.TrimPrefix(mode, "sync")); err == nil {
+		run = func(producer *nsq.Producer, topic string, body []byte, count int) {
+			publishConcurrently(producer, topic, body, count, goroutines)
+		}
+	}
 	if run == nil {
 		log.Fatal("unknown mode " + mode)
 	}
