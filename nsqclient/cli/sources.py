@@ -20,8 +20,9 @@ Texts = dict[str, tuple[str, list[str]]]
 #: How near a variable is to the name that was meant. Kubernetes sets variables for each service,
 #: such as NSQD_PORT_4150_TCP_ADDR, and programs have some of their own.
 _LIKENESS = 0.8
-#: Flags that only the command line gives; ``config`` may be a variable too.
-_NOT_IN_FILES = ("version", "config")
+#: Flags that only the command line gives, and those that a file does not give.
+_ONLY_TYPED = ("version", "yes")
+_NOT_IN_FILES = (*_ONLY_TYPED, "config")
 
 
 def variables(flag: Flag) -> list[str]:
@@ -31,7 +32,7 @@ def variables(flag: Flag) -> list[str]:
     NSQ_LOOKUPD_HTTP_ADDRESSES, and the singular is taken as well. Names that begin with NSQD need
     no prefix: NSQD_TCP_ADDRESSES.
     """
-    if flag.name == "version":
+    if flag.name in _ONLY_TYPED:
         return []
     name = flag.name.upper().replace("-", "_")
     name = name if name.startswith("NSQD_") else f"NSQ_{name}"
@@ -124,6 +125,9 @@ def in_table(
     found: Texts = {}
     for key, value in table.items():
         flag = by_key.get(normal(key))
+        if isinstance(value, Mapping) and any(
+                isinstance(each, Mapping) for each in value.values()):
+            flag = None  # of commands that are called so: [topic.create]
         if flag is not None:
             found[flag.name] = f"config file {path}", _texts(flag, key, value, path)
         elif normal(key) not in (known := [*by_key, *others()]):

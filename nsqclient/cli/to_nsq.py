@@ -53,16 +53,16 @@ _JSON_SIZE = 7
 DELIMITER = Kind("string", unescape, repr)
 
 _SUMMARY = """\
-Publishes stdin, or --file, to a topic, one message per line (or record, see --delimiter); or each
-word of the command line that is no flag. Empty records are skipped. If you give several nsqds, each
-of them receives every record. The exit status is 0 if all records were stored, or after SIGINT or
+Publishes stdin, or --input-file, to a topic, one message per line (or record, see --delimiter); or
+each word of the command line that is no flag. Empty records are skipped. If you give several nsqds,
+each of them receives every record. The exit status is 0 if all records were stored, or after SIGINT or
 SIGTERM, and 1 if any record was not stored."""
 
 _EXAMPLES = [
     ("publish two messages",
      "nsqclient publish --nsqd-tcp-address=127.0.0.1:4150 --topic=t 'message 1' 'message 2'"),
     ("publish an archive of nsq_to_file, or what nsq_tail --json printed, again",
-     "nsqclient publish ... --topic=t --file=orders.jsonl --format=jsonl"),
+     "nsqclient publish ... --topic=t --input-file=orders.jsonl --format=jsonl"),
     ("publish each line of a file",
      "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
     ("publish a live log, at most 100 messages per second",
@@ -81,7 +81,7 @@ def build_command() -> ToolFlags:
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES, words="[MESSAGE ...]",
                       flags_anywhere=True)
     flags.group("Messages")
-    flags.add("file", PATH, "", "file to read instead of stdin")
+    flags.add("input-file", PATH, "", "file to read instead of stdin")
     flags.add("format", choice(*FORMATS), "lines", "form of the records: lines (bodies), or jsonl"
               " (JSON objects with body or body_base64)")
     flags.add("delimiter", DELIMITER, b"\n",
@@ -131,12 +131,12 @@ def _run(parsed: Parsed) -> int:
     if values["rate"]:
         logger.info("Throttling messages rate to max:%d/second", values["rate"])
     terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
-    if parsed.rest and values["file"]:
-        raise FlagError("give messages or --file not both")
+    if parsed.rest and values["input-file"]:
+        raise FlagError("give messages or --input-file not both")
     with contextlib.ExitStack() as stack:
         source = _STDIN
-        if values["file"]:
-            source = stack.enter_context(open(values["file"], "rb", buffering=0)).fileno()
+        if values["input-file"]:
+            source = stack.enter_context(open(values["input-file"], "rb", buffering=0)).fileno()
         progress = Progress(
             sys.stderr if terminal and not parsed.rest else None, _size_of(source))
         signals = stack.enter_context(Signals())

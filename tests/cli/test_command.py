@@ -185,6 +185,7 @@ def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
     ("fast = true", "fast", True),
     ("[consumer_opts]\nmax_attempts = 5\ntls_v1 = true", "consumer-opt",
      ["max_attempts,5", "tls_v1,true"]),
+    ('[topic.create]\nyes = true', "topic", "x"),
     ('gzip = true\n[nsq_to_file]\ntopic = "z"\n[spark.archive]\ntopic = "y"', "topic", "x"),
 ])
 def test_a_line_of_a_file_is_read_as_its_flag_is(read, line, flag, value):

@@ -152,7 +152,7 @@ def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
 @pytest.mark.parametrize("words, stdin, expected", [
     (["one", "--rate=0", "two words", ""], b"not read\n", [b"one", b"two words"]),
     (["--", "--one"], b"", [b"--one"]),
-    (["--file={file}"], b"not read\n", [b"of a", b"file"]),
+    (["--input-file={file}"], b"not read\n", [b"of a", b"file"]),
     (["--format=jsonl"], b'{"topic": "x", "body": "o\\u006ee"}\n\n{"body_base64": "/w=="}',
      [b"one", b"\xff"]),
 ])

@@ -196,6 +196,7 @@ def test_it_asks_on_a_terminal(cluster, capsys, monkeypatch, answer, status):
 def test_an_invalid_command_line_is_an_error(words, status, text, capsys, monkeypatch):
     """With the statuses of the other commands."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setenv("NSQ_YES", "true")  # no flag of the environment
     assert main(words) == status
     out, err = capsys.readouterr()
     assert text in (err if status else out)
