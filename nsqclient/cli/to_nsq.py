@@ -55,8 +55,8 @@ DELIMITER = Kind("string", unescape, repr)
 _SUMMARY = """\
 Publishes stdin, or --input-file, to a topic, one message per line (or record, see --delimiter); or
 each word of the command line that is no flag. Empty records are skipped. If you give several nsqds,
-each of them receives every record. The exit status is 0 if all records were stored, or after SIGINT or
-SIGTERM, and 1 if any record was not stored."""
+each of them receives every record. The exit status is 0 if all records were stored, or after SIGINT
+or SIGTERM, and 1 if any record was not stored."""
 
 _EXAMPLES = [
     ("publish two messages",
