@@ -41,7 +41,9 @@ class Load(NamedTuple):
         return self.messages * self.handler_ms / 1000 / self.workers
 
 
-LOADS = (Load(), Load(messages=16_000, workers=8, nsqds=4))
+LOADS = (
+    Load(), Load(messages=16_000, workers=8, nsqds=4), Load(handler_ms=40, workers=8, nsqds=4),
+)
 
 
 class Result(NamedTuple):

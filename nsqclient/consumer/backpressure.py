@@ -188,8 +188,10 @@ class Backpressure:
         if processor.queue(messages):
             processor.drop_expired()
         processor.requeue_if_stopping()  # a stop may have begun while they were put
-        if self._flow.counts_arrivals:
-            self._flow.on_arrival(len(messages))
+        flow = self._flow
+        flow.times_handlers = True
+        if flow.counts_arrivals:
+            flow.on_arrival(len(messages))
         with self._queue_lock:
             self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
             if self._unmeasured < self.unmeasured_limit:

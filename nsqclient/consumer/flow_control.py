@@ -86,6 +86,10 @@ class FlowControl:
         #: Seconds that handlers took: whoever runs one appends.
         self.handler_times: deque[float] = self._level.handler_times
         self._running: dict[Message, float] = {}
+        #: Whether the level is below max_in_flight. Then each handler is timed, else one of those
+        #: that arrived together: ``times_handlers``, set by readers, until a worker has done so.
+        self.is_limited: bool = False
+        self.times_handlers: bool = True
         #: Whether readers are to call ``on_arrival``; read without the lock.
         self.counts_arrivals: bool = False
         self._arrived = 0  # messages; by the readers without the lock: a lost count delays a look
@@ -273,8 +277,9 @@ class FlowControl:
             self._timer.schedule(self._msg_timeout() * self._share / 2, self._look)
             self._is_look_scheduled = True
         self._look_at = self._arrived + min(level.value, WINDOW)
+        self.is_limited = level.value < self._max_in_flight
         self.counts_arrivals = self._workers < self._max_in_flight and (
-            level.value < self._max_in_flight or not self._is_look_scheduled)
+            self.is_limited or not self._is_look_scheduled)
 
     def on_result(self, outcome: Outcome) -> None:
         """Take the result of a message, before its answer is written.

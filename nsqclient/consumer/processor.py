@@ -187,7 +187,10 @@ class MessageProcessor:
                 self._flow.hold()
         finally:
             del running[message]
-            self._note_time(monotonic() - began)
+            flow = self._flow
+            if flow.times_handlers:
+                flow.times_handlers = flow.is_limited
+                self._note_time(monotonic() - began)
 
     def finish(self, message: Message, sub: Subscription) -> None:
         """Finish a message that was handled; its FIN is sent together with others."""

@@ -101,6 +101,7 @@ class World:
     def receive(self, nsqd, name, deadline):
         nsqd.rdy_state.last_message = self.timer.now
         self._queue.append((nsqd, name, deadline))
+        self.flow.times_handlers = True
         if self.flow.counts_arrivals:
             self.flow.on_arrival(1)
         self._work()
@@ -117,7 +118,9 @@ class World:
 
     def _end(self, nsqd, name, deadline, taken):
         del self._running[name, deadline]
-        self.flow.handler_times.append(taken)
+        if self.flow.times_handlers:
+            self.flow.times_handlers = self.flow.is_limited
+            self.flow.handler_times.append(taken)
         self._idle += 1
         self.timer.schedule(LAG, lambda: nsqd.finish(name, deadline))
         self._work()

@@ -24,6 +24,7 @@ class FakeFlow:
     """A FlowControl that keeps the results that are reported to it."""
 
     is_backing_off = counts_arrivals = False
+    times_handlers = is_limited = True
 
     def __init__(self):
         self.results, self.handler_times, self.holds = [], [], 0
