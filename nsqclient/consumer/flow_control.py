@@ -219,11 +219,14 @@ class FlowControl:
         if not self._is_look_scheduled or self._arrived >= self._look_at:
             self.update()
 
-    def hold(self, seconds: float | None = None) -> None:
-        """A handler keeps messages on purpose; it is to be said again within a msg_timeout."""
-        now = self._clock()
+    def hold(self, seconds: float | None = None) -> bool:
+        """A handler keeps messages on purpose; it is to be said again within a msg_timeout.
+
+        Returns: whether the level has risen.
+        """
+        now, before = self._clock(), self.level
         if now < self._hold_again or not self._share:
-            return
+            return False
         with self._lock:
             was_held = self._level.is_held(now)
             seconds = self._msg_timeout() if seconds is None else seconds
@@ -231,6 +234,7 @@ class FlowControl:
             self._hold_again = now + seconds / 2
         if not was_held:
             self.update()
+        return self.level > before
 
     def _look(self) -> None:
         with self._lock:
@@ -451,7 +455,8 @@ class FlowControl:
 
     def is_starved(self) -> bool:
         """Return whether some connection has nearly all out that its RDY allows."""
-        self.hold()
+        if self.hold():
+            return False  # RDY is raised at this moment
         now = self._clock()
         return any(
             0 < sub.count_in_flight(now) >= math.floor(count * _STARVED)

@@ -269,3 +269,15 @@ def test_a_consumer_that_asks_whether_it_is_starved_collects():
     world.nsqds[0].publish(499)
     world.timer.advance(0.1)
     assert world.flow.is_starved()
+
+
+@pytest.mark.parametrize("interval, msg_timeout", [(1.0, 60.0), (100.0, 300.0), (100.0, 60.0)])
+def test_messages_that_come_slowly_and_are_kept_starve_nobody(interval, msg_timeout):
+    """As nsq_to_file does: what it keeps until the next sync is few of max_in_flight."""
+    world = World(lambda now: 0.0, max_in_flight=200, timeouts=[msg_timeout])
+    nsqd, starved = world.nsqds[0], []
+    nsqd.finish = lambda name, deadline: starved.append(world.flow.is_starved())
+    for _ in range(30):
+        nsqd.publish(1)
+        world.timer.advance(interval)
+    assert starved and not any(starved)
