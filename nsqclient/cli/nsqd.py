@@ -65,7 +65,9 @@ def _parse_percentiles(text: str) -> list[float]:
 
 
 PERCENTILES = Kind("value", _parse_percentiles, is_list=True)
-TLS_VERSION = choice(*TLS_VERSIONS, name="value")
+#: An empty one is the default, as in nsqd.
+TLS_VERSION = choice(*TLS_VERSIONS, name="value")._replace(
+    parse=lambda text: text.lower() or NsqdOptions().tls_min_version)
 TLS_REQUIRED = Kind("=false|=tcp-https", _parse_tls_required, str, is_switch=True)
 
 #: Flags that are options of :class:`Nsqd` under the same name, in groups: (flag, kind, help).
