@@ -44,15 +44,6 @@ def test_a_loop_over_messages_finishes_each(server):
     assert server.stats("events", "c")["depth"] == 0
 
 
-def test_a_loop_that_is_left_requeues_its_message(server):
-    """break in the middle of a turn requeues that message and loses none."""
-    publish(server, *[b"x"] * 5)
-    with consume(server, None, max_in_flight=5) as consumer:
-        for _ in consumer.messages(timeout=5):
-            break
-    wait_until(lambda: server.stats("events", "c")["depth"] == 5)
-
-
 def test_a_message_finished_before_the_break_is_done(server):
     """Explicit finish() makes a break safe."""
     publish(server, *[b"x"] * 5)

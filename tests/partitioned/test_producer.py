@@ -246,15 +246,6 @@ def test_permanent_errors_are_raised(cluster, produce, code):
     assert len(sent(cluster, "PUB")) == 1
 
 
-def test_an_unknown_command_is_not_retried(cluster, produce):
-    """A server that does not know PUB_TRACE will not learn it."""
-    cluster.create_topic("t", 1)
-    cluster.nsqds[0].faults.fail_next("PUB_TRACE", "E_INVALID", "invalid command [[80]]", times=3)
-    with pytest.raises(PublishRejectedError, match="invalid command"):
-        produce().publish("t", b"x", trace_id=1)
-    assert len(sent(cluster, "PUB_TRACE")) == 1
-
-
 def test_a_reset_connection_is_retried(cluster, produce):
     """The error before the body may be lost to a reset of the connection."""
     cluster.create_topic("t", 1)
