@@ -16,7 +16,6 @@ from nsqclient.discovery import lookup
 from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.hints import with_hint
-from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.sanitize import without_password
 from nsqclient.worker.group import ConsumerGroup
 
@@ -124,22 +123,15 @@ def _with_channel(
 def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str, TopicStats]:
     """Return the topics that an nsqd has; none where it is not at the usual HTTP port."""
     # Here, since requests takes longer to import than the rest of the library.
-    from nsqclient.http.nsqd import NsqdHTTP
+    from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 
     try:
-        with NsqdHTTP(_http_address(address), config) as client:
-            if client.info().tcp_port != parse_address(address)[1]:
-                return {}  # another nsqd's
+        beside = find_http_address(address, config, _timeout(config))
+        with NsqdHTTP(beside, config) as client:
             found = (client.stats(topic, include_clients=False).topic(topic) for topic in topics)
             return {each.name: each for each in found if each is not None}
     except NSQError:
         return {}  # it is not there, or for others
-
-
-def _http_address(address: str) -> str:
-    """Return where the HTTP API of an nsqd should be: beside its TCP port, as by default."""
-    host, port = parse_address(address)
-    return format_address(host, port + 1)
 
 
 def _timeout(config: Config) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient import Config
-from nsqclient.worker import checks
+from nsqclient.http import nsqd
 from nsqclient.worker.checks import check_group
 from nsqclient.worker.group import ConsumerGroup
 from nsqclient.worker.registry import register
@@ -28,9 +28,8 @@ def create(server, topic, channel):
 @pytest.fixture
 def check(monkeypatch):
     """Check the handlers of some channels at a server; return the outcome and the lines."""
-    def run(server, *places, beside=None, lookupd=None, **options):
-        http_address = (beside or server).address
-        monkeypatch.setattr(checks, "_http_address", lambda address: http_address)
+    def run(server, *places, lookupd=None, **options):
+        monkeypatch.setattr(nsqd, "find_http_address", lambda *_: server.address)
         addresses = {"nsqd_tcp_addresses": [server.tcp_address]} if lookupd is None else {
             "lookupd_http_addresses": [lookupd.http_address]}
         group = ConsumerGroup(Config(**options), addresses)
@@ -102,14 +101,6 @@ def test_a_check_creates_and_deletes_nothing(guarded, check, place):
     is_well, lines = check(guarded, place, auth_secret="s")
     assert is_well and lines[1].startswith(f"NOTE   whether nsqd permits to consume {place} is not")
     assert channels(guarded) == before == {"events": ["c", "c#ephemeral"], "others": ["c"]}
-
-
-def test_another_nsqd_beside_the_port_says_nothing(guarded, check, server_factory):
-    """Its channels are not those of the nsqd that is checked."""
-    other = server_factory()
-    create(other, "events", "new")
-    _, lines = check(guarded, "events/new", beside=other, auth_secret="s")
-    assert lines[1].startswith("NOTE ") and len(guarded.stats("events")["channels"]) == 1
 
 
 def test_without_authentication_there_is_nothing_to_ask(server, check):
