@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from nsqclient.cli import main, tool_flags
+from nsqclient.cli import tool_flags
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import CommandLineError, FlagError
 from nsqclient.cli.signals import Signals
 from nsqclient.version import __version__
 from tests.support.servers.ports import free_port
-
-ROOT = Path(__file__).resolve().parents[2]
-#: Flags of nsqd that pages name.
-OF_OTHERS = {"max-msg-size", "mem-queue-size"}
 
 
 def read(*options, **defaults):
@@ -125,13 +119,3 @@ def test_a_tool_ends_when_no_nsqd_can_be_reached_at_the_start():
         with pytest.raises(CommandLineError) as caught:
             consumers.run()
     assert all(address in str(caught.value) for address in addresses)
-
-
-@pytest.mark.parametrize("name", ["nsq_tail", "to_nsq", "nsq_to_nsq"])
-def test_the_page_of_a_tool_and_its_help_agree(name, capsys):
-    """The page names only flags that exist, and its own ones are all there."""
-    assert main([name, "--help"]) == 0
-    shown = set(re.findall(r"^  --([a-z-]+)", capsys.readouterr().out, re.MULTILINE))
-    page = (ROOT / "docs" / "tools" / f"{name}.rst").read_text(encoding="utf-8")
-    named = set(re.findall(r"--([a-z][a-z-]+)", page)) - OF_OTHERS
-    assert named <= shown
