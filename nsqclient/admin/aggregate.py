@@ -34,9 +34,9 @@ class Source(NamedTuple):
 
 
 def number(values: Values, name: str) -> int:
-    """Return a whole number of a JSON object; 0 when it is missing or no whole number."""
+    """Return a count of a JSON object; 0 when it is missing, no whole number, or negative."""
     value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def fraction(values: Values, name: str) -> float:

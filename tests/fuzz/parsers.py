@@ -41,7 +41,7 @@ from nsqclient.devserver.protocol.lookupd import (
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.http.cluster import Node as AdminNode
-from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats, check_stats
+from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats
 from nsqclient.http.nsqlookupd import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.protocol.events import read_settings
@@ -126,7 +126,9 @@ def _http_answer(data: bytes) -> None:
 
 def _admin_stats(data: bytes) -> None:
     """The numbers of the admin page, from what one nsqd says of itself."""
-    answer = check_stats(read_json(data))
+    answer = read_json(data)
+    if not isinstance(answer, dict):
+        return
     stats = {_NODE: answer}
     history = RateHistory()
     for at in (1.0, 2.0):
