@@ -1,4 +1,4 @@
-"""The admin page in a browser while one of three nsqds is stopped by SIGSTOP, dead, or lying."""
+"""The admin page in a browser while one of three nsqds is stopped by SIGSTOP, or dead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from tests.support.browser.accessibility import CHECK_SHOWN
 from tests.support.browser.admin import Cluster
 from tests.support.browser.browser import Page
-from tests.support.faults.hostile import HostileNsqlookupd
 from tests.support.servers.factories import LookupdFactory, ServerFactory
 
 pytestmark = [pytest.mark.real, pytest.mark.external]
@@ -117,16 +116,3 @@ def test_a_page_is_called_connecting_for_a_moment_only(page: Page, cluster: Clus
     page.wait_text("#live-text", "Waiting for servers")
     page.call("Fetch.disable")
     page.wait_text("#live-text", "Live")
-
-
-def test_a_lying_server_is_named(page: Page, cluster: Cluster) -> None:
-    """An nsqlookupd that describes an nsqd wrongly is named, with the time."""
-    cluster.fill("events", "archive")
-    with HostileNsqlookupd("events", []) as lookupd:
-        lookupd.listed = [dict(each, version="9.9.9") for each in
-                          cluster.lookupds[0].get("/nodes").json()["producers"]]
-        address = f"127.0.0.1:{lookupd.http.port}"
-        admin = cluster.admin(lookupd_http_addresses=[cluster.lookupds[0].http_address, address])
-        page.goto(f"{admin.url}/nodes")
-        page.wait_text("#problems", f"nsqlookupd {address} doubtful since")
-        page.goto("about:blank")

@@ -12,9 +12,7 @@ const search = setUpSearch(() => drawTable());
 
 const consumers = new DataTable("consumers", {
   key: (row) => `${row.node} ${row.topic} ${row.channel} ${row.remote_address}`,
-  empty: () => (search.words().length
-    ? [el("strong", {}, "No consumer matches"), el("p", {}, "Try fewer words, or ", el("button", {type: "button", onclick: () => search.clear()}, "clear the search"))]
-    : [el("strong", {}, "No consumers"), el("p", {}, "No channel has a connection now: messages wait.")]),
+  empty: () => search.nothing("consumer", el("strong", {}, "No consumers"), el("p", {}, "No channel has a connection now: messages wait.")),
   columns: {
     channel: {draw: asLink((row) => topicPath(row.topic, row.channel), (row) => `${row.topic} / ${row.channel}`), value: (row) => `${row.topic} ${row.channel}`},
     client: {draw: client, value: (row) => `${row.hostname} ${row.client_id}`},

@@ -1,17 +1,9 @@
 // The page of nsqlookupds: their registrations, and a form to create topics.
 import {act, perform} from "./actions.js";
-import {byId, el, hasLookupds, serverBadge} from "./dom.js";
+import {byId, el, hasLookupds, offer, serverState} from "./dom.js";
 import {count, since} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asNumber, asText, emptyNote} from "./table.js";
-
-const state = (cell, row) => {
-  const key = `${row.is_up} ${row.cause} ${row.since} ${row.reason}`;
-  if (cell.dataset.key === key) return;
-  cell.dataset.key = key;
-  cell.title = row.reason;
-  cell.replaceChildren(serverBadge(row), row.is_up ? "" : `${since(row.since)}: ${row.reason}`);
-};
 
 const remove = (cell, row) => {
   if (cell.firstElementChild) return;
@@ -23,7 +15,7 @@ const lookupds = hasLookupds && new DataTable("lookupds", {
   key: (row) => row.address,
   empty: emptyNote("None", ""),
   columns: {
-    address: {draw: asText()}, state: {draw: state}, version: {draw: asText()},
+    address: {draw: asText()}, state: {draw: serverState(since)}, version: {draw: asText()},
     topics: {draw: asNumber(count)}, nodes_known: {draw: asNumber(count)},
   },
 });
@@ -40,18 +32,8 @@ const inactive = hasLookupds && new DataTable("inactive", {
   },
 });
 
-const offerNodes = (names) => {
-  const field = byId("create-node");
-  if (!field || field.dataset.names === names.join()) return;
-  field.dataset.names = names.join();
-  const chosen = field.value;
-  for (const old of field.querySelectorAll("option.node")) old.remove();
-  field.append(...names.map((name) => el("option", {value: name, class: "node"}, `on ${name}`)));
-  field.value = chosen;
-};
-
 live(() => "/api/live/lookup", (values) => {
-  offerNodes(values.node_names);
+  offer(byId("create-node"), values.node_names, (name) => `on ${name}`);
   if (!hasLookupds) return;
   lookupds.set(values.lookupds);
   inactive.set(Object.entries(values.inactive).flatMap(([topic, channels]) => [

@@ -1,19 +1,10 @@
 // The page of all nsqds.
-import {byId, el, path, serverBadge, show, setText} from "./dom.js";
+import {byId, el, path, serverState, show, setText} from "./dom.js";
 import {count, since} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
 
 let lookupds = [];
-
-const state = (cell, row) => {
-  const why = row.reason || (row.is_up ? "answers" : "no answer");
-  const key = `${row.is_up} ${row.cause} ${row.since} ${why}`;
-  if (cell.dataset.key === key) return;
-  cell.dataset.key = key;
-  cell.title = why;
-  cell.replaceChildren(serverBadge(row), ...(row.is_up && !row.reason ? [] : [`${since(row.since)}: ${why}`]));
-};
 
 const knownTo = (cell, row) => {
   const key = lookupds.map((each) => `${each} ${row.lookupds.includes(each)}`).join();
@@ -34,11 +25,11 @@ const nodes = new DataTable("nodes", {
       [...(row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []),
         ...(row.announced ? [[`announces ${row.announced}`, "", "The address that it reports itself, unchecked"]] : [])])},
     hostname: {draw: asText()},
-    state: {draw: state, value: (row) => (row.is_up ? "1" : "0")},
+    state: {draw: serverState(since), value: (row) => (row.is_up ? "1" : "0")},
     tcp_port: {draw: asNumber(String), minor: true},
     version: {draw: (cell, row) => {
       setText(cell, row.version);
-      if (row.out_of_date) cell.append(" ", el("span", {class: "badge warn", title: "Half of the nsqds are newer, or more"}, "older"));
+      if (row.out_of_date) cell.append(" ", el("span", {class: "badge warn", title: "Another nsqd is newer"}, "older"));
     }},
     topics: {draw: asNumber(count)},
     lookupds: {draw: knownTo},

@@ -11,9 +11,7 @@ const search = setUpSearch(() => drawTable());
 
 const producers = new DataTable("producers", {
   key: (row) => `${row.node} ${row.remote_address}`,
-  empty: () => (search.words().length
-    ? [el("strong", {}, "No producer matches"), el("p", {}, "Try fewer words, or ", el("button", {type: "button", onclick: () => search.clear()}, "clear the search"))]
-    : [el("strong", {}, "No producers"), el("p", {}, "No connection that is open now has published over TCP.")]),
+  empty: () => search.nothing("producer", el("strong", {}, "No producers"), el("p", {}, "No connection that is open now has published over TCP.")),
   columns: {
     client: {draw: client, value: (row) => `${row.hostname} ${row.client_id}`},
     user_agent: {draw: asText()},

@@ -1,7 +1,7 @@
 // Replays all dead letters of a channel.
 import {confirmTyped} from "./actions.js";
 import {lines} from "./api.js";
-import {byId, el, setText} from "./dom.js";
+import {byId, offer, setText} from "./dom.js";
 import {count, plural} from "./format.js";
 import {refresh} from "./live.js";
 
@@ -11,11 +11,10 @@ let ending = null;
 // The channels of the topic, on the page of a topic; letters are in "dead_letters" where nothing else is said.
 export const offerChannels = (names) => {
   const field = byId("replay-channel");
-  if (!field || field.dataset.names === names.join()) return;
-  field.dataset.names = names.join();
-  const chosen = field.value || "dead_letters";
-  field.replaceChildren(...names.map((name) => el("option", {value: name}, name)));
-  if (names.includes(chosen)) field.value = chosen;
+  if (!field) return;
+  const isFirst = !field.value;
+  offer(field, names);
+  if (isFirst && names.includes("dead_letters")) field.value = "dead_letters";
   byId("replay-start").disabled = !names.length;
 };
 

@@ -1,5 +1,5 @@
 // A search field: "/" focuses it, Escape empties it, the address keeps its text.
-import {byId} from "./dom.js";
+import {byId, el} from "./dom.js";
 
 export const setUpSearch = (onSearch) => {
   const field = byId("search");
@@ -24,7 +24,12 @@ export const setUpSearch = (onSearch) => {
   });
   return {
     words: () => field.value.toLowerCase().split(/\s+/).filter(Boolean),
-    clear: () => { field.value = ""; changed(); field.focus(); },
+    // What an empty table says: that nothing matches, or what it says without a search.
+    nothing(noun, ...without) {
+      if (!this.words().length) return without;
+      const clear = () => { field.value = ""; changed(); field.focus(); };
+      return [el("strong", {}, `No ${noun} matches`), el("p", {}, "Try fewer words, or ", el("button", {type: "button", onclick: clear}, "clear the search"))];
+    },
   };
 };
 

@@ -1,7 +1,7 @@
 // The page of one topic.
 import {act, perform, rowActions} from "./actions.js";
 import {setUpBulk} from "./bulk.js";
-import {byId, el, mayAct, page, path, show, setKnown, setText, topicPath} from "./dom.js";
+import {byId, mayAct, offer, page, path, show, setKnown, setText, topicPath} from "./dom.js";
 import {compact, count, rate} from "./format.js";
 import {drawLatency} from "./latency.js";
 import {live} from "./live.js";
@@ -49,16 +49,6 @@ const nodes = new DataTable("nodes", {
   },
 });
 
-const offerNodes = (list) => {
-  const field = byId("publish-node");
-  const names = list.map((node) => node.node);
-  if (field.dataset.names === names.join()) return;
-  field.dataset.names = names.join();
-  const chosen = field.value;
-  field.replaceChildren(el("option", {value: ""}, "any nsqd"), ...names.map((name) => el("option", {value: name}, name)));
-  if (names.includes(chosen)) field.value = chosen;
-};
-
 live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values) => {
   show("depth", compact(values.depth));
   show("channel-depth", compact(values.channels.reduce((sum, each) => sum + each.depth, 0)));
@@ -75,7 +65,7 @@ live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values)
   const button = byId("pause");
   button.dataset.action = values.paused ? "unpause" : "pause";
   setText(button, values.paused ? "Unpause" : "Pause");
-  offerNodes(values.nodes);
+  offer(byId("publish-node"), values.nodes.map((node) => node.node));
   offerChannels(values.channels.map((each) => each.channel_name));
   bulk.keep(values.channels.map((each) => each.channel_name));
 }, () => {

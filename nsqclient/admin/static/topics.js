@@ -20,10 +20,9 @@ const badges = (row) => {
 };
 
 const search = setUpSearch(() => drawTable(true));
-const nothing = () => (search.words().length
-  ? [el("strong", {}, "No topic matches"), el("p", {}, "Try fewer words, or ", el("button", {type: "button", onclick: () => search.clear()}, "clear the search"))]
-  : [el("strong", {}, "No topics yet"), el("p", {}, "A topic is made by its first message, or on the page ", el("a", {href: path("lookup")}, "Lookup"), ". From a shell:"),
-    el("p", {}, el("code", {}, "echo hello | nsqclient to_nsq --topic=events --nsqd-tcp-address=127.0.0.1:4150"))]);
+const nothing = () => search.nothing("topic",
+  el("strong", {}, "No topics yet"), el("p", {}, "A topic is made by its first message, or on the page ", el("a", {href: path("lookup")}, "Lookup"), ". From a shell:"),
+  el("p", {}, el("code", {}, "echo hello | nsqclient to_nsq --topic=events --nsqd-tcp-address=127.0.0.1:4150")));
 
 const bulk = setUpBulk({
   noun: "topic", nameOf: (row) => row.name, target: (names) => ({topics: names}),
