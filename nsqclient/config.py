@@ -118,9 +118,6 @@ class Config:
         "float", 0.3, "maximum random delay added to lookupd_poll_interval, as a fraction of it",
         low=0.0, high=1.0)
     lookupd_poll_timeout: float = _duration(3.0, "total timeout of a lookup request", low=0.01)
-    lookupd_forget_after: float = _duration(
-        600.0, "ours: time after which a disconnected nsqd that no nsqlookupd lists is forgotten",
-        looks_like_ms=300_000.0)
     skip_lookupd_authorization: bool = _flag(
         True, "send auth_secret to nsqlookupds as a Bearer token (the name is inverted, as in"
         " go-nsq)")
@@ -139,9 +136,6 @@ class Config:
         " drain fails", low=0.1, looks_like_ms=30_000.0)
     default_requeue_delay: float = _duration(
         90.0, "delay of an automatic requeue, multiplied by the number of attempts", high=3600.0)
-    raise_lost_answers: bool = _flag(
-        False, "ours: raise an error when a message is finished or requeued after its connection"
-        " was lost; false: log it")
     max_requeue_delay: float = _duration(
         900.0, "maximum delay of an automatic requeue", high=3600.0)
     ordered_retry_delay: float = _duration(
@@ -149,9 +143,6 @@ class Config:
         " further retry", high=3600.0)
     ordered_max_retry_delay: float = _duration(
         60.0, "ours: maximum delay before a retry of an ordered message", high=3600.0)
-    ordered_attempts_warning: int = _option(
-        "int", 10, "ours: number of failed attempts of an ordered message between two warnings",
-        low=1)
     backoff_strategy: Union[str, BackoffStrategy] = _option(
         "strategy", "exponential",
         "exponential, full_jitter, or a callable, which must not block because a lock is held")
@@ -168,16 +159,10 @@ class Config:
     rdy_redistribute_interval: float = _duration(
         5.0, "interval at which RDY is redistributed", low=0.001, high=5.0)
 
-    rdy_by_activity: bool = _flag(
-        True, "ours: keep idle connections at RDY 1 and share the rest among the busy ones; false:"
-        " equal shares")
     rdy_share_of_timeout: float = _option(
         "float", 0.5, "ours: share of msg_timeout within which the messages in flight are to be"
         " handled: slow handlers get fewer than max_in_flight; 0: always max_in_flight",
         low=0.0, high=1.0)
-    rdy_settle_time: float = _duration(
-        0.0, "ours: time for which a lowered RDY still counts at its old value; 0: twice"
-        " output_buffer_timeout")
 
     # -- IDENTIFY
     client_id: str = _text("", "name of the client; empty: the short host name", "client_id")

@@ -226,12 +226,10 @@ class Message:
     def finish(self) -> None:
         """Finish the message (FIN).
 
-        If the connection is lost, nsqd delivers the message again. This is logged and counted, and
-        raised only with the option ``raise_lost_answers``.
+        If the connection is lost, nsqd delivers the message again. This is logged and counted.
 
         Raises:
             AlreadyRespondedError: it was answered before.
-            ConnectionLostError: only with ``raise_lost_answers``.
         """
         self._responder.finish(self)
 

@@ -26,26 +26,21 @@ class SharedOptions(TypedDict, total=False):
     lookupd_poll_interval: Duration
     lookupd_poll_jitter: float
     lookupd_poll_timeout: Duration
-    lookupd_forget_after: Duration
     skip_lookupd_authorization: bool
     lookupd_authorized_hosts: str
     max_attempts: int
     drain_patience: Duration
     default_requeue_delay: Duration
-    raise_lost_answers: bool
     max_requeue_delay: Duration
     ordered_retry_delay: Duration
     ordered_max_retry_delay: Duration
-    ordered_attempts_warning: int
     backoff_strategy: Union[str, BackoffStrategy]
     max_backoff_duration: Duration
     backoff_multiplier: Duration
     low_rdy_idle_timeout: Duration
     low_rdy_timeout: Duration
     rdy_redistribute_interval: Duration
-    rdy_by_activity: bool
     rdy_share_of_timeout: float
-    rdy_settle_time: Duration
     client_id: str
     hostname: str
     user_agent: str

@@ -356,7 +356,7 @@ def test_the_signatures_of_the_public_classes_are_still_to_be_read():
 
 @pytest.mark.parametrize("options", [
     {"msg_timeout": 60_000}, {"dial_timeout": 1000}, {"publish_timeout": 5000.0},
-    {"nsqd_max_req_timeout": 3_600_000}, {"lookupd_forget_after": 600_000},
+    {"nsqd_max_req_timeout": 3_600_000},
 ])
 def test_a_duration_that_must_be_milliseconds_is_warned_about(options):
     """With the line of the program that has it, and what to write."""
@@ -374,7 +374,7 @@ def test_a_long_duration_with_a_unit_is_no_warning():
     config = Config(msg_timeout=timedelta(hours=20))
     assert config.replace(max_attempts=1).msg_timeout == 72_000
     assert Config.from_strings({"msg_timeout": "20h"}).msg_timeout == 72_000
-    Config(msg_timeout=7200, lookupd_forget_after=86_400, nsqd_max_req_timeout=86_400)
+    Config(msg_timeout=7200, nsqd_max_req_timeout=86_400)
 
 
 @pytest.mark.parametrize("options, why", [

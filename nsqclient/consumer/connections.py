@@ -43,6 +43,8 @@ HANDSHAKE_TIMEOUT = 5.0
 _SHORT_LIFE = 1.0
 #: How far such failures slow the lookups down: as after so many rounds, 2 s.
 _SHORT_LIFE_ROUNDS = 3
+#: Seconds after which a disconnected nsqd that no nsqlookupd lists is forgotten.
+_FORGET_AFTER = 600.0
 #: Seconds for which a new address has a share of max_in_flight kept free for it.
 _EXPECTED_TIME = 1.0
 
@@ -442,7 +444,7 @@ class ConnectionManager:
 
         One whose connection lives is never dropped: it may still have messages for us.
         """
-        limit = now - self._config.lookupd_forget_after
+        limit = now - _FORGET_AFTER
         for place in list(self._lost):
             entry = self._entries[place]
             # While it is being dialed it has a connection that stop() must find.
@@ -527,7 +529,7 @@ class ConnectionManager:
                 continue
             self._dials.discard(place)
             # While it is being dialed it has a connection that stop() must find; what worked is
-            # remembered for lookupd_forget_after.
+            # remembered for _FORGET_AFTER.
             if entry.sub is None and place not in self._lost:
                 self._forget(place)
 

@@ -64,7 +64,7 @@ class FlowControl:
         self._clock = clock
         buffer_timeout = max(config.output_buffer_timeout, 0.0) or 0.25
         #: Seconds after which a lowered RDY is surely in force.
-        self.settle_time: float = config.rdy_settle_time or 2 * buffer_timeout
+        self.settle_time: float = 2 * buffer_timeout
         self._config = config
         self._timer = context.timer
         self._run_in_background = context.run_in_background
@@ -72,7 +72,6 @@ class FlowControl:
         self._lock = Lock()
         self._distributor = RdyDistributor(  # guarded by _lock, as all below
             self.settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
-            by_activity=config.rdy_by_activity,
         )
         self._backoff = Backoff(
             lambda attempt: self._backoff_delay(attempt, rng), config.max_backoff_duration

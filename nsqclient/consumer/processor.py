@@ -14,7 +14,7 @@ from nsqclient.consumer.lifecycle_log import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
-from nsqclient.errors import AlreadyRespondedError, ConnectionLostError
+from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.deadline import Deadline
@@ -365,8 +365,6 @@ class MessageProcessor:
             answer()
         except AlreadyRespondedError:
             pass  # the user's code answered it
-        except ConnectionLostError as exc:
-            self._log.info("%s", exc, extra=log_fields(nsqd=exc.address))
 
     def _check_result(self, result: object, message: Message) -> None:
         """Raise when the handler returned a Requeue or a GiveUp, or has only begun its work."""

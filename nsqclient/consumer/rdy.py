@@ -154,8 +154,6 @@ class RdyDistributor:
             (``low_rdy_idle_timeout``).
         pin_timeout: the longest time one connection keeps RDY 1 while others have none
             (``low_rdy_timeout``).
-        by_activity: whether idle connections keep RDY 1 only while others are busy; else all
-            have even shares, as with go-nsq.
     """
 
     def __init__(
@@ -164,14 +162,11 @@ class RdyDistributor:
         idle_timeout: float,
         pin_timeout: float,
         rng: random.Random,
-        *,
-        by_activity: bool = True,
     ) -> None:
         self._settle_time = settle_time
         self._idle_timeout = idle_timeout
         self._pin_timeout = pin_timeout
         self._rng = rng
-        self._by_activity = by_activity
         self.states: dict[object, RdyState] = {}
         #: How many more are about to be added. Their share is kept free: taken back later, it
         #: would be of no use to anybody until it has settled.
@@ -299,7 +294,7 @@ class RdyDistributor:
             return {state.key: int(state.key in chosen) for state in states}
         idle = [state for state in states if self._is_idle(state, now)]
         busy = [state for state in states if not self._is_idle(state, now)]
-        if not idle or not busy or not self._by_activity:
+        if not idle or not busy:
             expected = min(self.expected, max_in_flight - len(states))
             return self._even(states, max_in_flight, expected)
         # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.

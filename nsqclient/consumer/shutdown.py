@@ -35,7 +35,6 @@ from nsqclient.errors import NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import wait_until_released
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.workers import WorkerPool
@@ -72,6 +71,7 @@ class Shutdown:
         self._first = threading.Lock()
         self._over = threading.Lock()
         self._over.acquire()
+        self._is_over = False
         self._changed = Monitor()
         self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
         self._report = StopReport(0, 0, 0, complete=False)
@@ -86,8 +86,9 @@ class Shutdown:
         self.has_begun = True
         if not self._first.locked():  # else it runs; where a call was interrupted it may not
             LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
-        if wait:
-            wait_until_released(self._over, deadline.at_most(timeout) + 3 * _GRACE)
+        if wait and not self._is_over:
+            if self._over.acquire(timeout=deadline.at_most(timeout) + 3 * _GRACE):
+                self._over.release()
         return self._report
 
     def on_drained(self, sub: Subscription) -> None:
@@ -112,6 +113,7 @@ class Shutdown:
         except Exception:
             self._log.exception("stop failed")
         finally:
+            self._is_over = True
             self._over.release()
 
     def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> StopReport:

@@ -25,7 +25,6 @@ from nsqclient.display import counted
 from nsqclient.errors import (
     AlreadyRespondedError,
     ClosedError,
-    ConnectionLostError,
     NSQConnectionError,
     NSQError,
     ReentrantCallError,
@@ -437,7 +436,6 @@ class Subscription:
         except BaseException as exc:
             if not self._is_queued_later(exc, message, self._finish_later):
                 raise
-        self._raise_lost(message)
 
     def _finish_later(self, message: Message) -> None:
         if self.in_flight.holds(message) and message not in self.finished.copy():
@@ -491,7 +489,6 @@ class Subscription:
         except BaseException as exc:
             if not self._is_queued_later(exc, message, requeue_later):
                 raise
-        self._raise_lost(message)
 
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
@@ -505,7 +502,6 @@ class Subscription:
                 self._count_lost(1)
         except ReentrantCallError:
             self._context.run_in_background(lambda: self._touch_unless_responded(message))
-        self._raise_lost(message)
 
     def _touch_unless_responded(self, message: Message) -> None:
         if not message.has_responded:
@@ -630,13 +626,6 @@ class Subscription:
         if lost:
             self._count_lost(lost)
         return ids
-
-    def _raise_lost(self, message: Message) -> None:
-        """Raise when the connection of the message is gone, where that was asked for."""
-        if self._config.raise_lost_answers and (self.is_lost or self.conn.is_closed):
-            raise ConnectionLostError(
-                self.address, f"{message!r} could not be answered; nsqd will deliver it again"
-            )
 
     def _send(
         self, queue: Callable[[ClientProtocol], None], answers: int, wake_reader: bool = True

@@ -31,6 +31,8 @@ from nsqclient.runtime.user_functions import check_result
 
 #: Seconds for which a worker waits for the next message of a partition, before the reader does.
 _RECEIVE_TIME = 0.02
+#: Failures of one message from which on its attempts are logged.
+_WARN_AFTER = 10
 #: From five times the threshold on every such failure is an error, no mere warning.
 _ERROR_FACTOR = 5
 
@@ -82,8 +84,6 @@ class OrderedProcessor(MessageProcessor):
         super().__init__(context, flow, settings)
         self._max_attempts = 0
         self._on_blocked: BlockedPolicy | None = settings.on_blocked
-        #: Failures of one message from which on its attempts are logged.
-        self._warn_after = context.config.ordered_attempts_warning
         self._lock = Lock()
         self._worker_count = settings.workers
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
@@ -194,7 +194,7 @@ class OrderedProcessor(MessageProcessor):
         super().finish(message, sub)
 
     def _log_attempts(self, message: Message) -> None:
-        after, attempts = self._warn_after, message.attempts
+        after, attempts = _WARN_AFTER, message.attempts
         if attempts <= after or attempts % after:
             return
         level = logging.WARNING if attempts < _ERROR_FACTOR * after else logging.ERROR

@@ -209,7 +209,6 @@ class OrderedSubscription(PartitionSubscription):
                 exc, message, lambda message: self._go_on_waiting(message, until)
             ):
                 raise
-        self._raise_lost(message)
 
     def _retry_delay(self, message: Message) -> float:
         config = self._config

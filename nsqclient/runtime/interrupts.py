@@ -6,9 +6,6 @@ from _thread import LockType
 
 from nsqclient.runtime.lock import Lock
 
-#: Arguments of ``lock.acquire``, for ``map``.
-WITHOUT_WAITING = (False,)
-
 
 def is_foreign(error: BaseException) -> bool:
     """Return whether an exception comes from a function that was called, as a signal handler is.
@@ -30,19 +27,5 @@ def try_lock(lock: Lock | LockType, held: list[bool]) -> bool:
 
     Threads: any. Does not block.
     """
-    held.extend(map(lock.acquire, WITHOUT_WAITING))  # no bytecode in between
-    return held[0]
-
-
-def wait_until_released(lock: LockType, timeout: float = -1) -> bool:
-    """Wait until another thread releases the lock, and leave it so; False when it did not in time.
-
-    For a lock that serves as a flag. Blocks: at most ``timeout`` seconds; -1: without limit.
-    """
-    held: list[bool] = []
-    try:
-        held.extend(map(lock.acquire, (True,), (timeout,)))  # as try_lock
-    finally:
-        if held == [True]:
-            lock.release()
+    held.extend(map(lock.acquire, (False,)))  # no bytecode in between
     return held[0]

@@ -64,9 +64,7 @@ class LibraryThread(threading.Thread):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, as ``Thread.join``; return at once where it was never started."""
-        with self._starting:  # where a launch was interrupted
-            is_started = self.ident is not None
-        if is_started:
+        if self.ident is not None:
             super().join(timeout)
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from operator import methodcaller
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from nsqclient.errors import ReentrantCallError
@@ -18,8 +18,6 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
 T = TypeVar("T")
-
-_release = methodcaller("release")
 
 logger: logging.Logger = logging.getLogger("nsqclient.workers")
 
@@ -55,10 +53,8 @@ class WorkerPool(Generic[T]):
         self._idle = idle
         self._on_interrupted = on_interrupted
         self._items: deque[T] = deque()
-        # One lock for each thread that sleeps, held by it; the thread that removes it releases it.
-        # A condition would cost a wake-up two more locks, and there is one for every message where
-        # max_in_flight is 1.
-        self._sleepers: deque[threading.Lock] = deque()
+        self._sleepers: deque[None] = deque()  # one entry for each thread that sleeps
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes one of them
         self._lock = Lock()
         self._stopping = False
         self._threads = [  # changed under _lock
@@ -102,7 +98,7 @@ class WorkerPool(Generic[T]):
         had_items = bool(self._items)
         self._items.extend(items)
         if self._sleepers:
-            self._wake_one()
+            self._tokens.put(None)
         return had_items
 
     def keep_many(self, items: Iterable[T]) -> bool:
@@ -114,38 +110,19 @@ class WorkerPool(Generic[T]):
     def _wake_one(self) -> None:
         # A worker counts itself as sleeping before it looks at the queue for the last time. So
         # if nobody sleeps here, that last look comes later than our append and finds the item.
-        if not self._sleepers:
-            return
-        try:
-            # Removed and released in one call: a signal handler cannot raise in between, after
-            # which the worker would sleep for ever.
-            list(map(_release, map(deque.pop, (self._sleepers,))))
-        except IndexError as exc:  # another thread woke the last one
-            if is_foreign(exc):
-                raise
+        if self._sleepers:
+            self._tokens.put(None)
 
-    def _sleep(self, baton: threading.Lock, timeout: float | None = None) -> None:
-        """Sleep until there may be an item, the time is over, or the pool stops.
-
-        ``baton`` is the caller's own lock, and held by it before and after. After an exception
-        it may not be used again.
-        """
+    def _sleep(self, timeout: float | None = None) -> None:
+        """Sleep until there may be an item, the time is over, or the pool stops."""
+        self._sleepers.append(None)
         try:
-            self._sleepers.append(baton)
             if not self._items and not self._stopping:
-                if baton.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-                    return
-        except BaseException:  # a signal handler raised; the wake-up may have been for us
-            with contextlib.suppress(ValueError):
-                self._sleepers.remove(baton)
-            self._wake_one()
-            raise
-        try:
-            self._sleepers.remove(baton)
-        except ValueError as exc:
-            if is_foreign(exc):
-                raise
-            baton.acquire()  # another thread is about to wake us
+                self._tokens.get(timeout=timeout)
+        except Empty:
+            pass  # the time is over
+        finally:
+            self._sleepers.pop()
 
     def take_into(self, taken: list[T], timeout: float | None) -> bool:
         """Move the first item to ``taken``, an empty list; False when none came in time.
@@ -155,7 +132,6 @@ class WorkerPool(Generic[T]):
         two.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        baton: threading.Lock | None = None
         while True:
             try:
                 taken.extend(map(deque.popleft, (self._items,)))  # no bytecode in between
@@ -171,9 +147,7 @@ class WorkerPool(Generic[T]):
                 if self._items:
                     continue
                 return False
-            if baton is None:
-                baton = _held_lock()
-            self._sleep(baton, left)
+            self._sleep(left)
 
     def take_if(self, condition: Callable[[T], bool]) -> T | None:
         """Remove and return the first item when ``condition(item)`` is true; else None."""
@@ -262,25 +236,21 @@ class WorkerPool(Generic[T]):
         take_from = (self._items,)
         run = self._run_item
         sleepers = self._sleepers
-        baton = _held_lock()
         while True:
-            if not self._items:
-                if not self._wait_for_item(baton):
-                    return
+            if not self._items and not self._wait_for_item():
+                return
             try:
                 in_hand.extend(map(deque.popleft, take_from))  # no bytecode in between
-            except IndexError as exc:  # another worker took it
-                if is_foreign(exc):
-                    raise
+            except IndexError:  # another worker took it
                 continue
             if sleepers and self._items:
                 # Each worker that found more work wakes the next one: a burst reaches all of
                 # them, a trickle only as many as it needs.
-                self._wake_one()
+                self._tokens.put(None)
             run(in_hand[0])
             in_hand.clear()
 
-    def _wait_for_item(self, baton: threading.Lock) -> bool:
+    def _wait_for_item(self) -> bool:
         """Sleep until there may be an item; False when the worker must end."""
         try:
             self._idle()
@@ -290,11 +260,5 @@ class WorkerPool(Generic[T]):
             if self._stopping:
                 # Looked at once more: what was put before stop() is still to be done.
                 return bool(self._items)
-            self._sleep(baton)
+            self._sleep()
         return True
-
-
-def _held_lock() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 SUB = b"SUB events mail"
 QUICK = Config(
-    backoff_multiplier=0.01, rdy_settle_time=0.01, rdy_share_of_timeout=0, max_in_flight=5)
+    backoff_multiplier=0.05, output_buffer_timeout=0.025, rdy_share_of_timeout=0, max_in_flight=5)
 
 
 def handle(message):

@@ -288,8 +288,8 @@ def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
 
 def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
     """After the last nsqd was forgotten the pauses begin anew."""
-    world = World(
-        monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0, lookupd_forget_after=100)
+    monkeypatch.setattr(connections, "_FORGET_AFTER", 100.0)
+    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
     world.connections.start()
     world.timer.advance(30)
@@ -320,7 +320,8 @@ def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
 @pytest.mark.parametrize("forget_after", [0.0, 600.0])
 def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, forget_after):
     """A live connection is kept however long nobody lists it; a dead one is then forgotten."""
-    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=forget_after)
+    monkeypatch.setattr(connections, "_FORGET_AFTER", forget_after)
+    world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.connections.start()
     world.answers["l:1"] = []
@@ -336,7 +337,8 @@ def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, fo
 
 def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
     """A round in the middle of a dial leaves one connection, that stop() knows."""
-    world = World(monkeypatch, lookupds=["l:1"], lookupd_forget_after=0)
+    monkeypatch.setattr(connections, "_FORGET_AFTER", 0.0)
+    world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.failures["a:1"] = REFUSED
     world.connections.start()

@@ -204,7 +204,7 @@ def test_a_hold_and_a_pause_are_independent():
 
 def test_the_exact_commands_of_a_minute_of_failures():
     """RDY 0, wait, RDY 1, one failure, and so on; then one success for each step back."""
-    world = World(Config(rdy_settle_time=0.5), 10)
+    world = World(Config(), 10)
     world.add("a")
     world.commands()
     world.flow.on_result(Outcome.FAILURE)

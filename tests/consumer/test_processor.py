@@ -457,17 +457,6 @@ def test_giving_up_may_answer_itself():
     assert bench.sub.answers[0] == ("REQ", 7.0, True)
 
 
-def test_a_lost_answer_ends_no_worker():
-    """With raise_lost_answers, the library's own answers are logged only."""
-    def mark_lost(message):
-        bench.sub.lost = True
-        raise RuntimeError("x")
-
-    bench = Bench(mark_lost)
-    bench.run()
-    assert len(bench.sub.answers) == 1
-
-
 def test_tasks_for_workers_are_run():
     """They wait among the messages."""
     done = []

@@ -243,14 +243,6 @@ def test_a_long_message_is_no_idleness():
     assert distributor.decide(1000.0, 10) == []
 
 
-def test_shares_are_even_where_the_option_says_so():
-    """Without by_activity all connections are alike."""
-    distributor = make(2, by_activity=False)
-    distributor.decide(0.0, 10)
-    distributor.states[0].last_message = 11.0
-    assert distributor.decide(11.0, 10) == []
-
-
 # -- fewer places than connections
 
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from nsqclient import BatchHandler, BlockedAction, Consumer, GiveUp, Requeue
+from nsqclient.partitioned import consumer_processor
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.protocol.extensions import MessageIds
@@ -154,11 +155,12 @@ def test_a_policy_that_fails_skips_nothing(topic, consume, policy):
     assert got.bodies() == [b"bad"]
 
 
-def test_many_attempts_are_logged(topic, consume, caplog):
+def test_many_attempts_are_logged(topic, consume, caplog, monkeypatch):
     """At every multiple of the threshold, first as a warning, later as an error."""
     got = Collector()
     got.failures[b"bad"] = 11
-    config = QUICK.replace(ordered_attempts_warning=2, ordered_retry_delay=0.0)
+    monkeypatch.setattr(consumer_processor, "_WARN_AFTER", 2)
+    config = QUICK.replace(ordered_retry_delay=0.0)
     consume(got, ordered=True, config=config)
     publish(topic, 0, [b"bad"])
     topic.wait_until_empty("t", "c")
