@@ -25,6 +25,7 @@ from nsqclient.errors import (
     TLSError,
 )
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.tls import server_context
 from tests.support.certificates import Certificates
@@ -457,3 +458,16 @@ def test_unreadable_ca_file_is_a_tls_error():
     with pytest.raises(TLSError, match="no-such-file"):
         with closing(NsqdHTTP("https://h", Config(tls_v1=True, tls_root_ca_file="no-such-file"))):
             pass
+
+
+def test_an_http_api_beside_a_port_must_be_of_the_same_nsqd(server):
+    """The port after the TCP port may be another nsqd's."""
+    host, _, port = server.address.rpartition(":")
+    for tcp_port in (int(port) - 1, 4150):
+        server.body = json.dumps({"tcp_port": tcp_port}).encode()
+        if tcp_port == 4150:
+            with pytest.raises(NSQHTTPResponseError, match="has the TCP port 4150"):
+                find_http_address(f"{host}:{int(port) - 1}", Config(), 10)
+        else:
+            found = find_http_address(f"{host}:{int(port) - 1}", Config(), 10)
+            assert found == server.address
