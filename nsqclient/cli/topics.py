@@ -79,8 +79,8 @@ def _group(noun: str) -> CommandGroup:
 def _action(noun: str, action: str) -> Command:
     words = "TOPIC CHANNEL" if noun == "channel" else "TOPIC"
     text = _ACTIONS[action][noun == "channel"]
-    summary = (f"{text[0].upper()}{text[1:]}. It asks first; in a script give --yes. The status is"
-               " 1 if a server did not do it; such servers are listed.")
+    summary = (f"{text[0].upper()}{text[1:]}. It asks first; in a script give --yes.\n"
+               "The status is 1 if a server did not do it; such servers are listed.")
     example = f"nsqclient {noun} {action} orders {'mail ' if noun == 'channel' else ''}"
     flags = ToolFlags(
         f"{noun} {action}", functools.partial(_act, action, words.split()), summary,

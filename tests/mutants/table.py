@@ -240,6 +240,19 @@ MUTANTS = [
         "        if channel is None:", "        if False:",
         "tests/integration/test_worker_check.py::test_an_nsqd_that_requires_tls_is_found",
     ),
+    # -- actions on a cluster
+    Mutant(
+        "topic_asks", "an action on a cluster asks first",
+        "nsqclient/cli/topics.py",
+        'if not parsed.values["yes"]:', "if False:",
+        "tests/cli/test_topics.py::test_it_asks_on_a_terminal",
+    ),
+    Mutant(
+        "topic_failures", "a server that did not carry out an action is status 1",
+        "nsqclient/cli/topics.py",
+        "    if failures:", "    if False:",
+        "tests/cli/test_topics.py::test_a_server_that_did_not_do_it_is_listed",
+    ),
     # -- where the values of flags come from
     Mutant(
         "sources_order", "what the command line gives wins over later places",
