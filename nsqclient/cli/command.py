@@ -252,7 +252,7 @@ class CommandGroup:
         self.name = name
         self.table = table
         self._summary = summary
-        self.others = others or {}
+        self.others: Mapping[str, str] = others or {}
 
     def commands(self) -> Iterator[Command]:
         """Yield every command. Imports all of them, which takes a moment."""

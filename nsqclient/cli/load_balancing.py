@@ -16,7 +16,7 @@ from typing import Protocol
 
 from nsqclient.runtime.deadline import format_duration
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 #: The mode that sends every message to every URL.
 ALL = "all"

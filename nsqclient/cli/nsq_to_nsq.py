@@ -29,7 +29,7 @@ from nsqclient.cli.tool_flags import (
 )
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 
-logger = logging.getLogger("nsqclient.cli")
+logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 PROGRAM = "nsq_to_nsq"
 

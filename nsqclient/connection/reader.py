@@ -78,7 +78,7 @@ class SocketReader:
         self._failure: NSQError | None = None  # ends the connection, after those events
         self._is_requested = False  # another thread would receive; no lock
         #: Other threads may receive. Written by the reader; read without a lock.
-        self.is_paused = False
+        self.is_paused: bool = False
         self._wakeup = threading.Lock()  # released to wake the reader
         self._wakeup.acquire()
         self._wake_lock = Lock()  # held while one thread does that

@@ -38,6 +38,7 @@ from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
 from nsqclient.display import counted
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
+from nsqclient.message import Message
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.partitioned.consumer_processor import OrderedProcessor
@@ -202,7 +203,8 @@ class ConsumerCore:
         self.processor: MessageProcessor | OrderedProcessor = make(context, self.flow, handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
         #: For a Subscription, without a call in between: it is called for every message.
-        self.on_messages = self.backpressure.enqueue
+        self.on_messages: Callable[[Subscription, list[Message], int], None] = (
+            self.backpressure.enqueue)
         self.connections: ConnectionManager = ConnectionManager(
             context, settings.sources, self, options=settings.partitions)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None

@@ -341,7 +341,7 @@ class Subscription:
         #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
         self.fin_batch: int = 1
         #: Seconds after which nsqd delivers a message again.
-        self.msg_timeout = 60.0
+        self.msg_timeout: float = 60.0
         self._max_msg_timeout = 900.0
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0

@@ -71,8 +71,6 @@ class Connection(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    # A known path answers 405 to the others, as the real servers do, even to HEAD.
-    do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = do_OPTIONS = do_PATCH = _handle
 
     # -- the body
 
@@ -154,3 +152,8 @@ class Connection(BaseHTTPRequestHandler):
         """Log why a request is rejected."""
         logger.info("http: request from %s is rejected: %s", self._address,
                     printable(format % args))
+
+
+# A known path answers 405 to the others, as the real servers do, even to HEAD.
+for _method in ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH"):
+    setattr(Connection, f"do_{_method}", Connection._handle)

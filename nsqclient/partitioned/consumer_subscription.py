@@ -58,7 +58,8 @@ class PartitionMessage(Message):
         super().__init__(body, message_id, attempts, timestamp, received, deadline, responder)
         self.partition = partition
         self.internal_id, self.trace_id = MessageIds.unpack(message_id)
-        self.offset, self.size = extension.offset, extension.size
+        self.offset: int | None = extension.offset
+        self.size: int | None = extension.size
         self._extension = extension
 
     @cached_property

@@ -14,7 +14,7 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError
 from nsqclient.runtime.futures import FINISHED, PlainFuture
 
-logger = logging.getLogger("nsqclient.producer")
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
 BATCH_MESSAGES = 2000
@@ -35,8 +35,8 @@ class UnretrievedError:
     __slots__ = ("error", "is_seen", "_note")
 
     def __init__(self, error: BaseException, note: Callable[[BaseException], None]) -> None:
-        self.error = error
-        self.is_seen = False  # somebody asked for the outcome
+        self.error: BaseException = error
+        self.is_seen: bool = False  # somebody asked for the outcome
         self._note = note
 
     def __del__(self) -> None:
@@ -90,7 +90,7 @@ class PublishFuture(PlainFuture):
         self.delay_ms = delay_ms
         self.until = until  # its deadline, on time.monotonic()
         self.seconds = seconds  # how long it was given
-        self.alone = delay_ms is not None  # must be sent as a command of its own
+        self.alone: bool = delay_ms is not None  # must be sent as a command of its own
 
     def result(self, timeout: float | None = None) -> Any:
         """Return when nsqd has stored the message; raise its outcome else. As Future.result.

@@ -70,7 +70,7 @@ class KnownIds:
         self._proven: deque[_Batch] = deque()  # oldest first
         self._proven_ids = 0  # in all of them
         #: Whether the list of ids that are in no segment has grown since ``take_saved``.
-        self.saved_grew = False
+        self.saved_grew: bool = False
 
     def __len__(self) -> int:
         """How many ids are known and not proven."""
