@@ -71,7 +71,6 @@ class Connection(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-
     # -- the body
 
     def handle_expect_100(self) -> bool:

@@ -87,7 +87,7 @@ class OrderedProcessor(MessageProcessor):
         self._lock = Lock()
         self._worker_count = settings.workers
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
-        self.queue = self._put_or_keep
+        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 

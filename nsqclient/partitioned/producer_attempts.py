@@ -146,7 +146,7 @@ class PartitionAttempts(Attempts):
         """
         if isinstance(error, ClosedError):
             raise self._last(error)
-        self.reason = error
+        self.reason: NSQError | None = error
         self.is_leader_moving = False
         if isinstance(error, StaleConnection):
             return
@@ -155,7 +155,7 @@ class PartitionAttempts(Attempts):
             self.is_leader_moving = True
         if isinstance(error, ServerError):
             if publish_retry_action(error.code, error.text, self.count) is RetryAction.RAISE:
-                self.is_one_at_fault = is_one_at_fault(outcome, error, self.messages)
+                self.is_one_at_fault: bool = is_one_at_fault(outcome, error, self.messages)
                 raise self._last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES
         if outcome is PublishOutcome.UNKNOWN:

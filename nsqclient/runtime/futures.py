@@ -79,7 +79,7 @@ class _Turn:
         self.release()
 
 
-class PlainFuture(Future):  # type: ignore[type-arg] # subclasses name what they return
+class PlainFuture(Future[Any]):
     """A Future with the same methods.
 
     Everything that it needs before somebody asks is an attribute of the class.
