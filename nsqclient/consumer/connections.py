@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.discovery import LookupPoller
+from nsqclient.consumer.discovery import TopicLookups
 from nsqclient.partitioned.consumer_leaders import NsqdEntry, PartitionLeaders, PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
@@ -144,7 +144,7 @@ class ConnectionManager:
         self._lost: set[Endpoint] = set()  # discovered ones that were connected and are not now
         self._stopped = False
         self._partition_count = 0  # that was reported
-        self._lookups = LookupPoller(
+        self._lookups = TopicLookups(
             context.topic, configured, self._table, self._lost, self._lock, context.config,
             context.timer, context.run_in_background, self, sources.discovery_filter, self._log,
             options.partitions,
@@ -404,7 +404,7 @@ class ConnectionManager:
                 self._want(lookupd, [other], merged)
                 return
 
-    # -- for the LookupPoller
+    # -- for the TopicLookups
 
     def begin_round(self) -> bool | None:
         """Forget what is old; return whether a listed nsqd is or was connected, None after a stop.
@@ -465,7 +465,7 @@ class ConnectionManager:
             if self._stopped:
                 return
             self._table.on_answer(lookupd, found.routes, found.lookupds)
-            new_lookupds = self._new_lookupds(lookupd, found)
+            self._ask_new_lookupds(lookupd, found)
             places = [Endpoint(address) for address in found.routes.plain]
             named = frozenset(places).union(
                 Endpoint(nsqd, partition) for partition, nsqd in found.routes.partitions.items()
@@ -489,7 +489,7 @@ class ConnectionManager:
         if is_new_count:
             self._owner.on_partitions(count)  # before they share max_in_flight
         self._count_expected()
-        self._lookups.ask(new_lookupds)
+        self._lookups.dispatch()
         self._dials.dispatch()
         self._limit_expecting()
         for sub in gone:
@@ -540,11 +540,11 @@ class ConnectionManager:
             self._log.error("cannot be consumed: %s", news)
             self._owner.on_error(news)
 
-    def _new_lookupds(self, lookupd: str, found: LookupResult) -> list[str]:
-        """Return the nsqlookupds that were named for the first time, to ask. Needs _lock."""
+    def _ask_new_lookupds(self, lookupd: str, found: LookupResult) -> None:
+        """Ask the nsqlookupds that were named for the first time. Needs _lock."""
         named = self._leaders.new_lookupds(address for address, _ in found.lookupds)
         self._seeds.update((address, self._seeds[lookupd]) for address in named)
-        return self._lookups.begin(named)
+        self._lookups.ask(named)
 
     def _want(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
         """Have dialed what was named and is due. Needs _lock."""

@@ -1,6 +1,6 @@
-"""``LookupPoller``: asks the nsqlookupds of a consumer for its topic, round after round.
+"""``TopicLookups``: asks the nsqlookupds of a consumer for its topic, round after round.
 
-The poller decides when to ask which nsqlookupd; what a lookup means for the connections is decided
+It decides when to ask which nsqlookupd; what a lookup means for the connections is decided
 in ``connections``. Source: client guide, "Discovery".
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from nsqclient.config import Config
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.partitioned.consumer_leaders import UnreadReminder
 from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
+from nsqclient.discovery.poller import Poller
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
 from nsqclient.runtime.addresses import parse_address
@@ -24,8 +26,8 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer, TimerTask
 
 
-class LookupPollerDelegate(Protocol):
-    """What a LookupPoller needs of the ConnectionManager."""
+class TopicLookupsDelegate(Protocol):
+    """What TopicLookups need of the ConnectionManager."""
 
     def begin_round(self) -> bool | None:
         """Return whether a listed nsqd is or was connected; None after a stop. Needs the lock."""
@@ -52,7 +54,7 @@ class LookupPollerDelegate(Protocol):
         ...
 
 
-class LookupPoller:
+class TopicLookups:
     """Asks every nsqlookupd now and then, soon again while a connection is missing.
 
     Args:
@@ -74,26 +76,28 @@ class LookupPoller:
         config: Config,
         timer: Timer,
         run_in_background: Callable[[Callable[[], None]], None],
-        delegate: LookupPollerDelegate,
+        delegate: TopicLookupsDelegate,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None,
         log: LifecycleLogger,
         partitions: Container[int] | None = None,
     ) -> None:
         self._topic = topic
-        self._configured = configured
         self._table = table
         self._lost = lost
         self._lock = lock
         self._config = config
         self._timer = timer
+        self._poller: Poller[LookupResult] = Poller(
+            lambda lookupd: lookup_topic(
+                lookupd, topic, "r", config_for(lookupd, configured, config)),
+            lambda lookupd, task: self._due.append(task), lock, self)
+        self._due: deque[Callable[[], None]] = deque()  # requests that were decided on
         self._run_in_background = run_in_background
         self._delegate = delegate
         self._filter = discovery_filter
         self._partitions = partitions
         self._log = log
         self._rng = random.Random()
-        #: nsqlookupds with a request under way, and since when, on time.monotonic()
-        self._pending: dict[str, float] = {}
         self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
         self._is_unknown_logged = False
         self._retry_round = 0  # rounds since the last loss
@@ -115,12 +119,12 @@ class LookupPoller:
             self.schedule_round()
             unread = self._delegate.unread_partitions()
             seconds = self._reminder.note(bool(unread), time.monotonic())
-            due = self.begin(self._table.begin_round())
+            self._poller.ask(self._table.begin_round())
         if seconds:
             self._log.partitions_unread(unread, seconds)
         elif seconds is not None:
             self._log.partitions_read()
-        self.ask(due)
+        self.dispatch()
 
     def schedule_round(self) -> None:
         """Schedule the next round, and cancel the one before. Needs the lock."""
@@ -148,10 +152,8 @@ class LookupPoller:
 
     def note_late(self) -> None:
         """Let newer answers replace those of nsqlookupds that do not answer. Needs the lock."""
-        now = time.monotonic()
-        for lookupd, since in self._pending.items():
-            if now - since > LATE_AFTER:
-                self._table.on_late(lookupd)
+        for lookupd in self._poller.late(LATE_AFTER):
+            self._table.on_late(lookupd)
 
     def on_lost(self, retry_round: int) -> None:
         """A discovered nsqd was lost: the next rounds follow as after so many. Needs the lock."""
@@ -163,38 +165,43 @@ class LookupPoller:
             self._unconnected_rounds = 0
             self.schedule_round()
 
-    def begin(self, lookupds: Iterable[str]) -> list[str]:
-        """Note that these are to be asked; return those to ``ask()``. Needs the lock."""
-        due = [lookupd for lookupd in lookupds if lookupd not in self._pending]
-        self._pending.update(dict.fromkeys(due, time.monotonic()))
-        return due
+    def ask(self, lookupds: Iterable[str]) -> None:
+        """Ask these too, save those that are being asked. Needs the lock; then ``dispatch()``."""
+        self._poller.ask(lookupds)
 
-    def ask(self, lookupds: list[str]) -> None:
-        """Ask what ``begin()`` returned, on background threads."""
-        for lookupd in lookupds:
-            self._run_in_background(self._lookup_task(lookupd))
+    def dispatch(self) -> None:
+        """Have made the requests that were decided on, on background threads."""
+        while self._due:
+            try:
+                task = self._due.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._run_in_background(task)
 
-    def _lookup_task(self, lookupd: str) -> Callable[[], None]:
-        return lambda: self._lookup(lookupd)
+    # -- for the Poller
 
-    def _lookup(self, lookupd: str) -> None:
-        try:
-            config = config_for(lookupd, self._configured, self._config)
-            found = lookup_topic(lookupd, self._topic, "r", config)
-        except DiscoveryError as exc:
-            with self._lock:
-                self._table.on_failure(lookupd)
-            self._log.lookup_failed(exc)
-            self._delegate.on_lookup_failed(exc)
+    def merge(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> list[str]:
+        """Note a failure; an answer is merged when it is filtered. Needs the lock."""
+        if answer is None:
+            self._table.on_failure(lookupd)
+        return []
+
+    def report(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> None:
+        """Pass an answer or a failure on."""
+        if answer is None:
+            assert error is not None
+            self._log.lookup_failed(error)
+            self._delegate.on_lookup_failed(error)
             return
-        finally:
-            with self._lock:
-                self._pending.pop(lookupd, None)
-        routes = found.routes
+        routes = answer.routes
         self._note_lookup(lookupd, is_empty=not (routes.plain or routes.partitions))
         filtered = self._filtered(routes)
         if filtered is not None:
-            self._delegate.on_lookup(lookupd, found._replace(routes=filtered))
+            self._delegate.on_lookup(lookupd, answer._replace(routes=filtered))
 
     def _note_lookup(self, lookupd: str, is_empty: bool) -> None:
         """Log once when all nsqlookupds have answered and none knows the topic."""

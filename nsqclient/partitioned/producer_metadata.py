@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import filterfalse
 
 from nsqclient.config import Config
 from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
+from nsqclient.discovery.poller import Poller
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.sanitize import without_password
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -36,29 +36,70 @@ _GRACE = 0.5
 class _Topic:
     """The answers about one topic. Guarded by the lock of the cache."""
 
-    def __init__(self, lookupds: Iterable[str]) -> None:
-        self.table = LookupTable(lookupds)
-        #: nsqlookupd -> the number of the request to it, and when it was made, on time.monotonic()
-        self.asking: dict[str, tuple[int, float]] = {}
-        self.again: set[str] = set()  # to be asked once more when they have answered
-        self.requests = 0  # made so far
-        self.answered = 0  # the highest number of a request with an answer
-        self.lacks_meta = False  # it was logged that no nsqlookupd has its metadata
-        self.is_settled = False  # a publish has waited for the first answers
-        self.asked_at = float("-inf")  # on time.monotonic()
+    def __init__(
+        self, topic: str, lookupds: list[str], config: Config, changed: Monitor,
+        run: Callable[[str, Callable[[], None]], None],
+    ) -> None:
+        self.topic: str = topic
+        self.table: LookupTable = LookupTable(lookupds)
+        self.poller: Poller[LookupResult] = Poller(
+            lambda lookupd: lookup_topic(
+                lookupd, topic, "w", config_for(lookupd, lookupds, config)),
+            run, changed.lock, self)
+        self.lacks_meta: bool = False  # it was logged that no nsqlookupd has its metadata
+        self.is_settled: bool = False  # a publish has waited for the first answers
+        self.asked_at: float = float("-inf")  # on time.monotonic()
         self.error: NSQError | None = None  # of the last nsqlookupd without an answer
         self.problem: NSQError | None = None  # why the last answer has no partitions
         #: The merged answers, and until when they may be used; None after a change. Read unlocked.
         self.current: tuple[TopicRoutes, float] | None = None
+        self._changed = changed
 
     def is_complete(self) -> bool:
         """Return whether every partition of the topic has a leader."""
         routes = self.table.merged()
         return 0 < routes.partition_num == len(routes.partitions)
 
-    def late(self, now: float, seconds: float) -> set[str]:
-        """The nsqlookupds that have not answered for so long."""
-        return {lookupd for lookupd, (_, since) in self.asking.items() if now - since > seconds}
+    def begin_round(self) -> None:
+        """Ask every nsqlookupd that is not being asked, the others later."""
+        self.current = None
+        self.poller.ask(self.table.begin_round(), again=True)
+        self.asked_at = time.monotonic()
+
+    def merge(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> list[str]:
+        """Take in an answer; nsqlookupds that it lists for the first time belong to this round."""
+        self._changed.notify_all()
+        self.current = None
+        further: list[str] = []
+        if answer is None:
+            self.table.on_failure(lookupd)
+            self.error = error
+        else:
+            known = set(self.table.addresses)
+            self.table.on_answer(lookupd, answer.routes, answer.lookupds)
+            self.error = None
+            self.problem = DiscoveryError(lookupd, answer.problem) if answer.problem else None
+            further = list(filterfalse(known.__contains__, self.table.addresses))
+        return further
+
+    def report(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> None:
+        """Log what is worth it."""
+        if error is not None:
+            logger.warning("%s", error, extra=log_fields(topic=self.topic))
+        with self._changed.lock:
+            is_over = not self.poller.is_asking
+            self.is_settled = self.is_settled or is_over
+            lacks_meta = is_over and self.table.lacks_meta()
+            is_news = lacks_meta and not self.lacks_meta
+            self.lacks_meta = self.lacks_meta or lacks_meta
+        if is_news:
+            logger.warning(
+                "no nsqlookupd has the metadata of topic %s: whether it is ordered is not known,"
+                " and a key cannot be used", self.topic, extra=log_fields(topic=self.topic))
 
 
 class MetadataCache:
@@ -72,13 +113,13 @@ class MetadataCache:
 
     def __init__(self, lookupds: list[str], config: Config) -> None:
         self._lookupds = lookupds
-        self._config = config
         self._changed = Monitor()
+        self._config = config
         self._topics: dict[str, _Topic] = {}  # by _changed
-        #: nsqlookupd with a request under way -> the topics to ask it for next; by _changed
-        self._busy: dict[str, deque[str]] = {}
+        #: nsqlookupd with a request under way -> what to ask it next; by _changed
+        self._busy: dict[str, deque[Callable[[], None]]] = {}
         self._is_stopped = False  # written under _changed
-        self._background: WorkerPool[tuple[str, str]] = WorkerPool(
+        self._background: WorkerPool[tuple[str, Callable[[], None]]] = WorkerPool(
             "nsq-background", _THREADS + len(lookupds), self._ask)
 
     def routes(self, topic: str, deadline: Deadline) -> TopicRoutes:
@@ -98,24 +139,24 @@ class MetadataCache:
         with self._changed.lock:
             found = self._topics.get(topic)
             if found is None:
-                found = self._topics[topic] = _Topic(self._lookupds)
+                found = self._topics[topic] = _Topic(
+                    topic, self._lookupds, self._config, self._changed, self._queue)
             is_old = now - found.asked_at > self._config.lookupd_poll_interval
         if is_old:
             self.refresh(topic)
         if not found.is_settled:
             self._wait(found, 0, deadline)
         with self._changed.lock:
-            if found.asking:
-                for lookupd in found.late(now, LATE_AFTER):
-                    found.table.on_late(lookupd)
+            for lookupd in found.poller.late(LATE_AFTER):
+                found.table.on_late(lookupd)
             merged = found.table.merged()
             error = found.error
-            if merged.partitions and len(found.late(now, LATE_AFTER)) == len(found.asking):
+            if merged.partitions and found.poller.all_late(LATE_AFTER):
                 found.current = merged, found.asked_at + self._config.lookupd_poll_interval
         if not merged.is_partitioned and not merged.plain:
             if error is not None:
                 raise error
-            if not found.answered:
+            if not found.poller.answered:
                 raise DiscoveryError(self._lookupds[0], "no answer yet")
         return merged
 
@@ -135,8 +176,8 @@ class MetadataCache:
         with self._changed.lock:
             self._background.start()
             found = self._topics[topic]
-            number = found.requests  # the answer to an older request may be too old
-            self._begin_round(found, topic)
+            number = found.poller.requests  # the answer to an older request may be too old
+            found.begin_round()
         return number
 
     def refresh_and_wait(self, topic: str, deadline: Deadline) -> None:
@@ -154,8 +195,7 @@ class MetadataCache:
         """Return whether an nsqlookupd has not answered yet, and is not late."""
         with self._changed.lock:
             found = self._topics.get(topic)
-            return found is not None and (
-                len(found.late(time.monotonic(), LATE_AFTER)) < len(found.asking))
+            return found is not None and not found.poller.all_late(LATE_AFTER)
 
     def on_refused(self, topic: str, partition: int, nsqd: str) -> None:
         """Store that this nsqd does not lead the partition."""
@@ -184,99 +224,34 @@ class MetadataCache:
 
         The first response to the first request is enough where it lists all partitions.
         """
+        poller = found.poller
         self._changed.wait_for(
-            lambda: found.answered > number or not found.asking, deadline.remaining())
+            lambda: poller.answered > number or not poller.is_asking, deadline.remaining())
         self._changed.wait_for(
-            lambda: len(found.late(time.monotonic(), _OTHERS_WAIT)) == len(found.asking)
-            or not number and found.is_complete(),
+            lambda: poller.all_late(_OTHERS_WAIT) or not number and found.is_complete(),
             deadline.at_most(_OTHERS_WAIT),
         )
         with self._changed.lock:
-            found.is_settled = found.is_settled or bool(found.answered) or not found.asking
+            found.is_settled = found.is_settled or bool(poller.answered) or not poller.is_asking
 
-    def _begin_round(self, found: _Topic, topic: str) -> None:
-        """Ask every nsqlookupd that is not being asked, the others later. Needs _changed."""
-        found.current = None
-        asks = found.table.begin_round()
-        found.again.update(filter(found.asking.__contains__, asks))
-        self._begin(found, topic, list(filterfalse(found.asking.__contains__, asks)))
-        found.asked_at = time.monotonic()
+    def _queue(self, lookupd: str, task: Callable[[], None]) -> None:
+        """Run a task that asks this nsqlookupd, when those before it are done."""
+        self._background.put((lookupd, task))
 
-    def _begin(self, found: _Topic, topic: str, asks: list[str]) -> None:
-        """Ask these nsqlookupds. Needs _changed."""
-        request = found.requests + 1, time.monotonic()
-        # In this order, under the lock: an exception of a signal handler in between must not leave
-        # a request that is waited for and was never queued.
-        self._background.put_many([(topic, lookupd) for lookupd in asks])
-        found.asking.update(dict.fromkeys(asks, request))
-        found.requests += 1
-
-    def _ask(self, task: tuple[str, str]) -> None:
-        """Ask one nsqlookupd for one topic, then for those that wait.
-
-        On a background thread, or that of the caller where there is none.
-        """
-        topic, lookupd = task
+    def _ask(self, item: tuple[str, Callable[[], None]]) -> None:
+        """Ask one nsqlookupd, then what waits for it. On a background thread."""
+        lookupd, task = item
         with self._changed.lock:
             if self._is_stopped:
                 return
             waiting = self._busy.get(lookupd)
             if waiting is not None:
-                waiting.append(topic)
+                waiting.append(task)
                 return
             self._busy[lookupd] = deque()
         try:
-            self._lookup(topic, lookupd)
+            task()
         finally:
             with self._changed.lock:
-                topics = self._busy.pop(lookupd)
-            self._background.put_many([(one, lookupd) for one in topics])
-
-    def _lookup(self, topic: str, lookupd: str) -> None:
-        """Ask one nsqlookupd for one topic. Blocks: as ``lookup_topic``."""
-        answer = error = None
-        try:
-            config = config_for(lookupd, self._lookupds, self._config)
-            answer = lookup_topic(lookupd, topic, "w", config)
-        except DiscoveryError as exc:
-            logger.warning("%s", exc, extra=log_fields(topic=topic))
-            error = exc
-        except Exception as exc:  # otherwise publishers would wait forever
-            logger.exception(
-                "unexpected error in the lookup at %s", without_password(lookupd),
-                extra=log_fields(topic=topic),
-            )
-            error = DiscoveryError(lookupd, repr(exc))
-        with self._changed.lock:
-            self._changed.notify_all()
-            found = self._topics[topic]
-            found.current = None
-            number, _ = found.asking.pop(lookupd, (0, 0.0))
-            if answer is None:
-                found.table.on_failure(lookupd)
-                found.error = error
-                found.again.discard(lookupd)
-            else:
-                self._on_answer(found, topic, lookupd, answer)
-                found.answered = max(found.answered, number)
-            found.is_settled = found.is_settled or not found.asking
-            lacks_meta = not found.asking and found.table.lacks_meta()
-            is_news = lacks_meta and not found.lacks_meta
-            found.lacks_meta = found.lacks_meta or lacks_meta
-        if is_news:
-            logger.warning(
-                "no nsqlookupd has the metadata of topic %s: whether it is ordered is not known,"
-                " and a key cannot be used", topic, extra=log_fields(topic=topic))
-
-    def _on_answer(self, found: _Topic, topic: str, lookupd: str, answer: LookupResult) -> None:
-        """Take in an answer, and ask what follows from it. Needs _changed."""
-        known = set(found.table.addresses)
-        found.table.on_answer(lookupd, answer.routes, answer.lookupds)
-        found.error = None
-        found.problem = DiscoveryError(lookupd, answer.problem) if answer.problem else None
-        # Nsqlookupds that this answer lists for the first time belong to this round.
-        asks = list(filterfalse(known.__contains__, found.table.addresses))
-        if lookupd in found.again:
-            found.again.discard(lookupd)
-            asks.append(lookupd)
-        self._begin(found, topic, asks)
+                tasks = self._busy.pop(lookupd)
+            self._background.put_many([(lookupd, one) for one in tasks])

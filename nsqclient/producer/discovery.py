@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
-from itertools import filterfalse
+from collections.abc import Callable
 
 from nsqclient.config import Config
 from nsqclient.discovery import lookup_nodes
+from nsqclient.discovery.poller import Poller
 from nsqclient.errors import DiscoveryError
 from nsqclient.hints import with_hint
 from nsqclient.producer.nodes import NodePool
@@ -40,12 +41,15 @@ class NodeDiscovery:
         self._rng = random.Random()
         self._lock = Lock()
         self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
-        self._asked: set[str] = set()  # lookupds that have not answered yet
         self._failed_rounds = 0
         self._has_begun = False  # the first round, on the timer's thread
         self._timer = Timer()
         # One thread for each, so that an nsqlookupd that hangs delays no other.
-        self._background: WorkerPool[str] = WorkerPool("nsq-background", len(lookupds), self._ask)
+        self._background: WorkerPool[Callable[[], None]] = WorkerPool(
+            "nsq-background", len(lookupds), lambda task: task())
+        self._poller: Poller[list[str]] = Poller(
+            lambda lookupd: lookup_nodes(lookupd, config),
+            lambda lookupd, task: self._background.put(task), self._lock, self)
         self.has_started: bool = not lookupds  #: or nothing is to be done; read without the lock
 
     def start(self) -> None:
@@ -89,24 +93,27 @@ class NodeDiscovery:
             if not self._answers:  # nobody is known yet: soon again
                 self._failed_rounds += 1
                 delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
-            due = list(filterfalse(self._asked.__contains__, self._lookupds))
-            self._asked.update(due)
+            self._poller.ask(self._lookupds)
         self._timer.schedule(delay, self._round)
-        self._background.put_many(due)
 
-    def _ask(self, lookupd: str) -> None:
-        """Ask one nsqlookupd. On a background thread."""
-        try:
-            addresses = lookup_nodes(lookupd, self._config)
-        except DiscoveryError as exc:
-            logger.warning("no answer from %s", with_hint(exc))
-            self._nodes.discovery_error = exc
+    # -- for the Poller
+
+    def merge(
+        self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
+    ) -> list[str]:
+        """Keep the last answer that names an nsqd. Needs the lock."""
+        if answer:
+            self._answers[lookupd] = answer
+        return []
+
+    def report(
+        self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
+    ) -> None:
+        """Use what the nsqlookupds name; log a failure."""
+        if error is not None:
+            logger.warning("no answer from %s", with_hint(error))
+            self._nodes.discovery_error = error
             return
-        finally:
-            with self._lock:
-                self._asked.discard(lookupd)
         with self._lock:
-            if addresses:
-                self._answers[lookupd] = addresses
             named = {DIRECT: self._nsqds, **self._answers}
         self._nodes.set_addresses(named)

@@ -115,7 +115,7 @@ def test_a_refresh_waits_for_an_answer_to_a_later_request(cluster, caches):
     wait_until(lambda: cluster.count("a:1") == 2)
     waits = threading.Thread(target=cache.refresh_and_wait, args=("t", Deadline(WAIT)))
     waits.start()
-    wait_until(lambda: cache._topics["t"].again)
+    wait_until(lambda: cache._topics["t"].poller._again)
     cluster.release.set()
     waits.join(WAIT)
     assert cluster.count("a:1") == 3

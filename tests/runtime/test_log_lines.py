@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from nsqclient import discovery
+from nsqclient.discovery import nsqlookupd as discovery
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.errors import ConnectError
 from nsqclient.http.models import Producer
