@@ -11,7 +11,9 @@ from nsqclient.config import Config
 from nsqclient.errors import (
     NSQError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError,
 )
-from nsqclient.http.models import Lookup, NsqdInfo, Producer, TopicStats
+from nsqclient.http.ask_all import UpstreamError
+from nsqclient.http.cluster import Cluster, Node
+from nsqclient.http.models import Lookup, Producer, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import nsqd_url, split_address
@@ -327,8 +329,8 @@ def _partitions_depth(stats: JsonReader, topic: str, channel: str) -> dict[int, 
 
 
 def fetch_depths_by_nsqd(
-    topic: str, channel: str, config: Config, *, lookupds: Iterable[str],
-    nsqd_http: Iterable[str], nsqds: Container[str] = (),
+    topic: str, channel: str, config: Config, *, lookupds: Sequence[str],
+    nsqd_http: Sequence[str], nsqds: Container[str] = (),
 ) -> ChannelDepths:
     """Ask nsqds for the depth of a channel; ``known`` is by their TCP addresses.
 
@@ -337,37 +339,35 @@ def fetch_depths_by_nsqd(
         nsqds: TCP addresses. An nsqd of ``nsqd_http`` that has its broadcast address not among
             them, but that of its HTTP port, is known by that one.
 
-    Blocks: up to a few seconds for each that does not answer.
+    Blocks: some seconds, if one does not answer.
     """
-    addresses: dict[str, str] = {}  # of the HTTP port -> TCP
     known: dict[str, ChannelDepth] = {}
     unknown: dict[str, str] = {}
-    for one in lookupds:
-        try:
-            with NsqlookupdHTTP(one, config, connect_timeout=_TIMEOUT,
-                                timeout=_TIMEOUT) as client:
-                addresses |= {producer.http_address: producer.tcp_address
-                              for producer in client.lookup(topic).producers}
-        except NSQError as exc:
-            if not (isinstance(exc, NSQHTTPStatusError) and exc.status == 404):  # no such topic
-                unknown[one] = str(exc)
-    for one in dict.fromkeys([*nsqd_http, *addresses]):
-        try:
-            with NsqdHTTP(one, config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT) as nsqd:
-                address = addresses.get(one) or _tcp_address(one, nsqd.info(), nsqds)
-                stats = nsqd.stats(topic, include_clients=False)
-        except NSQError as exc:
-            unknown[one] = str(exc)
-        else:
+    none: Sequence[str] = ()
+    for of, beside in ((lookupds, none), (none, nsqd_http)):
+        with Cluster(
+            of, beside, config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT
+        ) as cluster:
+            try:
+                found = cluster.nodes()
+            except UpstreamError as exc:
+                unknown |= {each.address: each.reason for each in exc.failures}
+                continue
+            answers, failures = cluster.each(
+                [node for node in found.nodes if topic in node.topics or not cluster.has_lookupds],
+                lambda nsqd: nsqd.stats(topic, include_clients=False))
+            unknown |= {each.address: each.reason for each in (*found.failures, *failures)}
+        for node, stats in answers.items():
             if is_partitioned_version(stats.version):
-                unknown[one] = "a partitioned nsqd, of whose partitions the depth is not shown"
+                unknown[node.address] = (
+                    "a partitioned nsqd, of whose partitions the depth is not shown")
             else:
-                known[address] = _depth_of(stats.topic(topic), channel)
+                known[_tcp_address(node, nsqds)] = _depth_of(stats.topic(topic), channel)
     return ChannelDepths(known, unknown)
 
 
-def _tcp_address(http_address: str, info: NsqdInfo, nsqds: Container[str]) -> str:
-    broadcast = format_address(info.broadcast_address, info.tcp_port)
-    host = split_address(http_address, "nsqd").hostname or ""
-    reached = format_address(host, info.tcp_port)
+def _tcp_address(node: Node, nsqds: Container[str]) -> str:
+    broadcast = format_address(node.broadcast_address, node.tcp_port)
+    host = split_address(node.reached_at, "nsqd").hostname or ""
+    reached = format_address(host, node.tcp_port)
     return reached if reached in nsqds and broadcast not in nsqds else broadcast
