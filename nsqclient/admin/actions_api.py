@@ -12,7 +12,7 @@ from flask import Blueprint, Response, request
 
 from nsqclient.admin.access_control import RequestError, check_may_act, check_may_peek
 from nsqclient.admin.context import context
-from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS
+from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS, Steps
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
@@ -83,13 +83,15 @@ def replay() -> Response:
     topic = check_topic(text_of(values, "topic"))
     channel = check_channel(text_of(values, "channel"))
     target = check_topic(text_of(values, "target"))
-    rate = values.get("rate", _RATE)
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not (
-            0 < rate <= _HIGHEST_RATE):
-        raise RequestError(400, "INVALID_BODY", "rate is above 0, and at most 10000 a second")
-    steps = here.replayer.run(topic, channel, target, rate)
-    first = next(steps)  # begun at once: a generator that never began would not be closed
+    rate = _within(values, "rate", _RATE, _HIGHEST_RATE)
+    response = _stream(here.replayer.run(topic, channel, target, rate))
     here.report("replay_dead_letters", topic, channel)
+    return response
+
+
+def _stream(steps: Steps) -> Response:
+    """Return a response with a line of JSON for each step; an empty line for an empty one."""
+    first = next(steps)  # begun at once: a generator that never began would not be closed
 
     def lines() -> Iterator[str]:
         yield json.dumps(first)
@@ -152,22 +154,12 @@ def peek() -> Response:
         check_channel(channel)
         check_may_act(here.settings, request)
     plan = here.peeker.plan_loan(topic, channel) if channel else here.peeker.plan(topic)
-    messages, end = here.peeker.run(topic, plan, int(count), float(seconds))
+    response = _stream(here.peeker.run(topic, plan, int(count), float(seconds)))
     here.report("peek_messages", topic, channel)
-
-    def lines() -> Iterator[str]:
-        yield json.dumps({"nodes": [node.address for node in plan.nodes], "notes": plan.notes})
-        for message in messages:
-            yield "\n" + (json.dumps(message) if message else "")
-        yield "\n"
-
-    response = Response(lines(), content_type="application/x-ndjson; charset=utf-8",
-                        headers={"Cache-Control": "no-store"})
-    response.call_on_close(end)
     return response
 
 
-def _within(values: dict[str, Any], name: str, default: int, highest: float) -> float:
+def _within(values: dict[str, Any], name: str, default: float, highest: float) -> float:
     value = values.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= highest:
         raise RequestError(400, "INVALID_BODY", f"{name} is a number above 0, at most {highest:g}")

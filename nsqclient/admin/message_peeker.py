@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.admin.access_control import RequestError
@@ -45,6 +45,10 @@ MAX_BODY = 64 * 1024
 _MAX_PEEKS = 4
 
 
+#: Each is a line of a response.
+Steps = Generator[dict[str, Any], None, None]
+
+
 class Plan(NamedTuple):
     """The nsqds of a peek, and the reasons why others are left out."""
 
@@ -60,8 +64,7 @@ class MessagePeeker:
     def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._lock = threading.Lock()
-        self._running = 0  # guarded by _lock
+        self._free = threading.Semaphore(_MAX_PEEKS)
         self._closing = threading.Event()
 
     def plan(self, topic: str) -> Plan:
@@ -120,38 +123,25 @@ class MessagePeeker:
             raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
         return Plan(nodes, notes, channel)
 
-    def run(
-        self, topic: str, plan: Plan, count: int, seconds: float
-    ) -> tuple[Iterator[dict[str, Any]], Callable[[], None]]:
-        """Return an iterator, and a function to call at the end, also if it was never started.
+    def run(self, topic: str, plan: Plan, count: int, seconds: float) -> Steps:
+        """Yield the ``nodes`` and ``notes`` of the plan, then messages as they arrive.
 
-        It yields up to ``count`` messages as they arrive, for up to ``seconds``, and empty dicts in
-        between.
+        Up to ``count`` of them, for up to ``seconds``, and empty dicts in between.
 
         Raises:
-            RequestError: too many are under way.
+            RequestError: at the first step: too many are under way.
         """
-        with self._lock:
-            if self._running >= _MAX_PEEKS:
-                raise RequestError(429, "TOO_MANY_PEEKS", f"{_MAX_PEEKS} peeks are under way:"
-                                   " wait for one to end")
-            self._running += 1
-        is_over = False
+        if not self._free.acquire(blocking=False):
+            raise RequestError(429, "TOO_MANY_PEEKS", f"{_MAX_PEEKS} peeks are under way:"
+                               " wait for one to end")
+        try:
+            yield {"nodes": [node.address for node in plan.nodes], "notes": plan.notes}
+            if plan.nodes:  # else the channel is empty everywhere
+                yield from self._messages(topic, plan, count, seconds)
+        finally:
+            self._free.release()
 
-        def end() -> None:
-            nonlocal is_over
-            with self._lock:
-                if not is_over:
-                    is_over = True
-                    self._running -= 1
-
-        return self._messages(topic, plan, count, seconds), end
-
-    def _messages(
-        self, topic: str, plan: Plan, count: int, seconds: float
-    ) -> Iterator[dict[str, Any]]:
-        if not plan.nodes:
-            return  # the channel is empty everywhere
+    def _messages(self, topic: str, plan: Plan, count: int, seconds: float) -> Steps:
         until = time.monotonic() + seconds
         channel = plan.lender or f"peek-{uuid.uuid4().hex[:8]}{_NEW_CHANNEL}"
         nodes = {node.tcp_reached_at: node for node in plan.nodes}

@@ -253,30 +253,20 @@ def create() -> Response:
     return json_response({"message": warning(failures)})
 
 
-@blueprint.post("/api/topics/<topic>")
-@blueprint.post("/api/topics/<topic>/<channel>")
+@blueprint.route("/api/topics/<topic>", methods=["POST", "DELETE"])
+@blueprint.route("/api/topics/<topic>/<channel>", methods=["POST", "DELETE"])
 def change(topic: str, channel: str = "") -> Response:
-    """Pause, unpause or empty a topic or channel."""
+    """Pause, unpause or empty a topic or channel; with DELETE, delete it."""
     values = _change()
-    action = text_of(values, "action")
-    if action == "delete" or action not in CHANGES:
+    action = "delete" if request.method == "DELETE" else text_of(values, "action")
+    if action not in CHANGES or action == "delete" and request.method == "POST":
         raise RequestError(400, "INVALID_ACTION", "pause, unpause or empty")
-    _check_names(topic, channel)
+    check_topic(topic)
+    if channel:
+        check_channel(channel)
     node = text_of(values, "node")
     failures = context().actions.change(action, topic, channel, node)
     context().report(f"{action}_{'channel' if channel else 'topic'}", topic, channel, node)
-    return json_response({"message": warning(failures)})
-
-
-@blueprint.delete("/api/topics/<topic>")
-@blueprint.delete("/api/topics/<topic>/<channel>")
-def delete(topic: str, channel: str = "") -> Response:
-    """Delete a topic or channel."""
-    values = _change()
-    _check_names(topic, channel)
-    node = text_of(values, "node")
-    failures = context().actions.change("delete", topic, channel, node)
-    context().report(f"delete_{'channel' if channel else 'topic'}", topic, channel, node)
     return json_response({"message": warning(failures)})
 
 
@@ -292,12 +282,6 @@ def tombstone(node: str) -> Response:
 def _change() -> dict[str, Any]:
     check_may_act(context().settings, request)
     return json_body()
-
-
-def _check_names(topic: str, channel: str) -> None:
-    check_topic(topic)
-    if channel:
-        check_channel(channel)
 
 
 # -- options that can be changed while it runs

@@ -11,11 +11,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator
-from typing import Any
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import number, objects, text
-from nsqclient.admin.message_peeker import make_reader
+from nsqclient.admin.message_peeker import Steps, make_reader
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.envelope import DeadLetter
 from nsqclient.errors import NSQError
@@ -46,9 +45,6 @@ def source_of_dead_letters(topic: str) -> str:
     return ""
 
 
-_Steps = Generator[dict[str, Any], None, None]
-
-
 class Replayer:
     """Runs the replays of one admin page, one at a time. Threads: any."""
 
@@ -62,7 +58,7 @@ class Replayer:
         """End a replay that is under way, soon."""
         self._closing.set()
 
-    def run(self, topic: str, channel: str, target: str, rate: float) -> _Steps:
+    def run(self, topic: str, channel: str, target: str, rate: float) -> Steps:
         """Replay what waits in a channel now; yield ``wanted``, then ``done`` or ``error``.
 
         Args:
@@ -92,7 +88,7 @@ class Replayer:
     def _replay(
         self, topic: str, channel: str, target: str, rate: float, wanted: int,
         sources: list[Node], targets: list[str],
-    ) -> _Steps:
+    ) -> Steps:
         try:
             yield {"wanted": wanted}
             if not wanted:
@@ -116,7 +112,7 @@ class Replayer:
     def _letters(
         self, messages: Generator[Message | None, None, None], producer: Producer, target: str,
         rate: float,
-    ) -> _Steps:
+    ) -> Steps:
         done, limiter = 0, RateLimiter(rate, time.monotonic())
         key = self._settings.dead_letter_key
         with contextlib.closing(messages):

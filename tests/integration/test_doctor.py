@@ -1,4 +1,4 @@
-"""``nsqclient doctor``: ten faults are planted, and each is named with what to do."""
+"""``nsqclient doctor``: faults are planted, and each is named with what to do."""
 
 from __future__ import annotations
 
@@ -228,20 +228,7 @@ def test_8_an_absent_topic_is_reported(cluster, examine):
         assert "check the spelling" in found["hint"]
 
 
-def test_9_a_paused_channel_is_reported(cluster, examine):
-    """Messages do not flow because somebody paused the channel, or the topic."""
-    lookupd, nsqd = cluster()
-    nsqd.post("/channel/pause", topic="orders", channel="mail")
-    where = f"orders/mail at {nsqd.http_address}"
-    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}", "--channel=mail")
-    only(findings, "channel", where, "the channel is paused", "/channel/unpause?topic=orders")
-    nsqd.post("/channel/unpause", topic="orders", channel="mail")
-    nsqd.post("/topic/pause", topic="orders")
-    _, findings = examine(f"--lookupd-http-address={lookupd.http_address}")
-    only(findings, "topic", f"orders at {nsqd.http_address}", "paused", "/topic/unpause")
-
-
-def test_10_a_growing_timeout_count_is_reported(cluster, examine):
+def test_9_a_growing_timeout_count_is_reported(cluster, examine):
     """While the doctor watches, messages time out because a handler hangs."""
     lookupd, nsqd = cluster(msg_timeout=1.0)
     over = threading.Event()
