@@ -15,10 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from pyspark.sql.streaming.datasource import (  # noqa: E402 - needs pyspark
-    ReadAllAvailable,
-    ReadMaxRows,
-)
+from pyspark.sql.streaming.datasource import ReadMaxRows  # noqa: E402 - needs pyspark
 
 from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyspark
@@ -220,24 +217,6 @@ def test_available_now_reads_an_nsqd_that_is_new_to_the_checkpoint(server_factor
     _, place, _ = run(reader(first, drains=True))
     publish(second, 10, 10)
     assert run(reader(first, second, drains=True), start=place)[0] == list(range(10, 20))
-
-
-def test_the_trigger_once_is_refused(reader, tmp_path):
-    """It would take what comes in the first moment; nothing is read or written."""
-    with pytest.raises(ConfigError, match=r"use trigger\(availableNow=True\)"):
-        reader(nsqd="127.0.0.1:1").latestOffset({"v": 2, "shards": {}}, ReadAllAvailable())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_that_no_retry_fixes_ends_the_query(server, reader):
-    """nsqd refuses us: TLS was asked for and is not there."""
-    with pytest.raises(NSQError, match="(?i)tls"):
-        reader(server, tls_v1="true").initialOffset()
-
-
-def test_executors_are_given_no_secret(reader):
-    """They read segments, and talk to no nsqd."""
-    assert b"s3cret" not in pickle.dumps(reader(nsqd="127.0.0.1:1", auth_secret="s3cret"))
 
 
 # -- the end of a drain

@@ -38,7 +38,7 @@ def check_pandas() -> None:
     """
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(
-            "map_body needs pandas, since PySpark's mapInArrow does: pip install 'pandas>=2.2,<3'")
+            "map_body needs pandas, since PySpark's mapInArrow does: pip install 'pandas>=2.2'")
 
 
 def load_function(path: str) -> Callable[..., Any]:

@@ -21,8 +21,10 @@ from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two heartbeats; and heartbeats that a reader misses before it is dead.
-INTERVAL, _MISSED = 1.0, 5
+#: Seconds between two heartbeats.
+INTERVAL = 1.0
+#: Heartbeats that a reader misses before it is dead; and those that it has time for to end.
+_MISSED, _PATIENCE = 5, 15
 
 
 class ReaderClaim:
@@ -43,8 +45,8 @@ class ReaderClaim:
     def take(self) -> None:
         """Become the reader.
 
-        Blocks: as long as it takes to see that a former reader is dead; a moment where that was a
-        process of this machine.
+        Blocks: as long as a former reader takes to end, or to be seen as dead; a moment where that
+        was a process of this machine.
 
         Raises:
             LogInUseError: another query reads the log.
@@ -93,14 +95,20 @@ class ReaderClaim:
             return  # it has ended just now
         if holder["machine"] == _machine() and not _is_alive(holder["pid"]):
             return
-        before = self._newest_beat(number)
-        for _ in range(_MISSED):
+        before, missed = self._newest_beat(number), 0
+        for _ in range(_PATIENCE):
             self._end.wait(INTERVAL)
-            if self._newest_beat(number) != before:
-                raise LogInUseError(
-                    f"{self._store.url}/{self._keys.folder}", f"another query ({holder['host']},"
-                    f" process {holder['pid']}) reads it: use a separate channel for each query, or"
-                    " end the other one first")
+            if number not in self._numbers():
+                return
+            newest = self._newest_beat(number)
+            missed = missed + 1 if newest == before else 0
+            before = newest
+            if missed >= _MISSED:
+                return
+        raise LogInUseError(
+            f"{self._store.url}/{self._keys.folder}", f"another query ({holder['host']}, process"
+            f" {holder['pid']}) reads it: use a separate channel for each query, or end the other"
+            " one first")
 
     def _newest_beat(self, number: int) -> int:
         return max((parse_number(one.key) or 0 for one in self._store.list_objects(

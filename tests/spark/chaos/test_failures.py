@@ -68,15 +68,6 @@ def check(done, count=COUNT):
     assert (done["rows"], done["distinct"]) == (count, count)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failed_task_loses_and_repeats_no_row(nsqd, tmp_path, when):
-    """Reading has no side effect: the next attempt reads the same."""
-    publish(nsqd)
-    marker = tmp_path / "marker"
-    check(Job(**settings([nsqd], tmp_path), fail=when, marker=str(marker)).finish())
-    assert marker.exists()
-
-
 def test_killed_executors_lose_and_repeat_no_row(nsqd, tmp_path):
     """Two executors of a local cluster, each killed once."""
     publish(nsqd)

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 
 import nsqclient.spark  # noqa: E402 - needs pyspark
 from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import DataLossError, StorageError  # noqa: E402 - needs pyspark
+from nsqclient.spark.errors import DataLossError  # noqa: E402 - needs pyspark
 from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
 from nsqclient.spark.pipelines import replay, replaying  # noqa: E402 - needs pyspark
 from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
@@ -86,13 +86,6 @@ def test_files_are_written_into_a_folder_of_their_own(storage, published, monkey
             replay(FakeSpark(), storage=storage, path="/out", **WHERE)
     else:
         assert replay(FakeSpark(), storage=storage, path="/out", **WHERE).messages == 6
-
-
-def test_a_storage_without_such_shards_is_an_error(storage, published):
-    """Rather than a replay of nothing."""
-    with pytest.raises(StorageError, match="has no log of t/d: no query and no owner"):
-        replay(FakeSpark(), storage=storage, topic="t", channel="d", sink_topic="again",
-               sink_options={"nsqd": "127.0.0.1:1"})
 
 
 class FakeFolder:

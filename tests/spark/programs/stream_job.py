@@ -1,8 +1,7 @@
 """A streaming job as a user would write it: nsq to Parquet. Settings are a JSON text.
 
-Prints a line for each batch, and at the end what the sink has committed. With ``fail`` the
-first task fails, ``before`` or ``after`` reading. ``python`` runs the tasks, where that is not the
-driver's.
+Prints a line for each batch, and at the end what the sink has committed. ``python`` runs
+the tasks, where that is not the driver's.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from pyspark.sql import SparkSession  # noqa: E402 - after the environment it reads
 
 import nsqclient.spark  # noqa: E402 - after the path it is on
-from tests.spark.failures import with_failure  # noqa: E402 - the same
 from tests.spark.jobs import FAST_START  # noqa: E402 - the same
 
 
@@ -56,8 +54,6 @@ def main():
     settings = json.loads(sys.argv[1])
     spark = open_session(settings)
     frame = spark.readStream.format("nsq").options(**settings["options"]).load()
-    if settings.get("fail"):
-        frame = with_failure(frame, settings["marker"], settings["fail"])
     writer = frame.writeStream.format("parquet").option("path", settings["out"]).option(
         "checkpointLocation", settings["checkpoint"])
     if settings.get("now"):
