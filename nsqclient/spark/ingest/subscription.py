@@ -12,6 +12,7 @@ from typing import Protocol
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner
 from nsqclient.errors import NSQError, ServerError
@@ -157,7 +158,7 @@ class BulkPartitionSubscription(BulkSubscription):
     ) -> None:
         super().__init__(key, target.place.address, context, owner)
         assert target.place.partition is not None
-        self.place = target.place
+        self.place: Endpoint = target.place
         self.source: str = partition_source(target.place.partition)
         self.is_ordered: bool = target.ordered
         self._is_refused = False  # whether a FIN was
