@@ -41,7 +41,9 @@ from nsqclient.runtime.workers import WorkerPool
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds kept back for the last steps when the handlers use up the whole timeout.
-_GRACE = 0.5
+_GRACE = 0.4
+#: stop() returns so many seconds after its timeout at the latest.
+_LONGEST = 0.95
 
 
 class Shutdown:
@@ -87,7 +89,7 @@ class Shutdown:
         if not self._first.locked():  # else it runs; where a call was interrupted it may not
             LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
         if wait and not self._is_over:
-            if self._over.acquire(timeout=deadline.at_most(timeout) + 3 * _GRACE):
+            if self._over.acquire(timeout=deadline.at_most(timeout) + _LONGEST):
                 self._over.release()
         return self._report
 

@@ -23,8 +23,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow]
 
-#: A publish during a fault has so long, in seconds, and returns this much later at most.
-TIMEOUT, GRACE = 1.0, 10.0
+#: A publish during a fault has so long, in seconds, and returns this much later at most, also on
+#: a busy machine: see docs/reliability.rst.
+TIMEOUT, GRACE = 1.0, 1.0
 
 
 class Stall(NamedTuple):

@@ -371,7 +371,7 @@ def test_stop_returns_in_time_whatever_a_handler_does(server):
     wait_until(lambda: collector.messages)
     began = time.monotonic()
     report = consumer.stop(timeout=0.5)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 0.5 + 1
     assert not report
     assert (report.abandoned, report.threads) == (1, ("nsq-worker",))
     release.set()
