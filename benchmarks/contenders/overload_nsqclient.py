@@ -26,6 +26,7 @@ def main() -> None:
     seen: set[bytes] = set()
     unseen: set[bytes] = set()
     begun: list[float] = []
+    taken: list[float] = []
     last = 0.0
     done = threading.Event()
 
@@ -38,8 +39,10 @@ def main() -> None:
             done.set()
 
     def handler(message: Message) -> None:
-        begun.append(time.perf_counter())
+        started = time.perf_counter()
+        begun.append(started)
         time.sleep(handler_time)
+        taken.append(time.perf_counter() - started)
         note(message, seen)
 
     options = {"msg_timeout": f"{msg_timeout}s"}
@@ -64,7 +67,8 @@ def main() -> None:
                 break
     print(json.dumps({
         "name": "nsqclient", "version": __version__, "messages": len(seen), "handled": len(begun),
-        "unseen": len(unseen), "seconds": last - begun[0], "timeline": timeline,
+        "unseen": len(unseen), "seconds": last - begun[0], "mean": sum(taken) / len(taken),
+        "timeline": timeline,
     }))
 
 

@@ -34,6 +34,7 @@ type handler struct {
 	count        int
 	seen, unseen map[string]bool
 	handled      int
+	slept        time.Duration
 	first, last  time.Time
 	done         chan struct{}
 }
@@ -59,8 +60,12 @@ func (h *handler) HandleMessage(message *nsq.Message) error {
 	}
 	h.handled++
 	h.Unlock()
+	started := time.Now()
 	time.Sleep(h.wait)
 	h.note(message, h.seen)
+	h.Lock()
+	h.slept += time.Since(started)
+	h.Unlock()
 	return nil
 }
 
@@ -101,6 +106,7 @@ func main() {
 		"handled":  work.handled,
 		"unseen":   len(work.unseen),
 		"seconds":  work.last.Sub(work.first).Seconds(),
+		"mean":     work.slept.Seconds() / float64(work.handled),
 	})
 	if err != nil {
 		log.Fatal(err)
