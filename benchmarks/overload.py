@@ -85,9 +85,10 @@ def run(names: Sequence[str], rounds: int) -> dict[str, Result]:
         ["go-nsq", "nsqclient"] if "go-nsq" in names else ["nsqclient"], "overload")
     last: dict[str, Result] = {}
     for load in LOADS:
+        least = load.least(load.handler_ms / 1000)
         print(f"{load.messages} messages of {load.handler_ms:g} ms, {load.workers} workers,"
               f" {load.nsqds} nsqds, max_in_flight {load.max_in_flight},"
-              f" msg_timeout {load.msg_timeout:g} s; at least {load.least(load.handler_ms / 1000):g} s")
+              f" msg_timeout {load.msg_timeout:g} s; at least {least:g} s")
         found: dict[str, list[Result]] = {name: [] for name in names}
         with contextlib.ExitStack() as stack:
             nsqds = [stack.enter_context(Nsqd()) for _ in range(load.nsqds)]
