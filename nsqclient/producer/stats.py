@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from nsqclient.errors import PublishError, PublishUnknownError
+from nsqclient.errors import PublishError, PublishUnknownError, ReentrantCallError
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
 from nsqclient.runtime.lock import Lock
 
@@ -64,7 +65,11 @@ class Statistics:
             self._counts["unknown" if is_unknown else "rejected"] += messages
 
     def add_recent(self) -> None:
-        """Add up what was recorded."""
+        """Add up what was recorded; not in the middle of another call of the same thread."""
+        with contextlib.suppress(ReentrantCallError):  # that one adds them
+            self._add_recent()
+
+    def _add_recent(self) -> None:
         with self._lock:
             recent = self.recent[:]
             published = self._published + sum([messages for messages, _, _ in recent])
