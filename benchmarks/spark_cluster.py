@@ -1,4 +1,4 @@
-"""What owners of shards and the driver of a query with shared storage cost, without Spark.
+"""What owners of shards and the driver of a query cost, without Spark.
 
     python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
                                        [--owners 1,2,4,8] [--minio]

@@ -1,4 +1,4 @@
-"""``nsqclient spark ingest``: owns shards, from nsqds into shared storage.
+"""``nsqclient spark ingest``: owns shards, from nsqds into their logs.
 
 Here, which needs no Spark, or with ``--master`` in the tasks of a Spark job.
 """

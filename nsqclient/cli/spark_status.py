@@ -1,4 +1,4 @@
-"""``nsqclient spark status``: the shards of shared storage, and what waits. Needs no Spark."""
+"""``nsqclient spark status``: the shards of a storage, and what waits. Needs no Spark."""
 
 from __future__ import annotations
 

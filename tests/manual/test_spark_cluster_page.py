@@ -1,4 +1,4 @@
-"""The page on shared storage: its commands have their flags, its manifest is well formed."""
+"""The page on clusters: its commands have their flags, its manifest is well formed."""
 
 from __future__ import annotations
 

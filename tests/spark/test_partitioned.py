@@ -213,7 +213,7 @@ def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
         wait_until(lambda: receiver.check())
 
 
-# -- shards on shared storage
+# -- shards
 
 
 def test_each_partition_is_a_shard(cluster, texts, tmp_path, monkeypatch):
