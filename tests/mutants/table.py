@@ -230,9 +230,10 @@ MUTANTS = [
     ),
     Mutant(
         "worker_check_other_nsqd", "--check asks no other nsqd for the channels",
-        "nsqclient/worker/checks.py",
-        "if client.info().tcp_port != parse_address(address)[1]:", "if False:",
-        "tests/integration/test_worker_check.py::test_another_nsqd_beside_the_port_says_nothing",
+        "nsqclient/http/nsqd.py",
+        "if found != port:", "if False:",
+        "tests/http/test_clients.py::"
+        "test_an_http_api_beside_a_port_must_be_of_the_same_nsqd",
     ),
     Mutant(
         "worker_check_tls", "--check sees that nsqd requires TLS",
