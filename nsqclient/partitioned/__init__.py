@@ -4,10 +4,11 @@ Values and decisions, without a socket, thread, clock or log: ``lookup_table`` m
 nsqlookupds, ``sharding`` finds the partition of a key, ``ordering`` checks the order of messages,
 ``retry_policy`` says what follows from each refusal, ``tracing`` what is logged.
 
-Publishing: ``producer_detector`` finds out whether the cluster is a partitioned one; only then a
+Publishing: ``producer_part`` finds out whether the cluster is a partitioned one; only then a
 Producer uses the rest. ``producer`` chooses the partition of a publish and repeats attempts,
-``producer_metadata`` caches the leaders of the partitions, ``producer_pipeline`` publishes
-asynchronously. Consuming: leaders of partitions, ordered handling, positions.
+``producer_metadata`` caches the leaders of the partitions, ``producer_queues`` has a queue for each
+partition, for asynchronous publishes. Consuming: leaders of partitions, ordered handling, and
+positions.
 
 The bytes are in :mod:`nsqclient.protocol.extensions`, the manual's page is
 ``docs/topics/partitions.rst``.
