@@ -76,7 +76,8 @@ class FlowControl:
         self._backoff = Backoff(
             lambda attempt: self._backoff_delay(attempt, rng), config.max_backoff_duration
         )
-        self._max_in_flight = config.max_in_flight
+        #: The ceiling on messages. Written under _lock.
+        self.max_in_flight: int = config.max_in_flight
         #: Those that are attached; replaced as a whole.
         self.subscriptions: tuple[Subscription, ...] = ()
         self._workers = workers or 0
@@ -112,11 +113,6 @@ class FlowControl:
         self.is_backing_off: bool = False
 
     @property
-    def max_in_flight(self) -> int:
-        """The ceiling on messages."""
-        return self._max_in_flight
-
-    @property
     def phase(self) -> Phase:
         """Where the backoff is."""
         return self._backoff.phase
@@ -134,7 +130,7 @@ class FlowControl:
     @property
     def level(self) -> int:
         """How many messages may be in flight now."""
-        return min(self._level.value, self._max_in_flight)
+        return min(self._level.value, self.max_in_flight)
 
     @property
     def level_reason(self) -> LevelReason:
@@ -188,7 +184,7 @@ class FlowControl:
     def set_max_in_flight(self, count: int) -> None:
         """Change the ceiling; 0 stops the flow."""
         with self._lock:
-            self._max_in_flight = count
+            self.max_in_flight = count
         self.update()
 
     def set_paused(self, paused: bool) -> None:
@@ -260,7 +256,7 @@ class FlowControl:
     def _log_level(self) -> None:
         level, time_taken = self.level, self.handler_time
         if self._level.reason is LevelReason.HANDLER_TIME and time_taken is not None:
-            self._log.level_lowered(level, self._max_in_flight, time_taken)
+            self._log.level_lowered(level, self.max_in_flight, time_taken)
         else:
             self._log.level_restored(level)
 
@@ -268,11 +264,11 @@ class FlowControl:
         """Needs _lock."""
         level = self._level
         if not self._share:
-            level.value = self._max_in_flight
+            level.value = self.max_in_flight
             return
         began = min(self._running.copy().values(), default=now)
         level.look(now, Snapshot(
-            self._max_in_flight, self._workers or 1, len(self._distributor.states),
+            self.max_in_flight, self._workers or 1, len(self._distributor.states),
             self._msg_timeout(), self._arrived, now - began,
         ))
         if self._running and not self._is_look_scheduled:
@@ -280,8 +276,8 @@ class FlowControl:
             self._timer.schedule(self._msg_timeout() * self._share / 2, self._look)
             self._is_look_scheduled = True
         self._look_at = self._arrived + min(level.value, WINDOW)
-        self.is_limited = level.value < self._max_in_flight
-        self.counts_arrivals = self._workers < self._max_in_flight and (
+        self.is_limited = level.value < self.max_in_flight
+        self.counts_arrivals = self._workers < self.max_in_flight and (
             self.is_limited or not self._is_look_scheduled)
 
     def on_result(self, outcome: Outcome) -> None:
@@ -376,7 +372,7 @@ class FlowControl:
             states = list(self._distributor.states.values())
             may_flow = (
                 states
-                and not (self._paused or self._held or self._stopped or self._max_in_flight == 0)
+                and not (self._paused or self._held or self._stopped or self.max_in_flight == 0)
                 and self._backoff.phase is not Phase.WAITING
             )
             load = self._distributor.load(self._clock())
@@ -429,7 +425,7 @@ class FlowControl:
             state.in_flight = state.key.count_in_flight(now)
         self._decide_level(now)
         level = self._level.value
-        ceiling = self._max_in_flight
+        ceiling = self.max_in_flight
         if self._paused or self._held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING

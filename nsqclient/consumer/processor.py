@@ -27,6 +27,8 @@ Handler = Callable[[Message], Any]
 
 #: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
+#: Seconds for which a worker waits for the next message of a connection, before the reader does.
+_RECEIVE_TIME = 0.02
 
 
 class HandlerSettings(NamedTuple):
@@ -70,10 +72,14 @@ class MessageProcessor:
         self.topic: str = context.topic
         self.channel: str = context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
-            "nsq-worker", settings.workers, self.run, self.flush, self.settle_interrupted
+            "nsq-worker", settings.workers, self.run, self.on_idle, self.settle_interrupted
         )
         #: Puts messages into the queue; returns whether some waited there already.
-        self.queue: Callable[[list[Message]], bool] = self.workers.put_many
+        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
+        self._receivers: set[int] = set()  # workers that receive; changed by single calls
+        self._worker_count = settings.workers
+        # A lone worker receives next, or the reader goes on by itself soon.
+        self._wakes_reader = settings.workers != 1
         #: A stop has begun: what arrives goes back.
         self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
@@ -200,7 +206,7 @@ class MessageProcessor:
         sub.finished.append(message)
         message._responded = True
         if len(sub.finished) >= sub.fin_batch:
-            sub.flush()
+            sub.flush(self._wakes_reader)
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
@@ -275,11 +281,44 @@ class MessageProcessor:
 
         self._iteration_over.wait_for(lambda: not self._turns, deadline.remaining())
 
+    def on_idle(self) -> None:
+        """Called by a worker that found the queue empty: send all FINs, and maybe receive."""
+        self.flush()
+        subs = self._flow.subscriptions
+        if self._worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
+            self.receive_next(subs[0])
+
+    def receive_next(self, sub: Subscription) -> None:
+        """Receive the next message of a connection on this worker, which would only wait for it.
+
+        nsqd sends nothing before the last message is finished, so that each message would cost two
+        wake-ups of threads: of the reader, and of a worker. Only where there is a worker for each
+        connection: none of the others waits for this one then.
+        """
+        if (
+            len(self.workers) or len(sub.in_flight) or self.requeues_incoming
+            or self._worker_count < len(self._flow.subscriptions)
+        ):
+            sub.conn.wake_reader()
+            return
+        me = threading.get_ident()
+        self._receivers.add(me)
+        try:
+            sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
+        finally:
+            self._receivers.discard(me)
+
+    def _put_or_keep(self, messages: list[Message]) -> bool:
+        """Queue what was received, by the reader or by a worker, which takes it next."""
+        if self._receivers and threading.get_ident() in self._receivers:
+            return self.workers.keep_many(messages)
+        return self.workers.put_many(messages)
+
     def flush(self) -> None:
-        """Send all FINs that wait. A worker calls it when it finds the queue empty."""
+        """Send all FINs that wait."""
         for sub in self._flow.subscriptions:
             if sub.finished:
-                sub.flush()
+                sub.flush(self._wakes_reader)
 
     def _schedule_flush(self) -> None:
         """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""

@@ -7,8 +7,6 @@ and never skipped unless the user's policy, or a ``GiveUp`` of the handler's, sa
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 from enum import Enum
 from itertools import filterfalse
@@ -29,8 +27,6 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.user_functions import check_result
 
-#: Seconds for which a worker waits for the next message of a partition, before the reader does.
-_RECEIVE_TIME = 0.02
 #: Failures of one message from which on its attempts are logged.
 _WARN_AFTER = 10
 #: From five times the threshold on every such failure is an error, no mere warning.
@@ -85,9 +81,7 @@ class OrderedProcessor(MessageProcessor):
         self._max_attempts = 0
         self._on_blocked: BlockedPolicy | None = settings.on_blocked
         self._lock = Lock()
-        self._worker_count = settings.workers
-        self._receivers: set[int] = set()  # workers that receive; changed by single calls
-        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
+        self._wakes_reader = False  # run() does, or receives
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 
@@ -112,7 +106,7 @@ class OrderedProcessor(MessageProcessor):
             self._leave_partition(message)
         sub = message._responder
         if isinstance(sub, OrderedSubscription):
-            self._receive_next(sub)
+            self.receive_next(sub)
 
     def _leave_partition(self, message: Message) -> None:
         """Let the next message of its partition be handled. Idempotent."""
@@ -126,32 +120,6 @@ class OrderedProcessor(MessageProcessor):
         """See to its answer, and to its partition."""
         super().settle_interrupted(message)
         self._leave_partition(message)
-
-    def _receive_next(self, sub: OrderedSubscription) -> None:
-        """Receive the next message of a partition on this worker, which would only wait for it.
-
-        The partition sends nothing before its last message is finished, so that each message would
-        cost two wake-ups of threads: of the reader, and of a worker. Only where there is a worker
-        for each partition: none of the others waits for this one then.
-        """
-        if (
-            len(self.workers) or len(sub.in_flight) or self.requeues_incoming
-            or self._worker_count < len(self._flow.subscriptions)
-        ):
-            sub.conn.wake_reader()
-            return
-        me = threading.get_ident()
-        self._receivers.add(me)
-        try:
-            sub.conn.receive_messages(time.monotonic() + _RECEIVE_TIME)
-        finally:
-            self._receivers.discard(me)
-
-    def _put_or_keep(self, messages: list[Message]) -> bool:
-        """Queue what was received, by the reader or by a worker, which takes it next."""
-        if threading.get_ident() in self._receivers:
-            return self.workers.keep_many(messages)
-        return self.workers.put_many(messages)
 
     def pending(self) -> list[Message]:
         """Return what came for a partition while one of its messages is handled."""

@@ -49,7 +49,7 @@ class FakeSubscription(Subscription):
         self.fin_batch, self.unhandled = 2, 0
         self.lost = False
 
-    def flush(self):
+    def flush(self, wake_reader=True):
         self.answers += ["FIN"] * len(self.finished)
         del self.finished[:]
 
