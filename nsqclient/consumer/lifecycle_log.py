@@ -176,14 +176,13 @@ class LifecycleLogger(PrefixedLogger):
     def level_lowered(self, level: int, max_in_flight: int, handler_time: float) -> None:
         """Handlers are too slow for max_in_flight. Logged once a minute at most."""
         self.info(
-            "%s in flight at most instead of max_in_flight %d: handlers take up to %.3g s, and"
-            " messages would expire in the queue", counted(level, "message"), max_in_flight,
-            handler_time,
+            "%d in flight at most instead of max_in_flight %d: handlers take up to %.3g s, and"
+            " messages would expire in the queue", level, max_in_flight, handler_time,
         )
 
     def level_restored(self, level: int) -> None:
         """Handlers are fast enough again, or collect messages on purpose."""
-        self.info("max_in_flight applies again: %s in flight at most", counted(level, "message"))
+        self.info("max_in_flight applies again: %d in flight at most", level)
 
     def drained(self, finished: int, requeued: int) -> None:
         """A drain has taken what was there."""

@@ -130,6 +130,19 @@ def test_a_held_and_released_flow_is_logged(nsqd, logged):
         logged("TOPIC/CHANNEL: half of max_queued_bytes")
 
 
+def test_a_level_below_max_in_flight_and_its_end_are_logged(nsqd, logged):
+    """How long handlers take; and that it does not count while messages are collected."""
+    for _ in range(40):
+        nsqd.publish("orders", b"x")
+    config = QUICK.replace(msg_timeout=1)
+    with consumer(
+        lambda message: threading.Event().wait(0.2), config, nsqd_tcp_addresses=[nsqd.tcp_address]
+    ) as running:
+        logged("TOPIC/CHANNEL: N in flight at most instead of")
+        wait_until(lambda: running.is_starved() is not None and running.stats().level == 5)
+        logged("TOPIC/CHANNEL: max_in_flight applies again")
+
+
 def test_a_stop_that_abandons_messages_is_a_warning(nsqd, logged):
     """A WARNING with what to do."""
     over, began = threading.Event(), threading.Event()
@@ -214,4 +227,4 @@ def test_every_row_has_its_test():
     for level, _, line in TABLE:
         exact = [start for start in starts if line.startswith(start)]
         assert exact, f"{level} {line}"
-    assert len(TABLE) == 21
+    assert len(TABLE) == 23
