@@ -599,7 +599,7 @@ MUTANTS = [
     Mutant(
         "last_lookup_only", "the answers of all nsqlookupds count together",
         "nsqclient/producer/discovery.py",
-        "**self._answers}", "lookupd: addresses}",
+        "**self._answers}", "lookupd: answer or []}",
         "tests/producer/test_discovery.py::test_answers_are_merged",
     ),
     Mutant(

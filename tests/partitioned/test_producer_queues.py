@@ -162,9 +162,10 @@ def test_a_lost_answer_is_unknown_without_retry_unknown(cluster, produce):
     cluster.create_topic("t", 1)
     cluster.hang("t", 0)
     producer = produce(CONFIG.replace(partition_try_timeout=0.2), retry_unknown=False)
-    future = producer.publish_async("t", b"x")
+    future = producer.publish_async("t", b"x", timeout=5.0)
     with pytest.raises(PublishUnknownError):
         future.result(WAIT)
+    assert producer.stats().retried == 0
 
 
 def test_the_deadline_ends_what_is_under_way_and_what_is_queued(cluster, produce):
