@@ -22,8 +22,6 @@ MESSAGE_ID_SIZE = 16
 MESSAGE_HEADER_SIZE = 8 + 2 + MESSAGE_ID_SIZE
 #: A frame's own cap where the user sets none. nsqd's --max-msg-size is 1 MiB by default.
 DEFAULT_MAX_FRAME_SIZE = 64 * 1024 * 1024
-#: The smallest cap that still takes every response of nsqd (its IDENTIFY JSON is < 1 KiB).
-MIN_MAX_FRAME_SIZE = 4096
 
 # An HTTP server's "HTTP" read as a frame size.
 _HTTP_AS_SIZE = struct.unpack(">i", b"HTTP")[0]
