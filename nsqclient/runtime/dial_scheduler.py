@@ -136,7 +136,7 @@ class DialScheduler(Generic[K]):
             self._forget(thread)
             is_news, self._has_no_thread = not self._has_no_thread, True
         if is_news:
-            logger.error("no thread to dial, trying again: %s", error)
+            logger.error("no thread to dial, trying again: %s", str(error))  # not its frames
 
     def _run(self, thread: LibraryThread | None) -> None:
         assert thread is not None  # it was made before it could run
