@@ -40,9 +40,9 @@ def check_settings(app_configs: Any = None, **_rest: Any) -> list[CheckMessage]:
 class NSQClientConfig(AppConfig):
     """Registers the system check, and handles settings that tests override."""
 
-    name = "nsqclient.contrib.django"
-    label = "nsqclient"
-    verbose_name = "NSQ"
+    name: str = "nsqclient.contrib.django"
+    label: str = "nsqclient"
+    verbose_name: str = "NSQ"
 
     def ready(self) -> None:
         """For Django: called once, when all applications are loaded."""

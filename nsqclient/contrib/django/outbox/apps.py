@@ -8,7 +8,7 @@ from django.apps import AppConfig
 class OutboxConfig(AppConfig):
     """An app of its own: a project without an outbox gets no table."""
 
-    name = "nsqclient.contrib.django.outbox"
-    label = "nsqclient_outbox"
-    verbose_name = "NSQ outbox"
-    default_auto_field = "django.db.models.BigAutoField"
+    name: str = "nsqclient.contrib.django.outbox"
+    label: str = "nsqclient_outbox"
+    verbose_name: str = "NSQ outbox"
+    default_auto_field: str = "django.db.models.BigAutoField"

@@ -20,18 +20,26 @@ class OutboxMessage(models.Model):
     once.
     """
 
-    topic = models.CharField(max_length=80)
+    topic: models.CharField[str, str] = models.CharField(max_length=80)
     #: Messages of a topic with the same key are published one after the other. Empty: no key.
-    key = models.CharField(max_length=LONGEST_KEY, blank=True, default="")
-    body = models.BinaryField()
+    key: models.CharField[str, str] = models.CharField(
+        max_length=LONGEST_KEY, blank=True, default=""
+    )
+    body: models.BinaryField[bytes, bytes] = models.BinaryField()
     #: When a deferred message is to be delivered.
-    deliver_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(default=timezone.now)
+    deliver_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(
+        null=True, blank=True
+    )
+    created_at: models.DateTimeField[datetime, datetime] = models.DateTimeField(
+        default=timezone.now
+    )
     #: Publishes that failed because of this message, what the last one failed at, and when the
     #: next one is due.
-    failures = models.PositiveIntegerField(default=0)
-    error = models.TextField(blank=True, default="")
-    retry_at = models.DateTimeField(null=True, blank=True)
+    failures: models.PositiveIntegerField[int, int] = models.PositiveIntegerField(default=0)
+    error: models.TextField[str, str] = models.TextField(blank=True, default="")
+    retry_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(
+        null=True, blank=True
+    )
 
     class Meta:
         """For Django: the table and its index."""
@@ -39,7 +47,7 @@ class OutboxMessage(models.Model):
         db_table = "nsqclient_outbox"
         ordering: list[str] = ["id"]
         verbose_name = "outbox message"
-        indexes = [
+        indexes: list[models.Index] = [
             models.Index(fields=["topic", "key", "retry_at"], name="nsqclient_outbox_retry",
                          condition=Q(retry_at__isnull=False)),
         ]
