@@ -67,7 +67,8 @@ def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
         good.release.clear()
         threads, errors = Threads(), []
         consumer = Consumer(
-            "t", "c", lambda message: None, max_in_flight=100, on_error=errors.append,
+            "t", "c", lambda message: None, on_error=errors.append,
+            config=Config(max_in_flight=100, rdy_share_of_timeout=0),  # all RDY at once
             lookupd_http_addresses=[bad.address, good.address],
         ).start()
         try:
