@@ -51,6 +51,10 @@ class TimeLimitExceeded(BaseException):
         return "the handler ran for longer than its time limit"
 
 
+class _ClearedError(BaseException):
+    """Takes the place of an exception that is not to arrive any more."""
+
+
 class TimeLimit:
     """A middleware that raises :class:`TimeLimitExceeded` in a handler that runs for too long.
 
@@ -106,8 +110,8 @@ class TimeLimit:
         with self._lock:
             call.has_ended = True
             self._running.pop(id(call), None)
-            if call.is_raised:
-                _set_async_exception(call.thread, None)
+        if call.is_raised:
+            _clear_async_exception()
 
     def _watch(self) -> None:
         """Look at the handlers that run, until there is none."""
@@ -175,12 +179,25 @@ class _TimedCall:
             self._limit._end(self)
 
 
-def _set_async_exception(thread: int, kind: type[BaseException] | None) -> None:
-    """Have an exception raised in a thread; None: clear what has not been raised there yet."""
+def _set_async_exception(thread: int, kind: type[BaseException]) -> None:
+    """Have an exception raised in a thread, in place of one that has not been raised there yet."""
     import ctypes  # here, since it is rarely needed
 
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def _clear_async_exception() -> None:
+    """Clear what has not been raised yet in the calling thread.
+
+    Another exception takes its place and is caught here. To set None would leave the interpreter's
+    request to look for exceptions, with which code that is traced hangs on CPython 3.11.
+    """
+    try:
+        _set_async_exception(threading.get_ident(), _ClearedError)
+        while True:
+            pass  # it arrives at the jump back
+    except _ClearedError:
+        pass
 
 
 def _log_failure(error: BaseException) -> None:

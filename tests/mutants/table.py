@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant(
         "time_limit_cleared", "no exception of a time limit arrives behind the handler's end",
         "nsqclient/worker/middleware.py",
-        "if call.is_raised:\n                _set_async", "if False:\n                _set_async",
+        "if call.is_raised:\n            _clear_async", "if False:\n            _clear_async",
         "tests/worker/test_middleware.py::"
         "test_a_pending_exception_is_cleared_when_the_handler_returns",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dis
 import functools
 import sys
@@ -71,6 +72,7 @@ class Interruption:
         self._before: Any = None
 
     def __enter__(self) -> Interruption:
+        _take_async_exception()
         self._before = sys.gettrace()
         sys._getframe().f_trace_opcodes = True  # Python 3.12 looks at it in settrace only
         sys.settrace(self._trace)
@@ -93,6 +95,25 @@ class Interruption:
                 raise self._error
             self._left -= 1
         return self._trace
+
+
+class _Taken(BaseException):
+    """Raised and caught by ``_take_async_exception``."""
+
+
+def _take_async_exception() -> None:
+    """Have one raised here, and catch it.
+
+    One for a thread that ended before leaves the interpreter's request to look for exceptions, with
+    which traced code hangs on CPython 3.11; the next one that arrives in any thread ends it.
+    """
+    try:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_Taken))
+        while True:
+            pass  # it arrives at the jump back
+    except _Taken:
+        pass
 
 
 @functools.lru_cache(maxsize=None)
