@@ -23,8 +23,8 @@ PACKAGE = Path(nsqclient.__file__).parent
 SUSPENDED = 120.0 if FULL else 4.0
 #: Packages and modules that show or store dates: there the wall clock is needed.
 _DATES = {
-    "admin", "cli", "consumer/dead_letters.py", "contrib", "devserver", "doctor", "spark",
-    "testing",
+    "admin", "cli", "consumer/dead_letters.py", "contrib", "devserver", "doctor", "metrics",
+    "spark", "testing",
 }
 
 CLIENT = """

@@ -11,8 +11,7 @@ import time
 import pytest
 
 from nsqclient import Config, ConfigError, Consumer, DiscoveryError, InvalidTopicError
-from nsqclient.cli import nsq_stat
-from nsqclient.cli import doctor
+from nsqclient.cli import main
 from nsqclient.discovery import lookup, lookup_nodes, lookup_url
 from nsqclient.runtime.addresses import parse_address
 from tests.faults.dialogues import Seen, make_channel
@@ -221,9 +220,9 @@ def test_an_address_that_is_refused_shows_no_password(parse, address):
 def test_the_tools_show_no_password(capfd):
     """Their tables and logs are copied into tickets."""
     address = "http://user:pa55word@127.0.0.1:1"
-    assert doctor.main(["--topic=t", f"--lookupd-http-address={address}"]) == 1
-    nsq_stat.main([
-        "--topic=t", "--channel=c", f"--lookupd-http-address={address}", "--count=1",
+    assert main(["doctor", "--topic=t", f"--lookupd-http-address={address}"]) == 1
+    main([
+        "nsq_stat", "--topic=t", "--channel=c", f"--lookupd-http-address={address}", "--count=1",
         "--interval=10ms",
     ])
     shown = "".join(capfd.readouterr())

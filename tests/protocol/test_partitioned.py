@@ -268,19 +268,6 @@ def test_whole_commands_are_read_as_their_bytes(data, is_subscribed):
     assert read(0) == read(1)
 
 
-def test_whole_publishes_and_answers_to_messages_are_one_event_each():
-    """Nothing is to be decided before the rest of them has come."""
-    pair = Pair()
-    pair.subscribe()
-    pair.heard.clear()
-    pair.to_server(
-        b"FIN " + WILD_ID + b"\n" + extensions.pub("t", 2, b"x")
-        + extensions.mpub("u", 0, [b"y", b"z"]) + b"FIN " + _ID + b"\n")
-    assert pair.heard == [
-        Fin(WILD_ID), PartitionPub("PUB", "t", 2, [NewMessage(b"x")]),
-        PartitionPub("MPUB", "u", 0, [NewMessage(b"y"), NewMessage(b"z")]), Fin(_ID)]
-
-
 @STEPS
 def test_ids_may_hold_newlines_and_spaces(step):
     """FIN, REQ and TOUCH carry 16 bytes whatever they are, in both cores."""
