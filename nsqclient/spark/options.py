@@ -141,7 +141,7 @@ class ReadOptions:
         "list", (), "HTTP addresses of nsqds, host:port, to query the depth; not needed with"
         " lookupd", _READ)
     storage: str = _row(
-        "text", "", "where the log is: an absolute path or a file:// URL, which must outlive the"
+        "text", "", "where the log is: an absolute path, also as a file URL, which must outlive the"
         " driver, or s3://bucket/prefix; required for streams, drains and replays. All machines"
         " that run tasks must have access to it. Without nsqd and lookupd, a stream reads what"
         " owners (nsqclient spark ingest) write there", _READ)
