@@ -102,10 +102,10 @@ class _Taken(BaseException):
 
 
 def _take_async_exception() -> None:
-    """Have one raised here, and catch it.
+    """Have an asynchronous exception raised here, and catch it.
 
-    One for a thread that ended before leaves the interpreter's request to look for exceptions, with
-    which traced code hangs on CPython 3.11; the next one that arrives in any thread ends it.
+    An exception for a thread that has ended leaves the interpreter's request to look for
+    exceptions, with which traced code hangs on CPython 3.11. This one ends the request.
     """
     try:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
