@@ -180,7 +180,7 @@ class _TimedCall:
 
 
 def _set_async_exception(thread: int, kind: type[BaseException]) -> None:
-    """Have an exception raised in a thread; it replaces an exception that is still pending there."""
+    """Have an exception raised in a thread; it replaces an exception that is pending there."""
     import ctypes  # here, since it is rarely needed
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
