@@ -42,6 +42,14 @@ _PIECE = 256 * 1024
 Exchange = dict[str, float]
 
 
+def need_real_sockets() -> None:
+    """Raise NegotiationError where another library has replaced the sockets of Python."""
+    if socket.socket.__module__ != "socket":
+        raise NegotiationError(
+            f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
+            " threads and sockets that block; do not patch it, or publish in another process")
+
+
 class BlockingConnection:
     """A connection to one nsqd for publishes, each of which has it to itself.
 
@@ -101,10 +109,7 @@ class BlockingConnection:
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
         config = self._config
-        if socket.socket.__module__ != "socket":
-            raise NegotiationError(
-                f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
-                " threads and sockets that block; do not patch it, or publish in another process")
+        need_real_sockets()
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(
             self.address, dial, config.local_addr or None, self._note_dialed)
@@ -139,10 +144,14 @@ class BlockingConnection:
 
     # -- one command at a time, on the thread that took the connection
 
+    def begin(self, exchange: Exchange) -> None:
+        """Show the timer what the publish waits for; ``exchange()`` comes next."""
+        self.exchange_under_way = exchange
+
     def exchange(self, command: bytes, traced: bool = False) -> ServerError | None:
         """Send a publish and return nsqd's error, None where it is stored.
 
-        Set ``exchange_under_way`` before. Whatever is raised, the outcome is unknown, and the
+        Call ``begin`` before. Whatever is raised, the outcome is unknown, and the
         connection is to be closed. It is also to be closed where it ``is_ended`` afterwards.
 
         Blocks: until the response, the end of the connection, or ``cut()``.
@@ -279,6 +288,11 @@ class BlockingConnection:
             return False
 
     # -- from any thread
+
+    def exchanges(self) -> list[Exchange]:
+        """Return what publishes wait for."""
+        exchange = self.exchange_under_way
+        return [exchange] if "until" in exchange else []
 
     def has_unread(self) -> bool:
         """Return whether something waits in the socket, or the end of the stream."""

@@ -103,6 +103,17 @@ class Connection:
         """Return whether the connection is closed or being closed."""
         return self._closing or self._core.state is State.CLOSED
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether something waits in the socket, such as answers for a process that was
+        suspended."""
+        return self._transport is not None and self._transport.has_input()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Number of bytes that the socket has accepted; it grows while nsqd reads."""
+        return self._writer.sent
+
     def __repr__(self) -> str:
         return f"<Connection {self.address} {self._core.state.value}>"
 

@@ -51,6 +51,8 @@ class SocketWriter:
         self._write_lock = threading.Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
         self._transport: Transport | None = None
+        #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
+        self.sent: int = 0
 
     def attach(self, transport: Transport) -> None:
         """Set the socket; before anything else."""
@@ -129,6 +131,7 @@ class SocketWriter:
                 sent = self._send(data)
             except OSError as exc:
                 transport.need_lost(exc)
+            self.sent += sent
             if sent == len(data):
                 break
             data = memoryview(data)[sent:]

@@ -26,7 +26,8 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_fields import log_fields
-from nsqclient.producer.pool import ConnectionPool, PoolTimer
+from nsqclient.producer.pipelined import PipelinedConnection
+from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
@@ -48,6 +49,7 @@ class _Dial(NamedTuple):
 
     address: str
     slot: int  #: which one it is of those for the same nsqd
+    is_async: bool  #: for asynchronous publishes
 
     def __str__(self) -> str:
         return self.address
@@ -57,12 +59,17 @@ class NsqdNode:
     """One nsqd of a producer. The lock of the NodePool guards its state.
 
     Args:
-        want: called with this node when publishes wait for connections.
+        want: called with this node when publishes wait for connections of a pool of it.
     """
 
-    def __init__(self, address: str, config: Config, want: Callable[[NsqdNode], None]) -> None:
+    def __init__(
+        self, address: str, config: Config, want: Callable[[NsqdNode, ConnectionPool], None]
+    ) -> None:
         self.address = address
-        self.pool: ConnectionPool = ConnectionPool(address, config, lambda: want(self))
+        self.pool: ConnectionPool = ConnectionPool(
+            address, config, lambda: want(self, self.pool))
+        self.pipeline: Pipeline = Pipeline(address, config, lambda: want(self, self.pipeline))
+        self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.failures: int = 0  # dials that failed or led to nothing, in a row
@@ -72,6 +79,20 @@ class NsqdNode:
         self.last_error: NSQError | None = None
         self.is_partitioned: bool = False  # known once it was connected
         self.is_warned_of: bool = False  # as a partitioned nsqd without nsqlookupds
+
+    def connections(self) -> list[PoolConnection]:
+        """Return those that are alive."""
+        return [conn for pool in self.pools for conn in pool.connections()]
+
+    def dials(self) -> dict[_Dial, PoolConnection | None]:
+        """Return those that were asked for: the connection once it is being opened."""
+        return {_Dial(self.address, slot, pool is self.pipeline): conn
+                for pool in self.pools for slot, conn in pool.dialing.items()}
+
+    def release_waiters(self) -> None:
+        """Have publishes that wait for connections choose an nsqd anew."""
+        for pool in self.pools:
+            pool.release_waiters()
 
     def __repr__(self) -> str:
         return f"<NsqdNode {self.address}>"
@@ -158,8 +179,8 @@ class NodePool:
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
         """Note which sources name an nsqd. Needs _changed."""
         node.sources = names
-        for slot in node.pool.dialing:
-            self._dials.set_sources(_Dial(node.address, slot), names)
+        for dial in node.dials():
+            self._dials.set_sources(dial, names)
 
     def _set_connected(self, nodes: Iterable[NsqdNode]) -> None:
         """Needs _changed."""
@@ -168,32 +189,35 @@ class NodePool:
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
-        pool = node.pool
-        if any(pool.dialing.values()) or pool.is_awaited or pool.connections():
+        dials = node.dials()
+        is_awaited = node.pool.is_awaited or node.pipeline.is_awaited
+        if any(dials.values()) or is_awaited or node.connections():
             return
-        for slot in pool.dialing:
-            self._dials.discard(_Dial(node.address, slot))
+        for dial in dials:
+            self._dials.discard(dial)
         del self._nodes[node.address]
         self._set_connected(self.connected)
 
     def count_connections(self) -> dict[str, int]:
         """Return how many connections there are to each nsqd."""
         with self._changed.lock:
-            counts = {address: len(node.pool.connections()) for address, node in
-                      self._nodes.items()}
+            counts = {address: len(node.connections()) for address, node in self._nodes.items()}
         return {address: count for address, count in counts.items() if count}
 
     # -- nsqds for publishes
 
-    def look_after_the_rest(self) -> None:
+    def look_after_the_rest(self, is_async: bool) -> None:
         """Have dialed what is not connected and does not rest, now and then."""
         if time.monotonic() >= self._next_look:
             with self._changed.lock:
-                self._want_the_rest(time.monotonic())
+                self._want_the_rest(time.monotonic(), is_async=is_async)
             self._dials.dispatch()
 
-    def acquire(self, deadline: Deadline) -> NsqdNode:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
         """Return an nsqd that is connected, waiting for one where none is.
+
+        Args:
+            is_async: an asynchronous publish waits.
 
         Blocks: until the deadline.
 
@@ -208,7 +232,7 @@ class NodePool:
                 with self._changed.lock:
                     if self.connected:
                         return self.connected[0]
-                    pause = self._want_the_rest(time.monotonic(), hurry=True)
+                    pause = self._want_the_rest(time.monotonic(), True, is_async)
                 self._dials.dispatch()
                 with self._changed.lock:
                     if self.connected:
@@ -230,26 +254,26 @@ class NodePool:
             waiter.close()
 
     def wait_for_connection(
-        self, node: NsqdNode, until: float, pause: float
-    ) -> BlockingConnection | None:
-        """Return a connection to this nsqd when it is the caller's turn; None: choose one anew.
+        self, node: NsqdNode, pool: ConnectionPool, until: float, pause: float
+    ) -> PoolConnection | None:
+        """Return a connection of this pool when it is the caller's turn; None: choose an nsqd anew.
 
         Args:
             pause: seconds to wait where there is another nsqd; inf: only this one will do.
 
         Blocks: until ``until`` on ``time.monotonic()``.
         """
-        if pause < math.inf and not node.pool.connections() and self._remove(node):
+        if pause < math.inf and not node.connections() and self._remove(node):
             return None
         if pause < math.inf and len(self.connected) > 1:
             until = min(until, time.monotonic() + pause)
-        return node.pool.wait(until)
+        return pool.wait(until)
 
     # -- what has ended
 
-    def on_lost(self, node: NsqdNode, conn: BlockingConnection, error: NSQError) -> None:
+    def on_lost(self, node: NsqdNode, conn: PoolConnection, error: NSQError) -> None:
         """A connection ended under a publish."""
-        is_last = not node.pool.connections() and self._remove(node)
+        is_last = not node.connections() and self._remove(node)
         with self._changed.lock:
             if isinstance(error, NSQConnectionError):
                 node.last_error = error
@@ -273,7 +297,7 @@ class NodePool:
             if was_connected:
                 self._set_connected(other for other in self.connected if other is not node)
                 self._next_look = self._next_hurried_look = 0.0
-        node.pool.release_waiters()
+        node.release_waiters()
         return was_connected
 
     def _log_loss(self, node: NsqdNode, error: NSQError, is_last: bool) -> None:
@@ -290,11 +314,11 @@ class NodePool:
             nodes = list(self._nodes.values())
         for node in nodes:
             has_others = any(other is not node for other in self.connected)
-            again, is_stalled = node.pool.check(now, has_others)
-            due = min(due, again)
-            if is_stalled:
+            checked = [pool.check(now, has_others) for pool in node.pools]
+            due = min([due, *(again for again, _ in checked)])
+            if any(is_stalled for _, is_stalled in checked):
                 self._leave_stalled(node)
-            elif node in self.connected and not node.pool.connections():
+            elif node in self.connected and not node.connections():
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
@@ -309,23 +333,25 @@ class NodePool:
 
     # -- dialing
 
-    def _want_connections(self, node: NsqdNode) -> None:
-        """Have dialed what publishes wait for, for the pool of this nsqd."""
+    def _want_connections(self, node: NsqdNode, pool: ConnectionPool) -> None:
+        """Have dialed what publishes wait for, for this pool of an nsqd."""
         with self._changed.lock:
             is_over = self._closed
             retry_at = node.retry_at
-            if not node.pool.connections():  # a publish waits for this one: it may be back
+            if not pool.connections():  # a publish waits for this one: it may be back
                 retry_at = min(retry_at, node.failed_at + _MAX_PAUSE)
             if not is_over and time.monotonic() >= retry_at:
-                for _ in range(node.pool.missing()):
-                    self._have_dialed(node)
-            elif not node.pool.connections():
+                for _ in range(pool.missing()):
+                    self._have_dialed(node, pool)
+            elif not node.connections():
                 is_over = True
         if is_over:
-            node.pool.release_waiters()
+            pool.release_waiters()
         self._dials.dispatch()
 
-    def _want_the_rest(self, now: float, hurry: bool = False) -> float | None:
+    def _want_the_rest(
+        self, now: float, hurry: bool = False, is_async: bool = False
+    ) -> float | None:
         """Have dialed what is not connected and does not rest. Needs _changed.
 
         ``dispatch()`` comes next, without the lock.
@@ -338,7 +364,7 @@ class NodePool:
         for node in self._nodes.values():
             if self._closed or node in self.connected:
                 continue
-            is_dialing = bool(node.pool.dialing)
+            is_dialing = bool(node.dials())
             if is_dialing:
                 pause = min(pause or _MAX_PAUSE, _MAX_PAUSE)
                 continue
@@ -348,7 +374,8 @@ class NodePool:
             rest = until - now
             if rest <= 0:
                 is_dialing = True
-                self._have_dialed(node)
+                is_shared = is_async and not node.pipeline.connections()
+                self._have_dialed(node, node.pipeline if is_shared else node.pool)
                 rest = _MAX_PAUSE
             if node.last_error is None or self._may_help(node.last_error) or is_dialing:
                 pause = rest if pause is None else min(pause, rest)
@@ -359,12 +386,13 @@ class NodePool:
             self._next_hurried_look = now + pause
         return pause
 
-    def _have_dialed(self, node: NsqdNode) -> None:
+    def _have_dialed(self, node: NsqdNode, pool: ConnectionPool) -> None:
         """Have one more connection dialed. Needs _changed; ``dispatch()`` comes next."""
-        dialing = node.pool.dialing
+        dialing = pool.dialing
         slot = next(slot for slot in itertools.count() if slot not in dialing)
         standing = standing_of(node.has_worked, node.failures)
-        self._dials.put(_Dial(node.address, slot), node.sources, standing)
+        self._dials.put(
+            _Dial(node.address, slot, pool is node.pipeline), node.sources, standing)
         dialing[slot] = None  # last: Ctrl-C before it costs another put, at worst
 
     @staticmethod
@@ -379,12 +407,14 @@ class NodePool:
 
     def dial(self, key: _Dial) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
-        address, slot = key
+        address, slot, is_async = key
         with self._changed.lock:
             node = self._nodes.get(address)
-            if node is None or node.pool.dialing.get(slot, self) is not None:
+            if node is None or node.dials().get(key, self) is not None:
                 return  # dropped meanwhile, or another thread dials it
-            conn = node.pool.dialing[slot] = BlockingConnection(address, self._config)
+            pool = node.pipeline if is_async else node.pool
+            conn = pool.dialing[slot] = (PipelinedConnection if is_async else BlockingConnection)(
+                address, self._config)
         error = self._open(conn)
         if error is None:
             try:
@@ -392,10 +422,10 @@ class NodePool:
             except RuntimeError as exc:
                 error = ConnectError(address, f"no thread to watch it: {exc}")
         with self._changed.lock:
-            del node.pool.dialing[slot]
+            del pool.dialing[slot]
             is_kept = self._note_dialed(node, error, conn.is_partitioned)
             if is_kept:
-                node.pool.add(conn)
+                pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self._set_connected([*self.connected, node])
@@ -403,10 +433,10 @@ class NodePool:
         if is_kept:
             return
         conn.close()
-        if not node.pool.connections():
+        if not node.connections():
             self._remove(node)
 
-    def _open(self, conn: BlockingConnection) -> NSQError | None:
+    def _open(self, conn: PoolConnection) -> NSQError | None:
         """Open a connection; return what went wrong."""
         if self._closed:
             return ClosedError("the producer is closed")
@@ -437,7 +467,7 @@ class NodePool:
         node.failures += 1
         self._rest(node, node.failures)
         if self._may_help(error) or any(
-            other.pool.dialing for other in self._nodes.values() if other is not node
+            other.dials() for other in self._nodes.values() if other is not node
         ):
             return
         self._changed.notify_all()  # perhaps no other can be used either
@@ -480,18 +510,21 @@ class NodePool:
         with self._changed.lock:
             self._changed.notify_all()
             self._closed = True
-            pools = [node.pool for node in self._nodes.values()]
-            opening = list(conn for pool in pools for conn in pool.dialing.values()
-                           if conn is not None)
+            nodes = list(self._nodes.values())
+            opening = [conn for node in nodes for conn in node.dials().values() if conn]
         self._dials.close()
-        for pool in pools:
-            pool.close()
+        for node in nodes:
+            for pool in node.pools:
+                pool.close()
         for conn in opening:
             conn.cut(ConnectError(conn.address, "the producer was closed"))
         stuck = self._dials.join(deadline)
+        stuck += [f"nsq-reader-{node.address}" for node in nodes
+                  if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""
         for node in self._nodes.values():
-            node.pool.abandon()
+            for pool in node.pools:
+                pool.abandon()

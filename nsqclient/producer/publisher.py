@@ -14,6 +14,7 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
     SERVER_UNAVAILABLE, Attempts, PublishOutcome, StaleConnection, outcome_of,
 )
+from nsqclient.producer.pool import ConnectionPool, PoolConnection
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
@@ -44,13 +45,15 @@ class Publisher:
         self.statistics: Statistics = statistics
 
     def publish(
-        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None
+        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
+        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
             attempts: takes notes; None: nobody reads them.
+            is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
 
@@ -59,9 +62,9 @@ class Publisher:
         """
         pause = min(STALL_TIMEOUT, seconds * STALL_PART)
         while True:
-            node = self._choose() or self._acquire(
-                until, attempts or self._attempts(seconds, command))
-            outcome, error, _ = self.attempt(node, command, until, pause)
+            node = self._choose(is_async) or self._acquire(
+                until, attempts or self._attempts(seconds, command), is_async)
+            outcome, error, _ = self.attempt(node, command, until, pause, is_async=is_async)
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -71,22 +74,23 @@ class Publisher:
             if time.monotonic() >= until:
                 raise attempts.timed_out(error)
 
-    def _choose(self) -> NsqdNode | None:
+    def _choose(self, is_async: bool) -> NsqdNode | None:
         """Return the next nsqd; None where none is connected."""
         nodes = self._nodes.connected
         if not nodes:
             return None
         if not self._nodes.is_complete:
-            self._nodes.look_after_the_rest()
+            self._nodes.look_after_the_rest(is_async)
         return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
 
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
         """Wait for a connected nsqd. Raises as ``publish``."""
         try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
+            return self._nodes.acquire(
+                Deadline(max(0.0, until - time.monotonic())), is_async)
         except NSQError as exc:
             logger.debug("no nsqd for a publish", exc_info=exc)
             error = attempts.without_nsqd(exc)
@@ -107,8 +111,8 @@ class Publisher:
         try:
             conn = node.pool.take(time.monotonic())
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, deadline.until, 1.0)
-            if conn is not None:
+                conn = self._nodes.wait_for_connection(node, node.pool, deadline.until, 1.0)
+            if isinstance(conn, BlockingConnection):
                 is_alive = conn.ping()
         finally:
             if conn is not None and not is_alive:
@@ -119,7 +123,7 @@ class Publisher:
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
-        closes_after_error: bool = False,
+        closes_after_error: bool = False, is_async: bool = False,
     ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
         """Send a command once, on a connection to this nsqd; return what is known of it.
 
@@ -127,28 +131,29 @@ class Publisher:
             pause: seconds without progress after which another nsqd is used, if one answers.
             traced: nsqd may answer where it is stored.
             closes_after_error: nsqd may not have read the whole command then.
+            is_async: use the connection that such publishes share.
 
         Blocks: until the response, or the deadline.
         """
         if threading.get_ident() == self._timer.ident:  # a finalizer that runs there
             raise ReentrantCallError()
-        pool = node.pool
+        pool = node.pipeline if is_async else node.pool
         conn = None
         is_answered = False
         try:
             now = time.monotonic()
             conn = pool.take(now)
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, until, pause)
+                conn = self._nodes.wait_for_connection(node, pool, until, pause)
                 if conn is None:
                     return PublishOutcome.NOT_READ, StaleConnection(
                         node.address, "all its connections are in use, or it is lost"), None
                 now = time.monotonic()
             check_at = min(until, now + pause)
-            conn.exchange_under_way = {
+            conn.begin({
                 "until": until, "check_at": check_at, "began": now, "pause": pause,
                 "seen": pool.responses + conn.pieces,
-            }
+            })
             if check_at < self._timer.due:  # read after the connection says what it waits for
                 self._timer.wake()
             error = conn.exchange(command, traced)
@@ -156,34 +161,34 @@ class Publisher:
         except NSQError as exc:
             if conn is None:
                 raise
-            conn.close()
+            pool.drop(conn)
             self._nodes.on_lost(node, conn, exc)
             return PublishOutcome.UNKNOWN, exc, None
         finally:
             if conn is not None and not is_answered:
-                conn.close()
+                pool.drop(conn)
         pool.responses += 1
         if error is not None:
             conn.is_ended = conn.is_ended or closes_after_error
-            return self._reject(node, conn, error)
+            return self._reject(node, pool, conn, error)
         conn.used_at = time.monotonic()
         stored = conn.stored if traced else None
         if node.failures or node.refusals:
             node.failures = node.refusals = 0
         if conn.is_ended:
-            conn.close()
+            pool.drop(conn)
         else:
             pool.put_back(conn)
         return PublishOutcome.STORED, None, stored
 
     def _reject(
-        self, node: NsqdNode, conn: BlockingConnection, error: ServerError
+        self, node: NsqdNode, pool: ConnectionPool, conn: PoolConnection, error: ServerError
     ) -> tuple[PublishOutcome, NSQError, None]:
         """nsqd refused the command; most errors of a stock nsqd end the connection."""
         if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
             self._nodes.mark_unavailable(node)
         if conn.is_ended:
-            conn.close()
+            pool.drop(conn)
         else:
-            node.pool.put_back(conn)
+            pool.put_back(conn)
         return outcome_of(error), error, None

@@ -167,14 +167,17 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
     """An unknown outcome is sent again, or reported with retry_unknown=False."""
     with FaultProxy(server.tcp_address) as proxy, ThreadPoolExecutor(1) as executor, \
             Producer([proxy.address], retry_unknown=retry) as producer:
-        producer.publish("events", b"before")
+        if way == "publish":
+            producer.publish("events", b"before")
+        else:
+            producer.publish_async("events", b"before").result(10)
         proxy.set_deaf()
         if way == "publish":
             future = executor.submit(producer.publish, "events", b"x", timeout=8)
         else:
             future = producer.publish_async("events", b"x", timeout=8)
-        (conn,) = producer._nodes.connected[0].pool.connections()
-        wait_until(lambda: "until" in conn.exchange_under_way)  # it is sent
+        node = producer._nodes.connected[0]
+        wait_until(lambda: any([conn.exchanges() for conn in node.connections()]))  # it is sent
         proxy.reset()
         proxy.set_deaf(False)
         error = future.exception(10)

@@ -729,7 +729,8 @@ MUTANTS = [
     Mutant(
         "future_too_soon", "the Future of publish_async() is done when nsqd has the message",
         "nsqclient/producer/async_publisher.py",
-        "            self._publisher.publish(command, until, first.seconds, attempts)",
+        "            self._publisher.publish("
+        "command, until, first.seconds, attempts, is_async=True)",
         "            self.on_stored(items)",
         "tests/producer/test_async_publisher.py"
         "::test_without_an_answer_a_message_is_unknown_at_its_deadline",

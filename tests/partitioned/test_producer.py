@@ -555,7 +555,7 @@ class TestStockCluster:
             producer.publish_many("t", [b"x", b"y"])
             producer.publish_async("t", b"x").result(10)
         names = [c.name for c in nsqd.commands]
-        assert names.count("IDENTIFY") == 1  # publish_async() uses those of publish()
+        assert names.count("IDENTIFY") == 2  # one for publish(), one for publish_async()
         assert {"PUB", "DPUB"} <= set(names) <= {"IDENTIFY", "PUB", "DPUB", "MPUB", "NOP"}
 
     @pytest.mark.parametrize("options", [{"key": "k"}, {"trace_id": 1}, {"headers": {}}])

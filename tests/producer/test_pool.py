@@ -32,6 +32,10 @@ class Conn:
         self.heard_at, self.unread = time.monotonic(), False
         return not self.is_dead
 
+    def exchanges(self):
+        """As BlockingConnection.exchanges."""
+        return [self.exchange_under_way] if "until" in self.exchange_under_way else []
+
     def has_unread(self):
         """Whether something has come."""
         return self.unread

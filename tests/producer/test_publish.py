@@ -56,7 +56,7 @@ class Answers:
         """As NodePool.connected."""
         return (self,) if self._answers and self.error is None else ()
 
-    def acquire(self, deadline):
+    def acquire(self, deadline, is_async):
         """As NodePool.acquire: there is no nsqd."""
         if self.error is not None:
             raise self.error
@@ -69,11 +69,14 @@ class Answers:
         self.stale -= 1
         return None if self.stale >= 0 else self
 
-    def wait_for_connection(self, node, until, pause):
+    def wait_for_connection(self, node, pool, until, pause):
         """As NodePool's: its connections are lost."""
 
     def wake(self):
         """As PoolTimer.wake."""
+
+    def begin(self, exchange):
+        """As BlockingConnection.begin."""
 
     def exchange(self, command, traced):
         """As BlockingConnection.exchange."""
@@ -84,8 +87,8 @@ class Answers:
             raise answer
         return answer
 
-    def close(self):
-        """As BlockingConnection.close."""
+    def drop(self, conn):
+        """As ConnectionPool.drop."""
 
     def put_back(self, conn):
         """As ConnectionPool.put_back."""

@@ -50,7 +50,7 @@ class FakeNodes:
         """As NodePool.connected."""
         return (self,) if self._is_up and not self._closed and self.error is None else ()
 
-    def acquire(self, deadline: Deadline) -> FakeNodes:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> FakeNodes:
         """As NodePool.acquire."""
         if self.error is not None:
             raise self.error
