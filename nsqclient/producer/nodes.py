@@ -263,7 +263,9 @@ class NodePool:
 
         Blocks: until ``until`` on ``time.monotonic()``.
         """
-        if pause < math.inf and not node.connections() and self._remove(node):
+        if pause < math.inf and not (
+            pool.connections() or node.connections()
+        ) and self._remove(node):
             return None
         if pause < math.inf and len(self.connected) > 1:
             until = min(until, time.monotonic() + pause)
