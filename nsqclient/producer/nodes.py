@@ -523,6 +523,8 @@ class NodePool:
         stuck = self._dials.join(deadline)
         stuck += [f"nsq-reader-{node.address}" for node in nodes
                   if not node.pipeline.join(deadline)]
+        stuck += [f"nsq-reader-{conn.address}" for conn in opening
+                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:

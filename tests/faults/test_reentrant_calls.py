@@ -162,15 +162,20 @@ def test_a_finalizer_that_publishes_in_mid_publish_gets_through(
 @pytest.mark.parametrize("way", ["publish", "publish_async"])
 def test_a_signal_handler_that_publishes_gets_through_or_a_typed_error(server, way):
     """It never waits for the thread that it interrupts; publish_async() always gets through."""
-    outcomes = Counter()
+    outcomes, running = Counter(), []
 
     def on_alarm(signum, frame):
+        if len(running) > 3:  # on a busy machine a publish may take longer than the interval
+            return
+        running.append(None)
         try:
             getattr(producer, way)("audit", b"x")
         except ReentrantCallError:
             outcomes["refused"] += 1
         else:
             outcomes["published"] += 1
+        finally:
+            running.pop()
 
     former = signal.signal(signal.SIGALRM, on_alarm)
     with Producer([server.tcp_address]) as producer:

@@ -191,7 +191,8 @@ def test_a_tail_of_a_few_messages_does_not_warn_of_more_partitions(cluster):
     cluster.create_topic("t", 6, channels=["c"])
     lookupd = cluster.lookupd_http_addresses[0]
     with Producer(lookupd_http_addresses=[lookupd]) as producer:
-        producer.publish_many("t", [b"x"] * 12)
+        for partition in range(6):  # some wait wherever RDY is
+            producer.publish_many("t", [b"x"] * 10, partition=partition)
 
     def warnings_of(*words):
         done = subprocess.run(
