@@ -136,7 +136,7 @@ class PipelinedConnection:
         return self._conn.has_unread
 
     def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
-        """As BlockingConnection.cut, where it is the oldest one that waits.
+        """As BlockingConnection.cut, where no other exchange is older.
 
         A later publish that has less time gets the error alone: the others go on.
         """

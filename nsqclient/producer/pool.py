@@ -298,7 +298,7 @@ class Pipeline(ConnectionPool):
         self._limit = 1
 
     def add(self, conn: PoolConnection) -> None:
-        """Take a connection that was dialed, in place of one that has ended."""
+        """Take a connection that was dialed, in place of a connection that has ended."""
         self._idle = deque([conn])
         super().add(conn)
 
