@@ -513,11 +513,12 @@ class NodePool:
             self._changed.notify_all()
             self._closed = True
             nodes = list(self._nodes.values())
-            opening = [conn for node in nodes for conn in node.dials().values() if conn]
+            dials = [conn for node in nodes for conn in node.dials().values()]
         self._dials.close()
         for node in nodes:
             for pool in node.pools:
                 pool.close()
+        opening = [conn for conn in dials if conn is not None]
         for conn in opening:
             conn.cut(ConnectError(conn.address, "the producer was closed"))
         stuck = self._dials.join(deadline)
