@@ -8,25 +8,20 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.errors import (
-    NSQError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError,
-)
+from nsqclient.errors import NSQError, NSQHTTPStatusError, NSQHTTPTransportError
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.http.models import Lookup, Producer, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
-from nsqclient.http.urls import nsqd_url, split_address
+from nsqclient.http.urls import split_address
 from nsqclient.protocol.extensions import is_partitioned_version
-from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, parse_address, parse_uint
+from nsqclient.runtime.addresses import format_address, parse_address
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 
 #: Seconds for one answer.
 _TIMEOUT = 2.0
-#: Digits of the number of a partition at most.
-_DIGITS = 5
 
 
 class ChannelDepth(NamedTuple):
@@ -254,16 +249,15 @@ class DepthQuery:
         for address in dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]):
             try:
                 with self._nsqd(address) as client:
-                    answer = client.stats_json(self._topic, include_clients=False)
-                try:
-                    found.update(_partitions_depth(
-                        JsonReader(answer, "its answer"), self._topic, self._channel))
-                except InvalidField as exc:
-                    raise NSQHTTPResponseError(
-                        nsqd_url(client.address, "stats"), f"not a usable answer: {exc}") from exc
+                    stats = client.stats(self._topic, include_clients=False)
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
                 failures.append(str(exc))
+                continue
+            found.update(
+                (topic.partition, _depth_of_partition(topic, self._channel))
+                for topic in stats.topics
+                if topic.name == self._topic and topic.is_leader and topic.partition is not None)
         missing = sorted(self._numbers.difference(found))
         reason = "; ".join(failures) or "no nsqd that was asked leads it"
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
@@ -307,25 +301,16 @@ def _depth_of(
     )
 
 
-def _partitions_depth(stats: JsonReader, topic: str, channel: str) -> dict[int, ChannelDepth]:
-    """The channel in each partition that an nsqd leads; a new channel gets nothing that is there.
+def _depth_of_partition(partition: TopicStats, channel_name: str) -> ChannelDepth:
+    """The channel in a partition; a new channel gets nothing that is there.
 
-    What such an nsqd calls the depth of a topic is the size of its queue in bytes; the depth of a
-    channel is all that is not finished there, also what is deferred.
+    Its depth is all that is not finished there, also what is deferred.
     """
-    depths = {}
-    for found in stats.objects("topics"):
-        number = parse_uint(found.text("topic_partition"), _DIGITS)
-        if found.text("topic_name") != topic or not found.flag("is_leader") or number is None:
-            continue
-        depths[number] = ChannelDepth(0, 0, 0)
-        for each in found.objects("channels"):
-            if each.text("channel_name") == channel:
-                in_flight = each.number("in_flight_count")
-                depths[number] = ChannelDepth(
-                    max(0, each.number("depth") - in_flight), in_flight, each.number("client_num"),
-                    is_paused=each.flag("paused"))
-    return depths
+    channel = partition.channel(channel_name)
+    if channel is None:
+        return ChannelDepth(0, 0, 0)
+    return ChannelDepth(
+        channel.depth, channel.in_flight_count, channel.client_count, is_paused=channel.paused)
 
 
 def fetch_depths_by_nsqd(

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.config import Config
@@ -25,9 +24,6 @@ T = TypeVar("T")
 
 #: Seconds for which the list of nsqds is good enough for a page.
 _NODES_KEEP = 5.0
-#: Limits for one nsqlookupd; a large cluster has a few thousand topics, and tens of nsqds.
-_MOST_TOPICS = 20_000
-_MOST_NODES = 2000
 #: nsqds change addresses with every container; clients of old ones are dropped beyond so many.
 _MOST_CLIENTS = 1000
 
@@ -75,8 +71,6 @@ class Nodes(NamedTuple):
     failures: tuple[Failure, ...]
     #: Every topic that an nsqlookupd lists, also topics that no nsqd has.
     registered: frozenset[str] = frozenset()
-    #: The list of an nsqlookupd was too long and is incomplete.
-    is_cut: bool = False
 
     def named(self, address: str) -> Node | None:
         """Return the node of this name, or the only node that announces it; else None."""
@@ -85,14 +79,6 @@ class Nodes(NamedTuple):
                 return node
         announcing = [node for node in self.nodes if node.announced == address]
         return announcing[0] if len(announcing) == 1 else None
-
-
-class _Listing(NamedTuple):
-    """The nsqds and topics that one nsqlookupd lists, within the limits."""
-
-    nodes: tuple[LookupdNode, ...]
-    topics: frozenset[str]
-    problems: tuple[str, ...]
 
 
 class Cluster:
@@ -271,26 +257,25 @@ class Cluster:
             return client
 
     def _from_lookupds(self, progressive: bool) -> Nodes:
-        answers, failures = self.each_lookupd(_listing, progressive=progressive)
+        answers, failures = self.each_lookupd(
+            lambda lookupd: (lookupd.nodes(), lookupd.topics()), progressive=progressive)
         if not answers:
             raise UpstreamError("nsqlookupd", failures)
         # By the address that is requested, so that no nsqd counts twice.
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
-        for lookupd, listing in answers.items():
-            failures += [Failure("nsqlookupd", lookupd, text, is_doubt=True)
-                         for text in listing.problems]
-            for node in listing.nodes:
+        for lookupd, (listed, _) in answers.items():
+            for node in listed:
                 one = node.producer
                 address = one.http_address if one.http_port else one.tcp_address
                 found.setdefault(address, []).append((lookupd, node))
         nodes = _mark_old(map(self._merge, found.values()))
-        registered = frozenset().union(*(listing.topics for listing in answers.values()))
-        return Nodes(tuple(sorted(nodes, key=_order)), tuple(failures), registered,
-                     any(listing.problems for listing in answers.values()))
+        registered = {topic for _, topics in answers.values() for topic in topics}
+        return Nodes(tuple(sorted(nodes, key=_order)), tuple(failures), _valid(registered))
 
     def _merge(self, seen: list[tuple[str, LookupdNode]]) -> Node:
         producer = seen[0][1].producer
         host = producer.broadcast_address
+        topics = _valid(topic for _, node in seen for topic in node.topics)
         shown = {topic for _, node in seen
                  for topic in set(node.topics).difference(node.tombstoned)}
         return Node(
@@ -299,8 +284,7 @@ class Cluster:
             producer.http_port, producer.version, producer.remote_address,
             tuple(f"{lookupd}/{node.producer.remote_address or 'N/A'}" for lookupd, node in seen),
             tuple(dict.fromkeys(lookupd for lookupd, _ in seen)),
-            tuple(sorted({topic for _, node in seen for topic in node.topics})),
-            frozenset(topic for _, node in seen for topic in node.tombstoned) - shown,
+            tuple(sorted(topics)), topics - shown,
         )
 
     def _from_nsqds(self, progressive: bool) -> Nodes:
@@ -325,27 +309,9 @@ class Cluster:
         )
 
 
-def _listing(lookupd: NsqlookupdHTTP) -> _Listing:
-    """Fetch the nsqds and topics of an nsqlookupd, without unusable ones and within limits."""
-    nodes, topics = lookupd.nodes(), lookupd.topics()
-    problems = []
-    if len(nodes) > _MOST_NODES:
-        problems.append(f"it lists {len(nodes)} nsqds: all after the first {_MOST_NODES} are"
-                        " left out")
-    # Invalid names could only break the requests about the others.
-    everything = dict.fromkeys(filter(is_valid_name, topics))
-    for node in nodes[:_MOST_NODES]:
-        everything |= dict.fromkeys(filter(is_valid_name, node.topics))
-    taken = frozenset(islice(everything, _MOST_TOPICS))
-    if len(everything) > _MOST_TOPICS:
-        problems.append(f"it lists {len(everything)} topics: all after the first {_MOST_TOPICS}"
-                        " are left out")
-    return _Listing(
-        tuple(LookupdNode(node.producer, tuple(each for each in node.topics if each in taken),
-                          tuple(each for each in node.tombstoned if each in taken))
-              for node in nodes[:_MOST_NODES]),
-        taken.intersection(topics), tuple(problems),
-    )
+def _valid(topics: Iterable[str]) -> frozenset[str]:
+    """Return the valid names: requests about others could only fail."""
+    return frozenset(filter(is_valid_name, topics))
 
 
 def _names(given: Mapping[str, str]) -> dict[str, str]:

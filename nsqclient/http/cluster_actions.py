@@ -139,7 +139,7 @@ class ClusterActions:
             return [node_named(found, node)], []
         nodes = list(found.nodes)
         if topic and self._cluster.has_lookupds:
-            nodes = [each for each in nodes if topic in each.topics or found.is_cut]
+            nodes = [each for each in nodes if topic in each.topics]
         return nodes, [each for each in found.failures if not each.is_doubt]
 
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:

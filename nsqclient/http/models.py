@@ -1,7 +1,7 @@
 """Responses of nsqd and nsqlookupd as immutable values.
 
-A field that a server does not send, because it is older, is 0, empty or false. Durations are
-seconds.
+They have the fields that programs ask for; ``NsqdHTTP.stats_json`` has all that nsqd sends. A field
+that a server does not send is 0, empty or false.
 """
 
 from __future__ import annotations
@@ -23,48 +23,14 @@ class NsqdInfo:
     hostname: str
     http_port: int
     tcp_port: int
-    start_time: int  #: seconds since the epoch
-    max_heartbeat_interval: float
-    max_output_buffer_size: int
-    max_output_buffer_timeout: float
-    max_deflate_level: int
-    topology_region: str
-    topology_zone: str
 
     @classmethod
     def read(cls, fields: JsonReader) -> NsqdInfo:
         """Build it from JSON."""
         return cls(
             fields.text("version"), fields.text("broadcast_address"), fields.text("hostname"),
-            fields.number("http_port"), fields.number("tcp_port"), fields.number("start_time"),
-            fields.seconds("max_heartbeat_interval"), fields.number("max_output_buffer_size"),
-            fields.seconds("max_output_buffer_timeout"), fields.number("max_deflate_level"),
-            fields.text("topology_region"), fields.text("topology_zone"),
+            fields.number("http_port"), fields.number("tcp_port"),
         )
-
-
-@dataclass(frozen=True)
-class Percentile:
-    """One point of a latency distribution."""
-
-    quantile: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Latency:
-    """The time of messages from publish to finish; empty unless nsqd is set to measure it."""
-
-    count: int
-    percentiles: tuple[Percentile, ...]
-
-    @classmethod
-    def read(cls, fields: JsonReader) -> Latency:
-        """Build it from JSON."""
-        return cls(fields.number("count"), tuple(
-            Percentile(item.fraction("quantile"), item.seconds("value"))
-            for item in fields.objects("percentiles")
-        ))
 
 
 @dataclass(frozen=True)
@@ -73,44 +39,22 @@ class ClientStats:
 
     client_id: str
     hostname: str
-    version: str  #: of the protocol
     remote_address: str
-    state: int  #: 0 init, 1 disconnected, 2 connected, 3 subscribed, 4 closing
+    user_agent: str
     ready_count: int
     in_flight_count: int
     message_count: int
     finish_count: int
     requeue_count: int
-    connected_since: int  #: seconds since the epoch
-    sample_rate: int
-    deflate: bool
-    snappy: bool
-    tls: bool
-    tls_version: str
-    tls_cipher_suite: str
-    user_agent: str
-    authed: bool
-    auth_identity: str
-    topology_region: str
-    topology_zone: str
-    #: topic -> messages that this connection published; nsqd 1.3.0 names one topic at most
-    pub_counts: tuple[tuple[str, int], ...]
 
     @classmethod
     def read(cls, fields: JsonReader) -> ClientStats:
         """Build it from JSON."""
         return cls(
-            fields.text("client_id"), fields.text("hostname"), fields.text("version"),
-            fields.text("remote_address"), fields.number("state"), fields.number("ready_count"),
+            fields.text("client_id"), fields.text("hostname"), fields.text("remote_address"),
+            fields.text("user_agent"), fields.number("ready_count"),
             fields.number("in_flight_count"), fields.number("message_count"),
             fields.number("finish_count"), fields.number("requeue_count"),
-            fields.number("connect_ts"), fields.number("sample_rate"), fields.flag("deflate"),
-            fields.flag("snappy"), fields.flag("tls"), fields.text("tls_version"),
-            fields.text("tls_cipher_suite"), fields.text("user_agent"), fields.flag("authed"),
-            fields.text("auth_identity"), fields.text("topology_region"),
-            fields.text("topology_zone"),
-            tuple((item.text("topic"), item.number("count"))
-                  for item in fields.objects("pub_counts")),
         )
 
 
@@ -129,25 +73,21 @@ class ChannelStats:
     client_count: int
     paused: bool
     clients: tuple[ClientStats, ...]
-    latency: Latency
 
     @classmethod
     def read(cls, fields: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
         """Build it from JSON."""
         clients = tuple(ClientStats.read(item) for item in fields.objects("clients"))
         depth, in_flight = fields.number("depth"), fields.number("in_flight_count")
-        # Old nsqds list the clients and do not count them.
-        counts = [name for name in ("client_count", "client_num") if fields.has(name)]
         return cls(
             fields.text("channel_name"),
             # A partitioned nsqd counts messages in flight among those that wait.
             max(0, depth - in_flight) if has_partitions else depth,
             0 if has_partitions else fields.number("backend_depth"), in_flight,
-            fields.number("deferred_count"),
-            fields.number("message_count"), fields.number("requeue_count"),
-            fields.number("timeout_count"),
-            fields.number(counts[0]) if counts else len(clients),
-            fields.flag("paused"), clients, Latency.read(fields.object("e2e_processing_latency")),
+            fields.number("deferred_count"), fields.number("message_count"),
+            fields.number("requeue_count"), fields.number("timeout_count"),
+            fields.number("client_num" if has_partitions else "client_count"),
+            fields.flag("paused"), clients,
         )
 
     @classmethod
@@ -161,7 +101,7 @@ class ChannelStats:
             parts[0].name, total("depth"), total("backend_depth"), total("in_flight_count"),
             total("deferred_count"), total("message_count"), total("requeue_count"),
             total("timeout_count"), total("client_count"), any(each.paused for each in parts),
-            tuple(client for each in parts for client in each.clients), Latency(0, ()),
+            tuple(client for each in parts for client in each.clients),
         )
 
 
@@ -176,7 +116,6 @@ class TopicStats:
     message_bytes: int
     paused: bool
     channels: tuple[ChannelStats, ...]
-    latency: Latency
     #: Partitioned NSQ: each partition has an entry of its own; None from a stock nsqd.
     partition: int | None = None
     is_leader: bool = False  #: this nsqd leads the partition, and does not only have a copy
@@ -203,8 +142,7 @@ class TopicStats:
             fields.flag("paused"),
             tuple(ChannelStats.read(item, has_partitions=partition is not None)
                   for item in fields.objects("channels")),
-            Latency.read(fields.object("e2e_processing_latency")), partition,
-            fields.flag("is_leader"),
+            partition, fields.flag("is_leader"),
         )
 
     @classmethod
@@ -219,7 +157,7 @@ class TopicStats:
             partitions[0].name, 0, 0, sum(each.message_count for each in led.values()),
             sum(each.message_bytes for each in led.values()),
             any(each.paused for each in led.values()),
-            tuple(map(ChannelStats.sum, by_name.values())), Latency(0, ()), is_leader=bool(led),
+            tuple(map(ChannelStats.sum, by_name.values())), is_leader=bool(led),
         )
 
 
@@ -229,9 +167,7 @@ class Stats:
 
     version: str
     health: str  #: ``OK``, or what is wrong
-    start_time: int  #: seconds since the epoch
     topics: tuple[TopicStats, ...]
-    producers: tuple[ClientStats, ...]  #: connections that published something
 
     @property
     def names(self) -> list[str]:
@@ -253,9 +189,8 @@ class Stats:
     def read(cls, fields: JsonReader) -> Stats:
         """Build it from JSON."""
         return cls(
-            fields.text("version"), fields.text("health"), fields.number("start_time"),
+            fields.text("version"), fields.text("health"),
             tuple(TopicStats.read(item) for item in fields.objects("topics")),
-            tuple(ClientStats.read(item) for item in fields.objects("producers")),
         )
 
 
@@ -281,8 +216,6 @@ class Producer:
     tcp_port: int
     http_port: int
     version: str
-    topology_region: str
-    topology_zone: str
 
     @property
     def tcp_address(self) -> str:
@@ -301,8 +234,7 @@ class Producer:
         Raises:
             InvalidField: its host or a port is invalid: these are dialed and become a part of URLs.
         """
-        # Before 0.3 there was "address" alone.
-        host = fields.text("broadcast_address") or fields.text("address")
+        host = fields.text("broadcast_address")
         ports = fields.number("tcp_port"), fields.number("http_port")
         if host and not is_host(host):
             raise InvalidField(f"producer.broadcast_address is {host!r:.200}")
@@ -311,7 +243,6 @@ class Producer:
         return cls(
             fields.text("remote_address"), fields.text("hostname"), host, *ports,
             fields.text("version"),
-            fields.text("topology_region"), fields.text("topology_zone"),
         )
 
 

@@ -17,9 +17,7 @@ from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
-from nsqclient.protocol.peer_json import (
-    InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
-)
+from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitError, read_json
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 
@@ -262,18 +260,12 @@ class NsqdHTTP(HTTPClient):
 
     def count_partition_consumers(self, topic: str, partition: int, channel: str) -> int:
         """Ask how many consumers a channel of one partition has."""
-
-        def read(stats: JsonReader) -> int:
-            return sum(
-                each.number("client_num")
-                for found in stats.objects("topics")
-                if found.text("topic_name") == topic
-                and found.text("topic_partition") == str(partition)
-                for each in found.objects("channels") if each.text("channel_name") == channel
-            )
-
-        return self._ask("stats", read, {
+        stats = self._ask("stats", Stats.read, {
             "format": "json", **_partition(topic, partition, channel)})
+        return sum(
+            each.client_count for found in stats.topics
+            if (found.name, found.partition) == (topic, partition)
+            for each in found.channels if each.name == channel)
 
     # -- nsqd's own options
 

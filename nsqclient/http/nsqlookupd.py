@@ -160,7 +160,6 @@ def _read_lookup(data: Any) -> Lookup:
             read_meta(fields),
         )
     fields = _with_producers(data)
-    # Before 1.0 there were no channels in it.
     return Lookup(fields.texts("channels"), _readable(fields, Producer.read))
 
 

@@ -1,7 +1,6 @@
 """``HTTPClient``: requests to one server over one ``requests`` session, and their typed errors.
 
-Endpoints are in ``nsqd`` and ``nsqlookupd``. Servers before 1.0 wrap their responses in
-``status_code``, ``status_txt`` and ``data``; they are unwrapped here.
+Endpoints are in ``nsqd`` and ``nsqlookupd``.
 """
 
 from __future__ import annotations
@@ -171,12 +170,12 @@ class HTTPClient:
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
     ) -> Any:
-        """GET JSON, without the wrapping of servers before 1.0; None for an empty body."""
+        """GET JSON; None for an empty body where that is an answer."""
         body = self._send("GET", endpoint, params)
         if may_be_empty and not body:
             return None
         try:
-            data = read_json(body, self._max_answer_size)
+            return read_json(body, self._max_answer_size)
         except JsonLimitError as exc:
             raise self._unusable(endpoint, str(exc)) from exc
         except InvalidJson as exc:
@@ -185,9 +184,6 @@ class HTTPClient:
             why = f"JSON that cannot be read: {exc}" if is_json else (
                 "no JSON: is this its HTTP port?")
             raise self._unusable(endpoint, why) from exc
-        if isinstance(data, dict) and isinstance(data.get("data"), (dict, type(None))):
-            return data.get("data", data)
-        return data
 
     def _send(
         self,
@@ -302,17 +298,15 @@ class HTTPClient:
 
 
 def _message(answer: bytes) -> str:
-    """The server's error: its code, in either format, or the start of the text."""
+    """The server's error: its code, or the start of the text."""
     try:
         data = read_json(answer)
     except InvalidJson:
         data = None
-    if isinstance(data, dict):
-        for key in ("message", "status_txt"):
-            if isinstance(data.get(key), str):
-                code: str = data[key]
-                port = data.get("https_port")
-                return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
+    if isinstance(data, dict) and isinstance(data.get("message"), str):
+        code: str = data["message"]
+        port = data.get("https_port")
+        return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
     return answer[:200].decode("utf-8", "replace").strip()
 
 

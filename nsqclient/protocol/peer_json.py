@@ -141,14 +141,6 @@ class JsonReader:
         value: bool = self._get(name, bool, False)
         return value
 
-    def fraction(self, name: str) -> float:
-        """Any number; missing: 0."""
-        return float(self._get(name, (int, float), 0))
-
-    def seconds(self, name: str) -> float:
-        """A duration, which is sent in nanoseconds; missing: 0."""
-        return self.fraction(name) / 1e9
-
     def objects(self, name: str) -> list[JsonReader]:
         """A list of objects; missing: empty."""
         return [JsonReader(item, f"{self._what}.{name}[{n}]")
@@ -186,7 +178,7 @@ class JsonReader:
             raise InvalidField(f"{self._what}.{name} is {found!r:.200}")
         return tuple(found)
 
-    def _get(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+    def _get(self, name: str, kind: type, default: Any) -> Any:
         value = self._data.get(name)
         if value is None:
             return default

@@ -7,7 +7,6 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
-from nsqclient.http.nsqd import NsqdHTTP
 from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
@@ -203,19 +202,3 @@ def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
     found = depths(lookupd=NOWHERE)
     assert found.unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}
     assert found.without_http == ("a:4150",)
-
-
-@pytest.mark.parametrize("topic", [
-    {"is_leader": "yes"}, {"is_leader": True, "channels": ["c"]},
-    {"is_leader": True, "channels": [{"channel_name": "c", "client_num": "many"}]},
-])
-def test_an_invalid_answer_of_a_partitioned_nsqd_is_unknown_with_the_reason(
-    leak_guard, monkeypatch, topic
-):
-    """As that of a stock nsqd: no other error than NSQError leaves a question for depths."""
-    with PartitionedCluster(1, 1) as cluster:
-        cluster.create_topic("t", 1, channels=["c"])
-        monkeypatch.setattr(NsqdHTTP, "stats_json", lambda *_, **__: {
-            "topics": [{"topic_name": "t", "topic_partition": "0", **topic}]})
-        found = depths(lookupd=cluster.lookupd_http_addresses[0])
-        assert not found.known and "not a usable answer" in found.unknown["partition 0 of t"]

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from nsqclient.http import cluster as module
 from nsqclient.http.cluster import Cluster, Node, _mark_old
 from tests.support.servers.http_recorder import recording
 
@@ -102,19 +101,3 @@ def test_a_tombstone_of_one_nsqlookupd_alone_is_not_shown(stack):
     showing.body = hiding.body
     [node] = asked.nodes().nodes
     assert node.tombstoned == {"events"}
-
-
-def test_a_nsqlookupd_with_too_many_topics_is_cut_and_named(stack, monkeypatch):
-    """Topics beyond the limit are left out; the topics of the others are complete."""
-    monkeypatch.setattr(module, "_MOST_TOPICS", 50)
-    monkeypatch.setattr(module, "_MOST_NODES", 3)
-    many = [f"many-{n}" for n in range(1000)]
-    large = stack.enter_context(fake_lookupd(
-        *[listed(f"127.0.0.1:{n}", topics=many) for n in range(1, 10)], topics=many))
-    small = stack.enter_context(fake_lookupd(listed("n:1")))
-    found = cluster_of(stack, [large, small]).nodes()
-    assert [each.reason for each in found.failures if each.address == large.address] == [
-        "it lists 9 nsqds: all after the first 3 are left out",
-        "it lists 1000 topics: all after the first 50 are left out"]
-    assert len(found.nodes) == 4 and len(found.registered) == 51 and "events" in found.registered
-    assert found.is_cut  # what is left out may be somewhere: actions ask every nsqd

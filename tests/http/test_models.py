@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.http.models import (
-    ChannelStats,
-    ClientStats,
-    Latency,
-    Node,
-    NsqdInfo,
-    Percentile,
-    Producer,
-    Stats,
-)
+from nsqclient.http.models import Node, Producer, Stats
 from nsqclient.protocol.peer_json import JsonReader
 
 PRODUCER = {"broadcast_address": "h", "tcp_port": 4150, "http_port": 4151, "hostname": "n"}
@@ -19,23 +10,6 @@ PRODUCER = {"broadcast_address": "h", "tcp_port": 4150, "http_port": 4151, "host
 
 def _fields(**data):
     return JsonReader(data, "it")
-
-
-def test_durations_are_seconds():
-    """nsqd sends nanoseconds."""
-    info = NsqdInfo.read(_fields(max_heartbeat_interval=60_000_000_000))
-    assert info.max_heartbeat_interval == 60
-    latency = Latency.read(_fields(
-        count=3, percentiles=[{"quantile": 0.99, "value": 246_189_467}]
-    ))
-    assert latency == Latency(3, (Percentile(0.99, 0.246189467),))
-
-
-def test_client_count_is_the_number_of_clients_where_it_is_missing():
-    """client_count is the length of the list where it is missing, and 0 means 0."""
-    assert ChannelStats.read(_fields(clients=[{}, {}])).client_count == 2
-    assert ChannelStats.read(_fields(clients=None, client_count=7)).client_count == 7
-    assert ChannelStats.read(_fields(clients=[{}], client_count=0)).client_count == 0
 
 
 def test_topics_and_channels_are_found_by_name():
@@ -69,17 +43,11 @@ def test_a_topic_with_partitions_is_the_sum_of_those_that_the_nsqd_leads():
     assert (copies.message_count, copies.channels) == (0, ())
 
 
-def test_pub_counts_are_pairs_of_topic_and_number():
-    """pub_counts are pairs of topic and number."""
-    client = ClientStats.read(_fields(pub_counts=[{"topic": "a", "count": 6}]))
-    assert client.pub_counts == (("a", 6),)
-
-
 def test_addresses_of_a_producer_have_brackets_for_ipv6():
-    """The two addresses come with brackets where they need them, also from before 0.3."""
-    assert Producer.read(JsonReader(PRODUCER, "it")).tcp_address == "h:4150"
-    old = Producer.read(_fields(address="::1", http_port=4151))
-    assert old.http_address == "[::1]:4151"
+    """The two addresses come with brackets where they need them."""
+    assert Producer.read(_fields(**PRODUCER)).tcp_address == "h:4150"
+    other = Producer.read(_fields(broadcast_address="::1", http_port=4151))
+    assert other.http_address == "[::1]:4151"
 
 
 def test_tombstoned_topics_of_a_node_are_listed():
