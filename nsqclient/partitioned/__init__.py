@@ -1,8 +1,8 @@
 """Partitioned NSQ: its values, and its parts of Producer and Consumer.
 
 Values and decisions, without a socket, thread, clock or log: ``lookup_table`` merges the answers of
-nsqlookupds, ``sharding`` finds the partition of a key, ``ordering`` checks the order of messages,
-``retry_policy`` says what follows from each refusal, ``tracing`` what is logged.
+nsqlookupds, ``sharding`` finds the partition of a key, ``retry_policy`` says what follows from each
+refusal.
 
 Publishing: ``producer_part`` finds out whether the cluster is a partitioned one; only then a
 Producer uses the rest. ``producer`` chooses the partition of a publish and repeats attempts,

@@ -13,7 +13,7 @@ from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
 from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
-from nsqclient.partitioned.retry_policy import LEADER_CODES, SubscribeAction, subscribe_action
+from nsqclient.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
 
 
 @dataclass
@@ -196,7 +196,7 @@ class PartitionLeaders:
         """Switch header support for the next dial, once; return whether it was switched."""
         if not isinstance(error, ServerError) or entry.has_toggled_extend:
             return False
-        if subscribe_action(error.code) is not SubscribeAction.TOGGLE_EXTEND:
+        if error.code not in EXTEND_CODES:
             return False
         if entry.extended and self._options.needing_headers:
             return False  # without headers it would get messages that it did not ask for
@@ -211,7 +211,7 @@ class PartitionLeaders:
         """
         if not isinstance(error, ServerError) or entry.has_followed_order:
             return False
-        if subscribe_action(error.code) is not SubscribeAction.FAIL:
+        if error.code != ORDER_CODE:
             return False
         self.must_order = True
         entry.has_followed_order = True
@@ -223,7 +223,7 @@ class PartitionLeaders:
             return True
         if error.code in LEADER_CODES:
             self.table.on_refused(place.partition, place.address)
-        if subscribe_action(error.code) is SubscribeAction.FAIL:
+        if error.code == ORDER_CODE:
             self.must_order = True
             return self._options.follows_topic
         if error.code == "E_SUB_EXTEND_FORBIDDON" and self._options.needing_headers:

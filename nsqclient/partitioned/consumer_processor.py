@@ -22,7 +22,6 @@ from nsqclient.display import counted
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue
-from nsqclient.partitioned.ordering import Position
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.user_functions import check_result
@@ -143,16 +142,16 @@ class OrderedProcessor(MessageProcessor):
         self._log_attempts(message)
         if message.internal_id is None or message.offset is None:
             return sub
-        if sub.order.position_of(message.internal_id, message.offset) is not Position.BEHIND:
+        if not sub.is_behind(message.internal_id, message.offset):
             return sub
         error = OrderError(
             f"{message!r} at offset {message.offset} came behind a message that was finished on its"
-            f" connection: {sub.order.last}"
+            f" connection: {sub.last_finished}"
         )
         self._log.error("%s: %s", sub.place, error, extra=log_fields(message=message))
         if self._decide(message, error) is not BlockedAction.HANDLE:
             return None
-        sub.order.restart()
+        sub.last_finished = None
         return sub
 
     def finish(self, message: Message, sub: Subscription) -> None:

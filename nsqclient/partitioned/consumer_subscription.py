@@ -30,13 +30,10 @@ from nsqclient.errors import ServerError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitioned.lookup_table import Endpoint
-from nsqclient.partitioned.ordering import OrderChecker
-from nsqclient.partitioned.tracing import ConsumeTrace, TraceSwitch, trace_line
+from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
-
-trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 
 _NO_EXTENSION = MessageExtension()
 
@@ -153,12 +150,12 @@ class PartitionSubscription(Subscription):
         wanted = self._wanted
         for message in messages:
             assert isinstance(message, PartitionMessage)
-            trace = ConsumeTrace(
-                wanted.topic, wanted.channel, message.partition, message.internal_id,
-                message.trace_id, message.offset, message.size, message.timestamp,
-                message.attempts, conn.local_host, self.address,
-            )
-            trace_logger.info("%s", trace_line("received", trace), extra={"nsq": trace._asdict()})
+            log_trace(
+                "received", topic=wanted.topic, channel=wanted.channel,
+                partition=message.partition, internal_id=message.internal_id,
+                trace_id=message.trace_id, offset=message.offset, size=message.size,
+                timestamp=message.timestamp, attempts=message.attempts,
+                consumer=conn.local_host, nsqd=self.address)
 
 
 class OrderedSubscription(PartitionSubscription):
@@ -166,8 +163,11 @@ class OrderedSubscription(PartitionSubscription):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Only one message is out at a time, so that no lock is needed.
-        self.order: OrderChecker = OrderChecker()
+        #: Internal id and offset of the message that was finished last; both grow from message to
+        #: message. Only one message is out at a time, so that no lock is needed. None: any may
+        #: come next, as on each new connection, on which nsqd goes back to the first that is not
+        #: finished.
+        self.last_finished: tuple[int, int] | None = None
 
     @property
     def max_rdy(self) -> int:
@@ -189,7 +189,13 @@ class OrderedSubscription(PartitionSubscription):
         """From now on what lies before this message is out of order."""
         if message.internal_id is not None and message.offset is not None:
             if self.in_flight.holds(message):
-                self.order.on_finished(message.internal_id, message.offset)
+                if not self.is_behind(message.internal_id, message.offset):
+                    self.last_finished = message.internal_id, message.offset
+
+    def is_behind(self, internal_id: int, offset: int) -> bool:
+        """Return whether a message lies before the last finished one: out of order."""
+        last = self.last_finished
+        return last is not None and (internal_id < last[0] or offset < last[1])
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Keep the message for the delay, touched; then give it back with REQ 0.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.filter_patterns import PatternError, check_glob, check_regexp
 
 EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
 ANY, ALL = "any", "all"
@@ -123,3 +122,134 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
     except (TypeError, ValueError):
         raise ConfigError(
             f"header filter: a dict or pairs of key and value, not {rules!r}") from None
+
+
+# -- patterns: nsqd takes those of Go's ``regexp`` (RE2) and of its globs. It ignores a filter whose
+# pattern it cannot compile, and delivers everything. So what is not certain is refused.
+
+
+class PatternError(ValueError):
+    """It is not certain that nsqd can compile a pattern; the text says why."""
+
+
+#: The largest number of a repetition in Go, also of nested ones multiplied.
+_MOST_REPEATS = 1000
+#: Groups inside of each other; Go allows 1000.
+_MOST_DEPTH = 100
+_CATEGORIES = (
+    "[CLMNPSZ]|C[cfos]|L[lmotu]|M[cen]|N[dlo]|P[cdefios]|S[ckmo]|Z[lps]|Arabic|Armenian|Bengali"
+    "|Cyrillic|Devanagari|Georgian|Greek|Han|Hangul|Hebrew|Hiragana|Katakana|Latin|Tamil|Thai")
+_ESCAPE = (  # also in a set
+    r"\\(?:x[0-9A-Fa-f]{2}|x\{[0-9A-Fa-f]{1,6}\}|[pP](?:[CLMNPSZ]|\{\^?(?:" + _CATEGORIES
+    + r")\})|[dDsSwWaftnrv]|[\x00-/:-@\[-`{-\x7f])")
+_POSIX = (
+    r"\[:\^?(?:alnum|alpha|ascii|blank|cntrl|digit|graph|lower|print|punct|space|upper|word|xdigit)"
+    r":\]")
+_IN_SET = rf"(?:{_ESCAPE}|(?!\[:)[^\]\\-])"
+_REPEAT = r"[*+?]|\{\d{1,4}(?:,(?:\d{1,4})?)?\}"
+_FLAGS = "(?:[imsU]+(?:-[imsU]+)?|-[imsU]+)"
+#: What a regular expression of Go consists of, as far as nobody can doubt it.
+_PARTS = {
+    "escape": _ESCAPE,
+    "set": rf"\[(?!\^?\])\^?-?(?:{_POSIX}|{_IN_SET}(?:-(?!\[){_IN_SET})?)*-?\]",
+    "repeat": rf"(?:{_REPEAT})\??(?!{_REPEAT})",
+    "quoted": r"\\Q(?:(?!\\E).)+\\E",
+    "place": r"[$^]|\\[AbBz]",
+    "flags": rf"\(\?{_FLAGS}\)",
+    "group": rf"\((?:\?(?:P<[A-Za-z_][0-9A-Za-z_]*>|{_FLAGS}?:))?(?!\?)",
+    "end": r"\)",
+    "other": rf"(?!{_REPEAT})[^\\\[()]",
+}
+_PART = re.compile("|".join(f"(?P<{kind}>{part})" for kind, part in _PARTS.items()), re.DOTALL)
+
+
+def check_regexp(pattern: str) -> None:
+    """Check a regular expression.
+
+    Python checks how the parts go together, with a part of its own in the place of what it writes
+    otherwise.
+
+    Raises:
+        PatternError: Go may not be able to compile it.
+    """
+    ours: list[str] = []
+    most = [1]  # for each open group, how often its repetitions repeat, multiplied
+    repeats, at = 1, 0
+    while at < len(pattern):
+        found = _PART.match(pattern, at)
+        if found is None:
+            raise PatternError(f"{pattern[at:at + 4]}, which Go may not have there")
+        at, kind, text = found.end(), found.lastgroup, found[0]
+        ours.append(_in_python(kind, text))
+        if kind == "repeat":
+            repeats *= max([1, *map(int, re.findall(r"\d+", text))])
+        elif kind == "end" and len(most) > 1:
+            repeats = most.pop()
+        else:
+            repeats = 1
+            most += [1] * (kind == "group")
+        most[-1] = max(most[-1], repeats)
+        if repeats > _MOST_REPEATS or len(most) > _MOST_DEPTH:
+            raise PatternError(f"more than {_MOST_REPEATS} repetitions, or {_MOST_DEPTH} groups"
+                               " inside of each other")
+    try:
+        re.compile("".join(ours))
+    except re.error as exc:
+        raise PatternError(exc.msg) from None
+
+
+def _in_python(kind: str | None, text: str) -> str:
+    """Return what stands in Python for one part of a regular expression of Go."""
+    if kind in ("escape", "set"):
+        text = re.sub(r"\\[pP](?:\w|\{.*?\})|(?<!\\)(?<!^)\[:.*?:\]", r"\\w", text)
+        text = re.sub(r"\\x(?:\{(\w+)\}|(\w\w))", _character, text)
+        # In a set these have a meaning in Python, or may get one.
+        return re.sub(r"(?<!\\)(?<!^)[\[&|~]", r"\\\g<0>", text)
+    if kind == "quoted":
+        return re.escape(text[2:-2])
+    if kind == "group":
+        return text if text.startswith("(?P") else "("
+    # What a repetition may follow in Go; and what it may not follow.
+    return {"place": "(?:)", "flags": "|"}.get(str(kind), re.escape(text) if text in "{}" else text)
+
+
+def _character(found: re.Match[str]) -> str:
+    """Return the character of a number in hexadecimal digits."""
+    number = int(found[1] or found[2], 16)
+    if number > 0x10FFFF:
+        raise PatternError(f"{found[0]}, which is no character")
+    return f"\\U{number:08X}"
+
+
+#: Of a glob: an escaped character; a set; what stands for itself, or for any text.
+_GLOB_SET = re.compile(r"\[!?(?:([^\[\]{}!\\,*?-])-([^\[\]{}!\\,*?-])|[^\[\]{}!\\,*?-]+)\]")
+_GLOB_PART = re.compile(r"\\.|[^\[\]{}\\]", re.DOTALL)
+
+
+def check_glob(pattern: str) -> None:
+    """Check a glob: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[!a-z]``, ``{a,b}``, ``\\*``.
+
+    Raises:
+        PatternError: nsqd may not be able to compile it.
+    """
+    at, begin = 0, -1  # of the alternatives in braces
+    while at < len(pattern):
+        found = _GLOB_SET.match(pattern, at)
+        if found is not None:
+            if found[1] and found[1] >= found[2]:
+                raise PatternError(f"{found[0]}, a range that is none")
+            at = found.end()
+        elif pattern[at] == "{" and begin < 0:
+            at = begin = at + 1
+        elif pattern[at] == "}" and begin >= 0:
+            if not all(pattern[begin:at].split(",")):
+                raise PatternError("an alternative in braces that is empty")
+            at, begin = at + 1, -1
+        else:
+            part = _GLOB_PART.match(pattern, at)
+            if part is None:
+                raise PatternError(f"{pattern[at:at + 8]}: brackets are [abc] or one range [a-z],"
+                                   " braces {a,b} are not nested, and \\ is before a character")
+            at = part.end()
+    if begin >= 0:
+        raise PatternError("a { without a }")

@@ -6,7 +6,6 @@ client", "Client as producer" and "Production in ordered message scenario".
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -25,7 +24,7 @@ from nsqclient.partitioned.producer_options import (
 )
 from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
 from nsqclient.partitioned.sharding import RoundRobin, partition_of
-from nsqclient.partitioned.tracing import PublishTrace, trace_line
+from nsqclient.partitioned.tracing import log_trace
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import PublishOutcome, StaleConnection
 from nsqclient.producer.publisher import Publisher
@@ -34,8 +33,6 @@ from nsqclient.protocol.extensions import Stored, StoredPosition, make_header
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
-
-trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 
 #: Seconds after which a partition that has not answered is not used while there are others.
 UNANSWERED_AFTER = 0.1
@@ -101,9 +98,13 @@ class PartitionedProducer:
         """Return where a message is stored, and log it, where it was traced."""
         if placed.position is None:
             return None
+        position = placed.position
         if message.is_logged:
-            log_stored(topic, placed, placed.position)
-        return Stored.by(placed.position, placed.nsqd)
+            log_trace(
+                "published", topic=topic, partition=placed.partition, nsqd=placed.nsqd,
+                internal_id=position.internal_id, trace_id=position.trace_id,
+                offset=position.offset, size=position.size)
+        return Stored.by(position, placed.nsqd)
 
     def attempts(
         self, topic: str, key: object = None, partition: int | None = None,
@@ -307,10 +308,3 @@ class PartitionedProducer:
     def rest(self, delay: float) -> None:
         """Wait before the next attempt, or until ``close()``."""
         self._closing.wait_for(lambda: self._is_closed, delay)
-
-
-def log_stored(topic: str, placed: Placed, position: StoredPosition) -> None:
-    """Write a line of the trace log."""
-    trace = PublishTrace(topic, placed.partition, placed.nsqd, position.internal_id,
-                         position.trace_id, position.offset, position.size)
-    trace_logger.info("%s", trace_line("published", trace), extra={"nsq": trace._asdict()})

@@ -21,8 +21,7 @@ from nsqclient.errors import (
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.partitioned.retry_policy import (
     LEADER_CODES,
-    RetryAction,
-    publish_retry_action,
+    is_final,
     retry_delay,
 )
 from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
@@ -154,7 +153,7 @@ class PartitionAttempts(Attempts):
         if outcome is PublishOutcome.NOT_READ:
             self.is_leader_moving = True
         if isinstance(error, ServerError):
-            if publish_retry_action(error.code, error.text, self.count) is RetryAction.RAISE:
+            if is_final(error.code, error.text, self.count):
                 self.is_one_at_fault: bool = is_one_at_fault(outcome, error, self.messages)
                 raise self._last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES

@@ -1,4 +1,4 @@
-"""What to do after nsqd refused: the retry table of publishes, and that of subscriptions.
+"""What follows from nsqd's refusals of publishes and subscriptions.
 
 The table of the article ("publish retry"), corrected where the servers differ; both are in
 ``docs/topics/partitions.rst``.
@@ -7,7 +7,6 @@ The table of the article ("publish retry"), corrected where the servers differ; 
 from __future__ import annotations
 
 import random
-from enum import Enum
 
 #: The leader of the partition moves: ask the nsqlookupds, and wait longer.
 LEADER_CODES = frozenset({
@@ -18,6 +17,10 @@ _RAISE = frozenset({
     "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_AUTH_FIRST", "E_AUTH_FAILED", "E_AUTH_ERROR",
     "E_AUTH_DISABLED", "E_UNAUTHORIZED",
 })
+#: The subscription has to be made again with the other ``extend_support``.
+EXTEND_CODES = frozenset({"E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"})
+#: The topic is ordered, and has to be consumed so.
+ORDER_CODE = "E_SUB_ORDER_IS_MUST"
 #: Errors of the caller, or of stale metadata: retried once, with fresh metadata.
 _RETRY_ONCE = frozenset({"E_INVALID", "E_BAD_PARTITION"})
 #: Seconds before the next attempt, by the number of attempts; the last one repeats.
@@ -31,23 +34,11 @@ _LAST_ATTEMPT = 0.02
 LOOKUP_WAIT = 0.5
 
 
-class RetryAction(Enum):
-    """What to do after a publish was refused."""
-
-    RAISE = "raise"  #: the same publish can never succeed
-    RETRY = "retry"  #: it may succeed in a moment
-    REFRESH = "refresh"  #: it may succeed at the current leader: ask the nsqlookupds
-
-
-def publish_retry_action(code: str, text: str, attempts: int) -> RetryAction:
-    """Return what to do after the ``attempts``-th attempt was refused with this code."""
-    if code in _RAISE:
-        return RetryAction.RAISE
+def is_final(code: str, text: str, attempts: int) -> bool:
+    """Return whether no further attempt can succeed after the ``attempts``-th got this error."""
     if code in _RETRY_ONCE:
-        if attempts > 1 or text.startswith("invalid command"):  # a server without this command
-            return RetryAction.RAISE
-        return RetryAction.REFRESH
-    return RetryAction.REFRESH if code in LEADER_CODES else RetryAction.RETRY
+        return attempts > 1 or text.startswith("invalid command")  # a server without this command
+    return code in _RAISE
 
 
 def retry_delay(
@@ -68,20 +59,3 @@ def retry_delay(
 def lookup_wait(left: float | None) -> float:
     """Seconds to wait for fresh leaders before an attempt: at most half of what is ``left``."""
     return LOOKUP_WAIT if left is None else min(LOOKUP_WAIT, max(0.0, left / 2))
-
-
-class SubscribeAction(Enum):
-    """What to do after a subscription to a partition was refused."""
-
-    REFRESH = "refresh"  #: ask the nsqlookupds, then connect to the leader
-    TOGGLE_EXTEND = "toggle extend"  #: connect again with the other ``extend_support``
-    FAIL = "fail"  #: the same subscription can never succeed
-
-
-def subscribe_action(code: str) -> SubscribeAction:
-    """Return what to do after SUB was refused with this code."""
-    if code in ("E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"):
-        return SubscribeAction.TOGGLE_EXTEND
-    if code == "E_SUB_ORDER_IS_MUST":
-        return SubscribeAction.FAIL
-    return SubscribeAction.REFRESH

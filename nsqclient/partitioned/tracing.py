@@ -1,8 +1,11 @@
-"""The fields of a line of the trace log (``nsqclient.trace``), and the topics that are traced."""
+"""The trace log, ``nsqclient.trace``, and the topics that are traced."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from typing import Any
+
+trace_logger: logging.Logger = logging.getLogger("nsqclient.trace")
 
 
 class TraceSwitch:
@@ -28,36 +31,7 @@ class TraceSwitch:
         return self._topics.get(topic, self._everywhere)
 
 
-class PublishTrace(NamedTuple):
-    """One traced publish that was stored."""
-
-    topic: str
-    partition: int
-    nsqd: str
-    internal_id: int
-    trace_id: int
-    offset: int
-    size: int
-
-
-class ConsumeTrace(NamedTuple):
-    """One message that was delivered; ``offset`` and ``size`` only with SUB_ORDERED."""
-
-    topic: str
-    channel: str
-    partition: int | None
-    internal_id: int
-    trace_id: int
-    offset: int | None
-    size: int | None
-    timestamp: int  #: nanoseconds since the epoch
-    attempts: int
-    consumer: str  #: our local IP
-    nsqd: str  #: its remote IP and port
-
-
-def trace_line(verb: str, trace: NamedTuple) -> str:
-    """Return one line with every known field as ``name=value``."""
-    fields: dict[str, Any] = trace._asdict()
-    return " ".join([verb, *(f"{name}={value}" for name, value in fields.items()
-                             if value is not None)])
+def log_trace(verb: str, **fields: Any) -> None:
+    """Write one line to the trace log, with every known field as ``name=value``."""
+    known = [f"{name}={value}" for name, value in fields.items() if value is not None]
+    trace_logger.info("%s", " ".join([verb, *known]), extra={"nsq": fields})

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.partitioned.consumer_processor import OrderedProcessor
+from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
@@ -75,3 +76,13 @@ def test_an_exception_anywhere_on_a_worker_leaves_the_partition_free(function, m
         return check
 
     assert interrupt_everywhere(function, work) >= 3
+
+
+@pytest.mark.parametrize(("last", "is_behind"), [
+    (None, False), ((10, 100), False), ((9, 60), False), ((11, 100), True), ((10, 101), True),
+])
+def test_what_lies_before_the_last_finished_message_is_behind(last, is_behind):
+    """By id and by offset; the same message may come again."""
+    sub = OrderedSubscription.__new__(OrderedSubscription)
+    sub.last_finished = last
+    assert sub.is_behind(10, 100) is is_behind

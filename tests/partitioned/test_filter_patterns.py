@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.partitioned.filter_patterns import PatternError, check_glob, check_regexp
+from nsqclient.partitioned.header_filter import PatternError, check_glob, check_regexp
 
 
 @pytest.mark.parametrize("pattern", [
@@ -12,30 +12,24 @@ from nsqclient.partitioned.filter_patterns import PatternError, check_glob, chec
     r"(?:a)*?", r"a{2}", r"a{2,}", r"a{0,1000}?", r"(a{10}){100}", "a{", "{,5}", "}", "]",
     "[^a]", "[a-z0-9_]", "[-a]", "[a-]", r"[\d\]]", "[[:alpha:]x]",
     "[[:^digit:]]", r"[\x41-\x{5A}]", r"\pL\p{Greek}\P{^Lu}", r"\a\f\t\n\r\v", r"\_\-\\",
-    r"\b\B\A\z", "\u00e9\n",
+    r"\b\B\A\z", "\u00e9\n", "[a&&b||c]", r"[\[:alpha:]", "[:alpha:]", r"\ ", "a{30}b{90}c{50}",
 ])
 def test_regular_expressions_of_go_are_accepted(pattern):
     """Those of RE2, also where Python has others."""
     check_regexp(pattern)
 
 
-@pytest.mark.parametrize(("pattern", "why"), [
-    ("*", "nothing"), ("(|+)", "nothing"), ("(?i)*", "nothing"), ("a**", "repetition of a"),
-    ("a++", "repetition of a"), ("a{2}{3}", "repetition of a"), ("a{1001}", "from 0 to 1000"),
-    ("a{3,2}", "from 0 to 1000"), ("(a{100}){11}", "nested repetitions"), ("(", "without a )"),
-    (")", "without a ("), ("(?=a)", "lookaround"), ("(?<n>a)", "lookaround"), ("(?#a)", "no look"),
-    ("(?P<n>a)(?P<n>b)", "two groups"), ("[", "without a ]"), ("[]", "nothing in it"),
-    ("[^", "without"), ("[^]", "nothing"), ("[b-a]", "range"), (r"[a-\d]", "range"),
-    ("[a-b-c]", "first or last"), ("[[:foo:]]", "class"), (r"[^\z]", r"\\z"), (r"\Z", r"\\Z"),
-    (r"(a)\1", r"\\1"), ("a\\", "does not have"), (r"\x{110000}", "no character"),
-    (r"\p{Klingon}", "class of char"), (r"\Qa", "without an"), (r"\Q\E", "nothing between"),
-    ("(" * 200, "inside of each other"), ("[a-", "range"), (r"[a", "without"),
+@pytest.mark.parametrize("pattern", [
+    "*", "(|+)", "(?i)*", "a(?i)*", "a**", "a++", "a{2}{3}", "{2}", "a{1001}", "a{3,2}",
+    "(a{100}){11}", "(", ")", "(?=a)", "(?!a)", "(?<=a)", "(?<n>a)", "(?P=n)", "(?>a)", "(?#a)",
+    "(?(1)a|b)", "(?P<n>a)(?P<n>b)", "[", "[]", "[^", "[^]", "[^]]", "[]a]", "[b-a]", r"[a-\d]",
+    "[a-b-c]", "[a-", "[a", "[[:foo:]]", "[a-[:alpha:]]", r"[^\z]", r"\Z", r"(a)\1", "a\\",
+    r"\x{110000}", r"\p{Klingon}", r"\Qa", r"\Q\E", "(" * 200 + ")" * 200,
 ])
-def test_other_regular_expressions_are_refused(pattern, why):
+def test_other_regular_expressions_are_refused(pattern):
     """nsqd would deliver everything."""
-    with pytest.raises(PatternError) as caught:
+    with pytest.raises(PatternError):
         check_regexp(pattern)
-    assert why.replace("\\\\", "\\") in str(caught.value)
 
 
 @pytest.mark.parametrize("pattern", [

@@ -1,4 +1,4 @@
-"""The actions after errors of publishes and subscriptions."""
+"""Which publishes are attempted again, and when."""
 
 from __future__ import annotations
 
@@ -6,47 +6,39 @@ import random
 
 import pytest
 
-from nsqclient.partitioned.retry_policy import (
-    RetryAction,
-    SubscribeAction,
-    lookup_wait,
-    publish_retry_action,
-    retry_delay,
-    subscribe_action,
-)
+from nsqclient.partitioned.retry_policy import is_final, lookup_wait, retry_delay
 
 
-@pytest.mark.parametrize(("code", "action"), [
-    ("E_FAILED_ON_NOT_LEADER", RetryAction.REFRESH),
-    ("E_FAILED_ON_NOT_WRITABLE", RetryAction.REFRESH),
-    ("E_TOPIC_NOT_EXIST", RetryAction.REFRESH),
-    ("E_PUB_FAILED", RetryAction.RETRY),
-    ("E_MPUB_FAILED", RetryAction.RETRY),
-    ("E_PUB_TOO_MUCH_WAITING", RetryAction.RETRY),
-    ("E_SOMETHING_NEW", RetryAction.RETRY),
-    ("E_BAD_MESSAGE", RetryAction.RAISE),
-    ("E_BAD_BODY", RetryAction.RAISE),
-    ("E_BAD_TOPIC", RetryAction.RAISE),
-    ("E_EXT_NOT_SUPPORT", RetryAction.RAISE),
-    ("E_INVALID_JSON_HEADER", RetryAction.RAISE),
-    ("INVALID_TRACE_ID", RetryAction.RAISE),
-    ("E_UNAUTHORIZED", RetryAction.RAISE),
+@pytest.mark.parametrize(("code", "is_last"), [
+    ("E_FAILED_ON_NOT_LEADER", False),
+    ("E_FAILED_ON_NOT_WRITABLE", False),
+    ("E_TOPIC_NOT_EXIST", False),
+    ("E_PUB_FAILED", False),
+    ("E_MPUB_FAILED", False),
+    ("E_PUB_TOO_MUCH_WAITING", False),
+    ("E_SOMETHING_NEW", False),
+    ("E_BAD_MESSAGE", True),
+    ("E_BAD_BODY", True),
+    ("E_BAD_TOPIC", True),
+    ("E_EXT_NOT_SUPPORT", True),
+    ("E_INVALID_JSON_HEADER", True),
+    ("INVALID_TRACE_ID", True),
+    ("E_UNAUTHORIZED", True),
 ])
-def test_retry_action_follows_from_the_error_code(code, action):
-    """Each code of the table leads to its action, however often it comes."""
-    assert {publish_retry_action(code, "", attempts) for attempts in (1, 2, 3)} == {action}
+def test_the_error_code_says_whether_another_attempt_may_succeed(code, is_last):
+    """However often it comes."""
+    assert {is_final(code, "", attempts) for attempts in (1, 2, 3)} == {is_last}
 
 
 @pytest.mark.parametrize("code", ["E_INVALID", "E_BAD_PARTITION"])
 def test_errors_of_stale_metadata_are_retried_once(code):
     """Metadata may be stale; a second refusal means what it says."""
-    assert publish_retry_action(code, "cannot PUB", 1) is RetryAction.REFRESH
-    assert publish_retry_action(code, "cannot PUB", 2) is RetryAction.RAISE
+    assert [is_final(code, "cannot PUB", attempts) for attempts in (1, 2)] == [False, True]
 
 
 def test_an_unknown_command_is_not_retried():
     """No retry where the server does not know the command."""
-    assert publish_retry_action("E_INVALID", "invalid command [[80]]", 1) is RetryAction.RAISE
+    assert is_final("E_INVALID", "invalid command [[80]]", 1)
 
 
 class Steady(random.Random):
@@ -89,18 +81,3 @@ def test_the_last_second_of_the_timeout_is_used():
 def test_the_wait_for_fresh_leaders_leaves_time_for_an_attempt(left, seconds):
     """Also where no nsqlookupd answers: half of the rest at most."""
     assert lookup_wait(left) == seconds
-
-
-@pytest.mark.parametrize(("code", "action"), [
-    ("E_SUB_EXTEND_NEED", SubscribeAction.TOGGLE_EXTEND),
-    ("E_SUB_EXTEND_FORBIDDON", SubscribeAction.TOGGLE_EXTEND),
-    ("E_SUB_ORDER_IS_MUST", SubscribeAction.FAIL),
-    ("E_FAILED_ON_NOT_LEADER", SubscribeAction.REFRESH),
-    ("E_FAILED_ON_NOT_WRITABLE", SubscribeAction.REFRESH),
-    ("E_TOPIC_NOT_EXIST", SubscribeAction.REFRESH),
-    ("E_SUB_CHANNEL_NOT_REGISTERED", SubscribeAction.REFRESH),
-    ("E_BAD_PARTITION", SubscribeAction.REFRESH),
-])
-def test_action_after_a_refused_subscription_follows_from_the_error_code(code, action):
-    """Each refusal of SUB leads to its action."""
-    assert subscribe_action(code) is action
