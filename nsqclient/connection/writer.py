@@ -180,12 +180,13 @@ class BackgroundFlusher:
         self._on_lost = on_lost
         self._address = address
         self._lock = Lock()
-        self._thread: LibraryThread | None = None  # by _lock
+        self._thread: LibraryThread | None = None  # the latest; by _lock, as the next
+        self._is_writing = False
 
     def wake(self) -> None:
         """Start to write, where bytes were left. Does not block."""
         with self._lock:
-            if self._thread is not None:
+            if self._is_writing:
                 return  # it looks for bytes once more, under the lock, before it ends
             thread = LibraryThread(self._run, f"nsq-writer-{self._address}")
             try:
@@ -194,6 +195,7 @@ class BackgroundFlusher:
                 logger.error("%s: no thread to write the rest: %s", self._address, exc)
             else:
                 self._thread = thread
+                self._is_writing = True
 
     def _run(self) -> None:
         while True:
@@ -207,7 +209,7 @@ class BackgroundFlusher:
                 raise
             with self._lock:
                 if not self._writer.has_rest():
-                    self._thread = None
+                    self._is_writing = False
                     return
 
     def join(self, deadline: Deadline) -> bool:

@@ -54,6 +54,7 @@ class DialScheduler(Generic[K]):
         self._lock = Lock()
         self._queue: DialQueue[K] = DialQueue(limit, sources)  # by _lock, as below
         self._threads: list[LibraryThread] = []  # that run, or are being started
+        self._ending: list[LibraryThread] = []  # that take nothing more, and may still run
         self._wakes_at: float | None = None  # when dispatch() comes by itself
         self._has_no_thread = False  # the last one could not be started
         self._is_closed = False
@@ -152,6 +153,8 @@ class DialScheduler(Generic[K]):
             with self._lock:
                 key = None if self._is_closed else self._queue.take(time.monotonic())
                 if key is None:
+                    self._ending = list(other for other in self._ending if other.is_alive())
+                    self._ending.append(thread)
                     self._forget(thread)
                     return
             try:
@@ -178,7 +181,7 @@ class DialScheduler(Generic[K]):
         Call ``close()`` first. A thread of ours that calls it is not joined and not named.
         """
         with self._lock:
-            threads = list(self._threads)
+            threads = [*self._threads, *self._ending]
         stuck = []
         for thread in threads:
             if thread is threading.current_thread():

@@ -175,6 +175,28 @@ def test_close_dials_nothing_more(make):
     assert scheduler.join(Deadline(WAIT)) == [] and dials.begun == ["x"]
 
 
+def test_a_thread_with_nothing_left_to_dial_is_waited_for(make):
+    """On a busy machine it may run for a while after it has looked for the last time."""
+    has_looked, may_end = threading.Event(), threading.Event()
+
+    class SlowThread(LibraryThread):
+        """Has left its loop, and has not ended."""
+
+        def run(self):
+            super().run()
+            has_looked.set()
+            assert may_end.wait(WAIT)
+
+    scheduler, dials = make(make_thread=SlowThread)
+    scheduler.put("x", "a", UNTRIED)
+    scheduler.dispatch()
+    assert has_looked.wait(WAIT)
+    scheduler.close()
+    assert scheduler.join(Deadline(0.01)) == ["nsq-dialer-x"]
+    may_end.set()
+    assert scheduler.join(Deadline(WAIT)) == []
+
+
 def test_a_dial_may_end_everything_itself(make):
     """A callback that stops its consumer runs on a thread that dials, and cannot wait for it."""
     scheduler, dials = make()

@@ -154,9 +154,9 @@ def main() -> None:
         outcomes["stopped"] = bool(consumer.stop(5))
     outcomes["closed"] = producer.close(5)
     outcomes["took"] = round(time.monotonic() - began)
-    names_left = [thread.name for thread in threading.enumerate()]
-    outcomes["left"] = sum(name.startswith("nsq-") for name in names_left)
-    print(json.dumps(outcomes))
+    names = [thread.name for thread in threading.enumerate()]
+    left = [name for name in names if name.startswith("nsq-")]
+    print(json.dumps({**outcomes, "left": left}))
 
 
 if __name__ == "__main__":
