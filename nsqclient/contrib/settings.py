@@ -21,7 +21,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.middleware import Middleware
@@ -45,14 +45,6 @@ _PRODUCER_KEYS = (
 _EXIT_TIMEOUT = 5.0
 
 
-class Problem(NamedTuple):
-    """One error in the settings."""
-
-    code: str  #: "shape", "key", "addresses", "options", "producer" or "middleware"
-    text: str
-    hint: str  #: what to do
-
-
 @dataclass(frozen=True)
 class Settings:
     """Checked settings. Immutable."""
@@ -65,20 +57,33 @@ class Settings:
 
     @classmethod
     def read(cls, mapping: object) -> Settings:
-        """Check a mapping and return its settings.
+        """Check a mapping and return its settings. No network.
 
         Raises:
-            ConfigError: the first problem of :func:`find_problems`.
+            ConfigError: something is wrong; says what, and what to do.
         """
-        problems = find_problems(mapping)
-        if problems:
-            raise ConfigError(f"{problems[0].text}: {problems[0].hint}")
-        assert isinstance(mapping, Mapping)
-        nsqds, lookupds = _addresses(mapping)
-        return cls(
-            tuple(nsqds), tuple(lookupds), _config(mapping.get("OPTIONS", {})),
-            dict(mapping.get("PRODUCER", {})), tuple(mapping.get("MIDDLEWARE", ())),
-        )
+        if not isinstance(mapping, Mapping):
+            raise ConfigError("NSQCLIENT is missing or not a dict:"
+                              ' write NSQCLIENT = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}')
+        _check_names("NSQCLIENT", mapping, _KEYS)
+        options, producer, middleware = (
+            mapping.get("OPTIONS", {}), mapping.get("PRODUCER", {}), mapping.get("MIDDLEWARE", ()))
+        _check_names('NSQCLIENT["OPTIONS"]', options, OPTIONS)
+        _check_names('NSQCLIENT["PRODUCER"]', producer, _PRODUCER_KEYS)
+        if not isinstance(middleware, (list, tuple)) or not all(
+            isinstance(each, str) or callable(each) for each in middleware
+        ):  # what its paths lead to is seen by the worker
+            raise ConfigError('NSQCLIENT["MIDDLEWARE"] must be a list of dotted paths:'
+                              ' write ["shop.middleware.report_errors"]')
+        try:
+            nsqds, lookupds = check_addresses(
+                mapping.get("NSQD_TCP_ADDRESSES", ()), mapping.get("LOOKUPD_HTTP_ADDRESSES", ()))
+            config = _config(options)
+            # Before its first publish a Producer has no socket and no thread.
+            Producer(["127.0.0.1:4150"], **producer).close(0)
+        except ConfigError as exc:
+            raise ConfigError(f"NSQCLIENT: {exc}") from exc
+        return cls(tuple(nsqds), tuple(lookupds), config, dict(producer), tuple(middleware))
 
     def make_producer(self) -> Producer:
         """Create a Producer; it opens no socket yet.
@@ -113,82 +118,13 @@ class Settings:
         return {"nsqd_tcp_addresses": self.nsqd_tcp_addresses}
 
 
-def find_problems(mapping: object) -> list[Problem]:
-    """Return everything that is wrong with a mapping of settings. No network."""
-    if not isinstance(mapping, Mapping):
-        return [Problem(
-            "shape", f"NSQCLIENT must be a dict, not {type(mapping).__name__}",
-            'write NSQCLIENT = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}',
-        )]
-    problems = [
-        Problem("key", f"NSQCLIENT has an unknown key {key!r}", _suggest(str(key), _KEYS))
-        for key in mapping if key not in _KEYS
-    ]
-    try:
-        _addresses(mapping)
-    except ConfigError as exc:
-        problems.append(Problem(
-            "addresses", f"NSQCLIENT: {exc}",
-            "NSQD_TCP_ADDRESSES and LOOKUPD_HTTP_ADDRESSES are lists of host:port",
-        ))
-    return [
-        *problems, *_option_problems(mapping.get("OPTIONS", {})),
-        *_producer_problems(mapping.get("PRODUCER", {})),
-        *_middleware_problems(mapping.get("MIDDLEWARE", ())),
-    ]
-
-
-def _addresses(mapping: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    return check_addresses(
-        mapping.get("NSQD_TCP_ADDRESSES", ()), mapping.get("LOOKUPD_HTTP_ADDRESSES", ())
-    )
-
-
-def _option_problems(options: object) -> list[Problem]:
-    if not isinstance(options, Mapping):
-        return [Problem("options", 'NSQCLIENT["OPTIONS"] must be a dict',
-                        'write {"max_in_flight": 10}')]
-    problems = [
-        Problem("options", f'NSQCLIENT["OPTIONS"] has an unknown option {name!r}',
-                _suggest(str(name), OPTIONS))
-        for name in options if name not in OPTIONS
-    ]
-    if not problems:
-        try:
-            _config(options)
-        except ConfigError as exc:
-            problems.append(Problem("options", f'NSQCLIENT["OPTIONS"]: {exc}',
-                                    "the page of options has types and ranges"))
-    return problems
-
-
-def _producer_problems(options: object) -> list[Problem]:
-    if not isinstance(options, Mapping):
-        return [Problem("producer", 'NSQCLIENT["PRODUCER"] must be a dict',
-                        'write {"sticky": True}')]
-    problems = [
-        Problem("producer", f'NSQCLIENT["PRODUCER"] has an unknown argument {name!r}',
-                _suggest(str(name), _PRODUCER_KEYS))
-        for name in options if name not in _PRODUCER_KEYS
-    ]
-    if not problems:
-        try:
-            # Before its first publish a Producer has no socket and no thread.
-            Producer(["127.0.0.1:4150"], **options).close(0)
-        except ConfigError as exc:
-            problems.append(Problem("producer", f'NSQCLIENT["PRODUCER"]: {exc}',
-                                    "see the arguments of Producer"))
-    return problems
-
-
-def _middleware_problems(middleware: object) -> list[Problem]:
-    """Return what is wrong with the list; what its paths lead to is seen by the worker."""
-    if isinstance(middleware, (list, tuple)) and all(
-        isinstance(each, str) or callable(each) for each in middleware
-    ):
-        return []
-    return [Problem("middleware", 'NSQCLIENT["MIDDLEWARE"] must be a list of dotted paths',
-                    'write ["shop.middleware.report_errors"]')]
+def _check_names(place: str, given: object, known: Iterable[str]) -> None:
+    """Raise ConfigError where a part of the setting is no dict, or has an unknown name."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{place} must be a dict, not {type(given).__name__}")
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{place} has an unknown key {name!r}: {_suggest(str(name), known)}")
 
 
 def _config(options: Mapping[str, Any]) -> Config:

@@ -206,7 +206,7 @@ def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, n
         settings.write_text(right + "\n1 / 0\n")
         wait_for(tmp_path, "waiting for a change")
         settings.write_text(right + "\nNSQCLIENT = {}\n")
-        wait_for(tmp_path, "nsqclient.E003")
+        wait_for(tmp_path, "nsqclient.E001")
         settings.write_text(right)
         nsqd.publish("jobs", b"0")
         wait_for(tmp_path, "ended b'0'")

@@ -3,53 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 
 import pytest
 
 from nsqclient import ConfigError, Producer
-from nsqclient.contrib.settings import ProcessProducer, Settings, find_problems
+from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.devserver import Nsqd
 from tests.support.processes import CHECKOUT, LIMIT, in_child, start_threads
 
 NSQD = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
 
 
-@pytest.mark.parametrize(("mapping", "code", "words"), [
-    (None, "shape", "must be a dict"),
-    ({"NSQD_TCP_ADRESSES": []} | NSQD, "key", "did you mean NSQD_TCP_ADDRESSES?"),
-    ({"nsqd_tcp_addresses": []} | NSQD, "key", "did you mean NSQD_TCP_ADDRESSES?"),
-    ({}, "addresses", "lists of host:port"),
-    ({"NSQD_TCP_ADDRESSES": "127.0.0.1:4150"}, "addresses", "must be a list"),
-    ({"NSQD_TCP_ADDRESSES": ["127.0.0.1"]}, "addresses", "127.0.0.1"),
-    (NSQD | {"OPTIONS": []}, "options", "must be a dict"),
-    (NSQD | {"OPTIONS": {"max_inflight": 1}}, "options", "did you mean max_in_flight?"),
-    (NSQD | {"OPTIONS": {"max_in_flight": -1}}, "options", "out of range"),
-    (NSQD | {"OPTIONS": {"publish_timeout": "soon"}}, "options", "soon"),
-    (NSQD | {"PRODUCER": 1}, "producer", "must be a dict"),
-    (NSQD | {"MAX_IN_FLIGHT": 5}, "key", 'it belongs into "OPTIONS": {"max_in_flight": ...}'),
-    (NSQD | {"OPTIONS": {"sticky": True}}, "options",
+@pytest.mark.parametrize(("mapping", "words"), [
+    (None, "missing or not a dict: write NSQCLIENT = "),
+    ({"NSQD_TCP_ADRESSES": []} | NSQD, "did you mean NSQD_TCP_ADDRESSES?"),
+    ({"nsqd_tcp_addresses": []} | NSQD, "did you mean NSQD_TCP_ADDRESSES?"),
+    ({}, "give nsqd_tcp_addresses or lookupd_http_addresses"),
+    ({"NSQD_TCP_ADDRESSES": "127.0.0.1:4150"}, "must be a list"),
+    ({"NSQD_TCP_ADDRESSES": ["127.0.0.1"]}, "127.0.0.1"),
+    (NSQD | {"OPTIONS": []}, "must be a dict"),
+    (NSQD | {"OPTIONS": {"max_inflight": 1}}, "did you mean max_in_flight?"),
+    (NSQD | {"OPTIONS": {"max_in_flight": -1}}, "out of range"),
+    (NSQD | {"OPTIONS": {"publish_timeout": "soon"}}, "soon"),
+    (NSQD | {"PRODUCER": 1}, "must be a dict"),
+    (NSQD | {"MAX_IN_FLIGHT": 5}, 'it belongs into "OPTIONS": {"max_in_flight": ...}'),
+    (NSQD | {"OPTIONS": {"sticky": True}},
      'it belongs into "PRODUCER": {"sticky": ...}'),
-    (NSQD | {"PRODUCER": {"publish_timeout": 1}}, "producer",
+    (NSQD | {"PRODUCER": {"publish_timeout": 1}},
      'it belongs into "OPTIONS": {"publish_timeout": ...}'),
-    (NSQD | {"PRODUCER": {"stikcy": True}}, "producer", "did you mean sticky?"),
-    (NSQD | {"PRODUCER": {"max_pending": 0}}, "producer", "max_pending"),
-    (NSQD | {"MIDDLEWARE": "shop.errors"}, "middleware", "must be a list of dotted paths"),
-    (NSQD | {"MIDDLEWARE": [1]}, "middleware", "must be a list of dotted paths"),
+    (NSQD | {"PRODUCER": {"stikcy": True}}, "did you mean sticky?"),
+    (NSQD | {"PRODUCER": {"max_pending": 0}}, "max_pending"),
+    (NSQD | {"MIDDLEWARE": "shop.errors"}, "must be a list of dotted paths"),
+    (NSQD | {"MIDDLEWARE": [1]}, "must be a list of dotted paths"),
 ])
-def test_a_wrong_setting_is_reported_with_a_hint(mapping, code, words):
-    """Each problem has a kind, a text and a hint, and reading raises it."""
-    (problem,) = find_problems(mapping)
-    assert problem.code == code and words in f"{problem.text} {problem.hint}"
-    with pytest.raises(ConfigError):
+def test_a_wrong_setting_is_reported_with_a_hint(mapping, words):
+    """The error says what is wrong, and where it can, what was meant."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
         Settings.read(mapping)
-
-
-def test_all_problems_are_found_at_once():
-    """One call returns every problem."""
-    problems = find_problems({"X": 1, "OPTIONS": {"y": 1}, "PRODUCER": {"z": 1}})
-    assert {p.code for p in problems} == {"key", "addresses", "options", "producer"}
 
 
 def test_options_may_be_text():

@@ -10,31 +10,17 @@ from django.core.checks import CheckMessage, Error, register
 from django.core.signals import setting_changed
 
 from nsqclient.contrib.django.publishing import forget_producer
-from nsqclient.contrib.settings import find_problems
-
-#: Kind of problem -> id of the check, documented in docs/topics/django.rst.
-_IDS = {
-    "shape": "nsqclient.E001",
-    "key": "nsqclient.E002",
-    "addresses": "nsqclient.E003",
-    "options": "nsqclient.E004",
-    "producer": "nsqclient.E005",
-    "middleware": "nsqclient.E006",
-}
+from nsqclient.contrib.settings import Settings
+from nsqclient.errors import ConfigError
 
 
 def check_settings(app_configs: Any = None, **_rest: Any) -> list[CheckMessage]:
     """Check the setting NSQCLIENT, without network, for ``manage.py check``."""
-    mapping = getattr(settings, "NSQCLIENT", None)
-    if mapping is None:
-        return [Error(
-            "the setting NSQCLIENT is missing",
-            hint='write NSQCLIENT = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}', id=_IDS["shape"],
-        )]
-    return [
-        Error(problem.text, hint=problem.hint, id=_IDS[problem.code])
-        for problem in find_problems(mapping)
-    ]
+    try:
+        Settings.read(getattr(settings, "NSQCLIENT", None))
+    except ConfigError as exc:
+        return [Error(str(exc), id="nsqclient.E001")]
+    return []
 
 
 class NSQClientConfig(AppConfig):
