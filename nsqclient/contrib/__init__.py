@@ -1,7 +1,5 @@
-"""nsqclient in other packages: Django, Flask, Prometheus, OpenTelemetry.
+"""nsqclient in Django and Flask: they publish from request handlers and run consumers as commands.
 
-``django`` and ``flask`` publish from request handlers and run consumers as commands; they share
-``settings`` and ``consumer_group``, and Flask's command restarts with ``reloading``. ``prometheus``
-exports counters, ``opentelemetry`` traces. Each outside package is imported in its own module or
+Both share ``settings`` and ``framework_flags``. Each framework is imported in its own module or
 folder only, and comes with the extra of its name.
 """

@@ -2,5 +2,5 @@
 
 ``registry`` keeps what ``@nsqclient.handler`` registers, ``loading`` imports handlers by name,
 ``group`` makes their consumers, ``runner`` runs them in this process, ``supervisor`` in several,
-and ``reloading`` again when code changes. The command line, Django and Flask call ``runner``.
+and again when code changes. The command line, Django and Flask call ``runner``.
 """

@@ -23,8 +23,6 @@ from nsqclient.runtime.threads import LibraryThread
 
 #: In the environment of a child: "DESCRIPTOR IS_FIRST ROLE".
 _VARIABLE = "NSQCLIENT_WORKER_PARENT"
-#: The role of a child that a Reloader runs.
-RELOADED = "reloaded"
 #: Seconds beyond the timeout of the stop, after which a child that lost its parent ends itself.
 _GRACE = 5.0
 #: Exit status then.
@@ -38,7 +36,7 @@ class Child(NamedTuple):
     socket: socket.socket
 
 
-def spawn(role: str, is_first: bool = True) -> Child:
+def spawn(role: str, is_first: bool) -> Child:
     """Run this process's command line again in a child with a role.
 
     Args:

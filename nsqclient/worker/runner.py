@@ -1,13 +1,14 @@
 """``run_worker``: runs the handlers of a command until a signal; the same for every command.
 
 The command line, Django and Flask bring a function that makes the consumers, and the options; here
-is decided whether this process watches the code, supervises others, checks, or consumes.
+is decided whether this process supervises others, checks, or consumes.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,19 +20,19 @@ from typing import TYPE_CHECKING
 
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
+from nsqclient.display import counted
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
 from nsqclient.worker.checks import check_group
 from nsqclient.worker.loading import UsageError
 from nsqclient.worker.group import ConsumerGroup, stop_error
-from nsqclient.worker.lifeline import RELOADED, Lifeline, attach
+from nsqclient.worker.lifeline import Lifeline, attach
 from nsqclient.worker.logs import WorkerLog
-from nsqclient.worker.reloading import Reloader
 from nsqclient.worker.status_server import (
     ProcessState, Response, live_response, ready_response, serve_status,
 )
-from nsqclient.worker.supervisor import FAILED, Supervisor, describe
+from nsqclient.worker.supervisor import FAILED, SourceWatch, Supervisor
 
 if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
@@ -59,7 +60,7 @@ class WorkerOptions:
     """
 
     processes: int = 0  #: 0: the handlers run in this process, without a supervisor
-    reload_folder: Path | None = None  #: sources to watch; None: they are not watched
+    reload_folder: Path | None = None  #: sources that a supervisor watches; None: none are
     health_address: str = ""
     metrics_address: str = ""
     is_check: bool = False
@@ -89,7 +90,7 @@ def run_worker(
 
     Args:
         build: imports the handlers and makes their consumers; called in each process that
-            consumes, and not in a supervisor or reloader.
+            consumes, and not in a supervisor.
         report: called with lines for the person that starts it.
 
     Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
@@ -105,15 +106,13 @@ def run_worker(
     lifeline = attach()
     if lifeline is not None:
         lifeline.watch(options.stop_timeout)
-    process = "" if lifeline is None or lifeline.role == RELOADED else lifeline.role
+    process = "" if lifeline is None else lifeline.role
     if process:  # of a supervisor, which hands Ctrl-C on as SIGTERM
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         multiprocessing.current_process().name = process  # the processName of log records
     with WorkerLog(options.log_level, options.is_log_json, process) as log:
-        if not options.is_check and lifeline is None and options.reload_folder is not None:
-            return Reloader(options.reload_folder, report).run()
-        if not options.is_check and options.processes and not process:
-            return _supervise(options, report, escalates=lifeline is None)
+        if not options.is_check and not process and (options.processes or options.reload_folder):
+            return _supervise(options, report)
         metrics = _make_metrics(options)
         group = build(metrics)
         log.on_imported()
@@ -126,7 +125,7 @@ def run_worker(
             report("OK     everything is in order")
             return 0
         if process:
-            return _consume(group, options, report, lifeline, reports=True)
+            return _consume(group, options, report, lifeline)
 
         def states() -> dict[str, ProcessState]:
             return {"1": ProcessState(group.health(), metrics and metrics.snapshot())}
@@ -144,16 +143,16 @@ def _make_metrics(options: WorkerOptions) -> WorkerMetrics | None:
     return WorkerMetrics()
 
 
-def _supervise(
-    options: WorkerOptions, report: Callable[[str], None], *, escalates: bool
-) -> int:
-    supervisor = Supervisor(options.processes, options.stop_timeout,
-                            hang_timeout=options.hang_timeout, escalates=escalates)
+def _supervise(options: WorkerOptions, report: Callable[[str], None]) -> int:
+    processes, folder = max(1, options.processes), options.reload_folder
+    supervisor = Supervisor(processes, options.stop_timeout, options.hang_timeout,
+                            None if folder is None else SourceWatch(folder))
     metrics = _make_metrics(options)
     with _serve_status(
-        options, supervisor.states, supervisor.is_live, options.processes, metrics
+        options, supervisor.states, supervisor.is_live, processes, metrics
     ) as addresses:
-        report(describe(options.processes))
+        report(f"supervisor with pid {os.getpid()}: {counted(processes, 'process')};"
+               " SIGHUP replaces them one by one")
         for line in addresses:
             report(line)
         return supervisor.run()
@@ -186,17 +185,11 @@ def _consume(
     report: Callable[[str], None],
     lifeline: Lifeline | None,
     addresses: Iterable[str] = (),
-    *,
-    reports: bool = False,
 ) -> int:
-    """Start the consumers, wait for a signal, stop them; return the exit status.
-
-    Args:
-        reports: whether the parent wants to be sent states: it is a supervisor.
-    """
+    """Start the consumers, wait for a signal, stop them; return the exit status."""
 
     def send_report() -> None:
-        if lifeline is not None and reports:
+        if lifeline is not None:
             metrics = None if group.metrics is None else group.metrics.snapshot()
             lifeline.report(consumers=group.health(), metrics=metrics)
 

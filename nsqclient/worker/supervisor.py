@@ -12,6 +12,8 @@ itself, so a restarted child has the code of today, and a fork never happens bes
   ``stop_timeout`` is killed. A second signal kills all at once.
 - SIGHUP replaces the children one by one: the new one must be healthy, or have run for some
   seconds, before the old one stops; where it does not come so far, the old ones stay.
+- With ``--reload`` all children stop when a source file changes, and start again; a child that
+  failed is not started again before.
 - A supervisor that is killed leaves no child: see ``lifeline``.
 """
 
@@ -22,12 +24,12 @@ import logging
 import os
 import selectors
 import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from pathlib import Path
 
 from nsqclient.runtime import process_signals
 from nsqclient.worker.lifeline import Child, spawn
@@ -50,8 +52,10 @@ _TICK = 0.5
 _LONGEST_REPORT = 16 * 2**20
 #: The loop is stuck when it was not passed for so many seconds.
 _STUCK = 10.0
+#: Seconds that handlers have to finish when code has changed; nsqd redelivers their messages.
+_RELOAD_TIMEOUT = 3.0
 #: Seconds: a child that lives for less has died at once.
-AT_ONCE = 5.0
+_AT_ONCE = 5.0
 #: Seconds: after a child that lived for so long the pauses begin again at 0.
 _GOOD_LIFE = 60.0
 #: Deaths at once in a row after which the worker ends.
@@ -63,14 +67,9 @@ _LONGEST_LOOK = 1.0
 
 
 class RestartPolicy:
-    """Counts the deaths of one child and its successors.
+    """Counts the deaths of one child and its successors."""
 
-    Args:
-        at_once: seconds that a child has to live; before that it has died at once.
-    """
-
-    def __init__(self, at_once: float = AT_ONCE) -> None:
-        self._at_once = at_once
+    def __init__(self) -> None:
         self.deaths: int = 0  #: at once, in a row
         self._pauses = 0  # in a row
 
@@ -81,7 +80,7 @@ class RestartPolicy:
             lived: seconds since the child was made.
             has_started: whether it came to consume.
         """
-        if has_started and lived >= self._at_once:
+        if has_started and lived >= _AT_ONCE:
             self.deaths = 0
             if lived >= _GOOD_LIFE:
                 self._pauses = 0
@@ -94,40 +93,36 @@ class RestartPolicy:
         return min(_FIRST_PAUSE * 2.0 ** min(self._pauses - 1, 16), _LONGEST_PAUSE)
 
 
-class Silence:
-    """How long a child has reported nothing.
+class SourceWatch:
+    """The source files of the modules that are loaded here, and those in a folder."""
 
-    Args:
-        limit: seconds after which it hangs; 0: it never does.
-    """
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Once: a module that this process imports later, as rglob does, is no change.
+        loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        self._loaded = [str(path) for path in loaded if path]
+        self._files = self._scan()
 
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._seconds = 0.0
+    def changed(self) -> str:
+        """Return a file that has changed since the last call; empty if none has."""
+        former, self._files = self._files, self._scan()
+        return next((path for path, at in self._files.items() if former.get(path) != at), "")
 
-    def on_report(self) -> None:
-        """The child has reported."""
-        self._seconds = 0.0
-
-    def add(self, elapsed: float) -> None:
-        """Time has passed since the last look.
-
-        Args:
-            elapsed: in seconds. A long time counts as a short one: the supervisor was suspended
-                itself, as by Ctrl-Z together with its children.
-        """
-        self._seconds += min(elapsed, _LONGEST_LOOK)
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the child hangs."""
-        return 0 < self._limit <= self._seconds
+    def _scan(self) -> dict[str, int]:
+        """Return every source file with its modification time in nanoseconds."""
+        found = {}
+        for path in {*self._loaded, *map(str, self._folder.rglob("*.py"))}:
+            try:
+                found[path] = os.stat(path).st_mtime_ns
+            except OSError:
+                continue  # removed just now, or inside of a zip file
+        return found
 
 
 class _Process:
     """One child process, from its start to its end."""
 
-    def __init__(self, child: Child, now: float, silence: Silence) -> None:
+    def __init__(self, child: Child, now: float) -> None:
         self.child = child
         self.pid = child.process.pid
         self.began = now
@@ -135,7 +130,7 @@ class _Process:
         self.is_leaving = False  # it was asked to stop
         self.kill_at: float | None = None
         self.heard = now
-        self.silence = silence
+        self.silent_for = 0.0  # as far as the supervisor was not suspended itself
         self.consumers: Mapping[str, tuple[bool, str]] = {}
         self.metrics: object = None
         self._buffer = b""
@@ -151,6 +146,15 @@ class _Process:
             return False
         is_healthy = all(healthy for healthy, _ in self.consumers.values())
         return is_healthy or now - self.started_at >= _SETTLE_TIMEOUT
+
+    def look(self, elapsed: float) -> None:
+        """Count the seconds without a report.
+
+        Args:
+            elapsed: seconds since the last look. A long time counts as a short one: the
+                supervisor was suspended, as by Ctrl-Z together with its children.
+        """
+        self.silent_for += min(elapsed, _LONGEST_LOOK)
 
     def signal(self, number: int) -> None:
         """Send a signal; to a child that has ended nothing happens."""
@@ -178,7 +182,7 @@ class _Process:
             except (ValueError, AttributeError, TypeError):
                 continue  # written by a handler into a descriptor that is not its own
             self.heard = now
-            self.silence.on_report()
+            self.silent_for = 0.0
             if self.started_at is None:
                 self.started_at = now
         return bool(data)
@@ -187,9 +191,9 @@ class _Process:
 class _Slot:
     """A place for one process, and its replacement while it is replaced."""
 
-    def __init__(self, number: int, policy: RestartPolicy) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
-        self.policy = policy
+        self.policy = RestartPolicy()
         self.current: _Process | None = None
         self.successor: _Process | None = None
         self.start_at: float | None = None
@@ -203,9 +207,7 @@ class Supervisor:
         stop_timeout: seconds that the handlers of a child have at the end.
         hang_timeout: seconds without a report after which a child that consumes is killed; 0:
             never.
-        make_policy: creates the policy of restarts for one process.
-        escalates: whether a second signal kills the children; not under a reloader, which hands
-            on what a terminal has sent to both, and kills this process itself.
+        sources: files that are watched; None: none are.
 
     Life: created, ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
     """
@@ -214,18 +216,18 @@ class Supervisor:
         self,
         processes: int,
         stop_timeout: float,
-        make_policy: Callable[[], RestartPolicy] = RestartPolicy,
-        *,
         hang_timeout: float = 0.0,
-        escalates: bool = True,
+        sources: SourceWatch | None = None,
     ) -> None:
-        self._escalates = escalates
-        self._slots = [_Slot(number, make_policy()) for number in range(1, processes + 1)]
+        self._slots = [_Slot(number) for number in range(1, processes + 1)]
         self._stop_timeout = stop_timeout
         self._hang_timeout = hang_timeout
+        self._sources = sources
+        self._next_look = 0.0  # at the sources
+        self._has_changed = False  # they have, in this run
+        self._is_restarting = False  # all children stop, and then the first one starts
         self._selector = selectors.DefaultSelector()
         self._processes: list[_Process] = []  # all that live
-        self._signals: deque[int] = deque()
         self._roll: deque[_Slot] = deque()  # that are still to be replaced
         self._rolled: _Process | None = None  # that leaves for its successor
         self._has_started = False  # some child came to consume
@@ -270,24 +272,24 @@ class Supervisor:
     def _pass(self) -> None:
         ready = self._selector.select(_TICK)
         former, self._passed = self._passed, time.monotonic()
+        now, signals = self._passed, b""
         for process in self._processes:
-            process.silence.add(self._passed - former)
+            process.look(now - former)
         for key, _ in ready:
-            if isinstance(key.data, _Process):
-                if not key.data.read(time.monotonic()):
-                    self._selector.unregister(key.fileobj)  # it ends, or a handler closed it
-            else:
-                os.read(key.fd, 4096)
-        now = time.monotonic()
+            if not isinstance(key.data, _Process):
+                signals = os.read(key.fd, 4096)
+            elif not key.data.read(now):
+                self._selector.unregister(key.fileobj)  # it ends, or a handler closed it
         for process in list(self._processes):
             if process.child.process.poll() is not None:
                 self._on_end(process, now)
-        while self._signals:
-            self._on_signal(self._signals.popleft(), now)
+        for number in signals:
+            self._on_signal(number, now)
         if not self._is_stopping:
             self._kill_hanging()
             self._note_started(now)
             self._advance_roll(now)
+            self._reload(now)
             for slot in self._slots:
                 if slot.start_at is not None and slot.start_at <= now:
                     self._start(slot, now)
@@ -299,17 +301,13 @@ class Supervisor:
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:
-        """Note signals, and have each end the wait of the loop."""
+        """Have the numbers of signals written to a pipe, which ends the wait of the loop."""
         read, write = os.pipe()
         for descriptor in (read, write):
             os.set_blocking(descriptor, False)
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
-
         former_fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         former = {
-            number: signal.signal(number, note)
+            number: signal.signal(number, lambda number, frame: None)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
         }
         process_signals.has_begun()
@@ -318,8 +316,6 @@ class Supervisor:
             yield
         finally:
             for number, handler in former.items():
-                if not self._escalates and number in (signal.SIGINT, signal.SIGTERM):
-                    handler = signal.SIG_IGN  # the reloader's may come only now
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
             signal.set_wakeup_fd(former_fd)
             os.close(read)
@@ -328,8 +324,9 @@ class Supervisor:
     def _kill_hanging(self) -> None:
         """Kill the children that consume, and report nothing any more."""
         for process in self._processes:
-            if process.is_started and not process.is_leaving and process.silence.is_too_long:
-                process.silence.on_report()  # it is killed once
+            if (process.is_started and not process.is_leaving
+                    and 0 < self._hang_timeout <= process.silent_for):
+                process.silent_for = 0.0  # it is killed once
                 logger.error("process with pid %d hangs: it has reported nothing for %g s, and is"
                              " killed", process.pid, self._hang_timeout)
                 process.signal(signal.SIGKILL)
@@ -342,7 +339,7 @@ class Supervisor:
         except OSError as exc:
             logger.error("process %d cannot be started: %s", slot.number, exc)
             return None
-        process = _Process(child, now, Silence(self._hang_timeout))
+        process = _Process(child, now)
         self._processes.append(process)
         self._selector.register(child.socket, selectors.EVENT_READ, process)
         return process
@@ -383,8 +380,10 @@ class Supervisor:
                 if slot.current is not None:
                     slot.current.kill_at = None
         if process.is_leaving or self._is_stopping:
-            # A child that does not consume yet dies of the signal, and has nothing to hand back.
-            if status and not (status == -signal.SIGTERM and not process.is_started):
+            # A child that does not consume yet dies of the signal, or of a terminal's Ctrl-C, and
+            # has nothing to hand back.
+            is_early = not process.is_started and -status in (signal.SIGTERM, signal.SIGINT)
+            if status and not is_early:
                 self._status = self._status or FAILED
                 logger.warning("process with pid %d %s", process.pid, _described(status))
         elif slot is None:
@@ -393,6 +392,8 @@ class Supervisor:
             logger.error("process %d: its replacement %s, so the old process continues",
                          slot.number, _described(status))
             self._roll.clear()
+        elif self._sources is not None and (status != USAGE or self._has_changed):
+            logger.warning("process %d %s: waiting for a change", slot.number, _described(status))
         elif not self._has_started and status in (FAILED, USAGE) and not process.is_started:
             self._stop(now, status)  # it has said why
         elif slot.current is None:
@@ -404,7 +405,8 @@ class Supervisor:
 
     def _note_started(self, now: float) -> None:
         """When the first child consumes, the others may start."""
-        if self._has_started or not any(process.is_started for process in self._processes):
+        started = any(process.is_started for process in self._processes)
+        if self._has_started or self._is_restarting or not started:
             return
         self._has_started = True
         for slot in self._slots:
@@ -423,7 +425,7 @@ class Supervisor:
         elif not self._is_stopping:
             logger.info("stopping: received a signal")
             self._stop(now, 0)
-        elif self._escalates:
+        else:
             logger.warning("received a second signal: killing the processes")
             self._status = 128 + number
             for process in self._processes:
@@ -434,13 +436,31 @@ class Supervisor:
         self._is_stopping = True
         self._status = status
         for process in self._processes:
-            self._leave(process, now)
+            self._leave(process, now + self._stop_timeout + _GRACE)
 
-    def _leave(self, process: _Process, now: float) -> None:
+    def _leave(self, process: _Process, kill_at: float) -> None:
         if not process.is_leaving:
             process.is_leaving = True
-            process.kill_at = now + self._stop_timeout + _GRACE
+            process.kill_at = kill_at
             process.signal(signal.SIGTERM)
+
+    def _reload(self, now: float) -> None:
+        """Stop every child when a source file has changed, and then start again."""
+        if self._sources is not None and self._next_look <= now:
+            self._next_look = now + _TICK
+            changed = self._sources.changed()
+            if changed:
+                logger.info("%s has changed: starting again", changed)
+                self._has_changed = self._is_restarting = True
+                self._has_started = False
+                self._roll.clear()
+                for slot in self._slots:
+                    slot.current = slot.successor = slot.start_at = None
+                for process in self._processes:
+                    self._leave(process, now + _RELOAD_TIMEOUT)
+        if self._is_restarting and not self._processes:
+            self._is_restarting = False
+            self._slots[0].start_at = now
 
     def _advance_roll(self, now: float) -> None:
         """Take the next step of the replacement that SIGHUP asked for."""
@@ -451,7 +471,7 @@ class Supervisor:
                 self._rolled, slot.current, slot.successor = slot.current, successor, None
                 logger.info("process %d runs with pid %d", slot.number, successor.pid)
                 if self._rolled is not None:
-                    self._leave(self._rolled, now)
+                    self._leave(self._rolled, now + self._stop_timeout + _GRACE)
         if self._rolled is not None:
             if self._rolled in self._processes:
                 return  # one after the other
@@ -476,9 +496,3 @@ def _described(status: int) -> str:
         except ValueError:
             return f"was ended by signal {-status}"
     return f"ended with status {status}"
-
-
-def describe(processes: int, pid: int | None = None) -> str:
-    """Return the line with which a supervisor begins."""
-    which: Any = os.getpid() if pid is None else pid
-    return f"supervisor with pid {which}: {processes} processes; SIGHUP replaces them one by one"

@@ -93,7 +93,7 @@ MUTANTS = [
     Mutant(
         "worker_never_consumed", "a child that never came to consume has died at once",
         "nsqclient/worker/supervisor.py",
-        "if has_started and lived >= self._at_once:", "if lived >= self._at_once:",
+        "if has_started and lived >= _AT_ONCE:", "if lived >= _AT_ONCE:",
         "tests/worker/test_supervisor.py::"
         "test_a_child_that_worked_for_a_minute_starts_again_at_once",
     ),
@@ -107,27 +107,27 @@ MUTANTS = [
     Mutant(
         "worker_hangs", "a child that reports nothing any more is killed",
         "nsqclient/worker/supervisor.py",
-        "return 0 < self._limit <= self._seconds", "return False",
-        "tests/worker/test_supervisor.py::test_a_child_without_a_report_hangs_after_its_limit",
+        "and 0 < self._hang_timeout <= process.silent_for):", "and False):",
+        "tests/worker/test_supervisor.py::test_a_child_that_hangs_is_killed_and_started_again",
+        hangs=True,
     ),
     Mutant(
         "worker_report_in_time", "a report begins the time of a child anew",
         "nsqclient/worker/supervisor.py",
-        "            self.silence.on_report()\n            if self.started_at",
+        "            self.silent_for = 0.0\n            if self.started_at",
         "            if self.started_at",
         "tests/worker/test_supervisor.py::test_a_report_begins_the_time_of_a_child_anew",
     ),
     Mutant(
         "worker_suspended", "a supervisor that was suspended kills no child",
         "nsqclient/worker/supervisor.py",
-        "self._seconds += min(elapsed, _LONGEST_LOOK)", "self._seconds += elapsed",
+        "self.silent_for += min(elapsed, _LONGEST_LOOK)", "self.silent_for += elapsed",
         "tests/worker/test_supervisor.py::test_a_supervisor_that_was_suspended_kills_no_child",
     ),
     Mutant(
         "worker_slow_import", "a child that does not consume yet may take its time",
         "nsqclient/worker/supervisor.py",
-        "if process.is_started and not process.is_leaving and process.silence",
-        "if not process.is_leaving and process.silence",
+        "if (process.is_started and not process.is_leaving\n", "if (not process.is_leaving\n",
         "tests/worker/test_supervisor.py::test_a_child_that_does_not_consume_yet_has_no_limit",
     ),
     Mutant(
@@ -139,7 +139,8 @@ MUTANTS = [
     Mutant(
         "worker_second_signal", "a second signal kills the children",
         "nsqclient/worker/supervisor.py",
-        "        elif self._escalates:", "        elif False:",
+        "        else:\n            logger.warning(\"received a second",
+        "        elif False:\n            logger.warning(\"received a second",
         "tests/worker/test_processes.py::test_a_second_signal_kills_the_children",
     ),
     Mutant(
@@ -176,16 +177,16 @@ MUTANTS = [
         "test_the_programs_of_handlers_are_no_children_of_the_worker",
     ),
     Mutant(
-        "worker_reload_usage", "only the first command line that is wrong ends the reloader",
-        "nsqclient/worker/reloading.py",
-        "status == _USAGE and is_first", "status == _USAGE",
+        "worker_reload_usage", "only the first command line that is wrong ends the worker",
+        "nsqclient/worker/supervisor.py",
+        "(status != USAGE or self._has_changed)", "status != USAGE",
         "tests/worker/test_command.py::"
         "test_with_reload_a_handler_that_is_taken_away_does_not_end_it",
     ),
     Mutant(
-        "worker_reload_typo", "a typo in the command line ends the reloader at once",
-        "nsqclient/worker/reloading.py",
-        "if status == 0 or status == _USAGE and is_first:", "if status == 0:",
+        "worker_reload_typo", "a typo in the command line ends the worker at once",
+        "nsqclient/worker/supervisor.py",
+        " and (status != USAGE or self._has_changed):", ":",
         "tests/worker/test_command.py::test_with_reload_a_wrong_command_line_ends_it_at_once",
         hangs=True,
     ),

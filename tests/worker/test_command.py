@@ -207,7 +207,7 @@ def test_with_reload_a_handler_that_is_taken_away_does_not_end_it(worker, nsqd, 
     running = worker("shop", "--topic=orders", "--reload")
     running.wait_for("Ctrl-C stops")
     save(project, code=HANDLERS.replace('"orders"', '"refunds"'))
-    running.wait_for("it ended with status 2: waiting for a change")
+    running.wait_for("ended with status 2: waiting for a change")
     save(project, "mended")
     nsqd.publish("orders", b"b")
     wait_until(lambda: running.handled("mended") == ["b"], LIMIT)
@@ -223,7 +223,7 @@ def test_with_reload_a_wrong_command_line_ends_it_at_once(worker):
 
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, processes):
-    """All processes get it, and the reloader hands it on: a running handler finishes."""
+    """All processes get it, and the supervisor hands it on: a running handler finishes."""
     nsqd.publish("orders", b"1")
     running = worker("shop", "--reload", f"--processes={processes}")
     wait_until(lambda: running.handled("began"), LIMIT)
@@ -239,4 +239,4 @@ def test_with_reload_a_second_signal_ends_it_at_once(worker, nsqd):
     wait_until(lambda: running.handled("began"), LIMIT)
     running.process.send_signal(signal.SIGINT)
     running.wait_for("stopping: received a signal")
-    assert running.end(signal.SIGINT) == 128 + signal.SIGKILL
+    assert running.end(signal.SIGINT) == 128 + signal.SIGINT

@@ -14,8 +14,7 @@ import pytest
 
 from nsqclient.worker import supervisor as module
 from nsqclient.worker.lifeline import Child
-from nsqclient.worker.supervisor import MOST_DEATHS, RestartPolicy, Silence
-from nsqclient.worker.supervisor import Supervisor
+from nsqclient.worker.supervisor import MOST_DEATHS, RestartPolicy, SourceWatch, Supervisor
 
 #: Reports that it consumes, then does what follows.
 STARTED = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{}\\n');"
@@ -33,7 +32,7 @@ def test_pauses_between_deaths_at_once_grow_until_the_fifth():
 
 def test_a_child_that_worked_for_a_minute_starts_again_at_once():
     """And the deaths before it are forgotten; a child that never came to consume has not worked."""
-    policy = RestartPolicy(at_once=5)
+    policy = RestartPolicy()
     assert policy.on_death(1, True) == 0.5
     assert policy.on_death(60, False) == 1.0
     assert policy.deaths == 2
@@ -43,44 +42,43 @@ def test_a_child_that_worked_for_a_minute_starts_again_at_once():
 
 def test_a_child_that_dies_every_few_seconds_starts_again_after_longer_and_longer_pauses():
     """It is no reason to end: each of them has worked."""
-    policy = RestartPolicy(at_once=5)
+    policy = RestartPolicy()
     pauses = [policy.on_death(6, True) for _ in range(9)]
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0] and policy.deaths == 0
 
 
-def test_a_child_without_a_report_hangs_after_its_limit():
-    """Each report begins the time anew; without a limit it never hangs."""
-    def after(silence, *looks):
-        for seconds in looks:
-            silence.add(seconds)
-        return silence.is_too_long
-
-    silence = Silence(2.0)
-    assert not after(silence, 0.5, 0.5, 0.5) and after(silence, 0.5)
-    silence.on_report()
-    assert not after(silence, 1.0, 0.9) and after(silence, 0.1)
-    assert not after(Silence(0), *[1.0] * 1000)
-
-
-def test_a_supervisor_that_was_suspended_kills_no_child():
-    """Ctrl-Z suspends its children as well: their reports come a moment after its own return."""
-    silence = Silence(2.0)
-    silence.add(3600.0)
-    assert not silence.is_too_long
-
-
-def test_a_report_begins_the_time_of_a_child_anew():
-    """A handler may take longer than --hang-timeout."""
+@pytest.fixture
+def process():
+    """A child, as the supervisor sees it; and the child's end of its socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        silence = Silence(2.0)
-        process = module._Process(Child(types.SimpleNamespace(pid=1), ours), 0.0, silence)
-        for _ in range(3):
-            silence.add(1.0)
-            theirs.send(b"{}\n")
-            process.read(0.0)
-            silence.add(0.9)
-            assert process.is_started and not silence.is_too_long
+        yield module._Process(Child(types.SimpleNamespace(pid=1), ours), 0.0), theirs
+
+
+def test_a_supervisor_that_was_suspended_kills_no_child(process):
+    """Ctrl-Z suspends its children as well: their reports come a moment after its own return."""
+    child, _ = process
+    child.look(3600.0)
+    assert child.silent_for == 1.0
+
+
+def test_a_report_begins_the_time_of_a_child_anew(process):
+    """A handler may take longer than --hang-timeout."""
+    child, theirs = process
+    child.look(0.5)
+    child.look(0.4)
+    assert child.silent_for == 0.9
+    theirs.send(b"{}\n")
+    child.read(0.0)
+    assert child.is_started and child.silent_for == 0.0
+
+
+def test_a_changed_source_is_found_once(tmp_path):
+    """New files are changes too; what was loaded already is watched wherever it is."""
+    sources = SourceWatch(tmp_path)
+    assert sources.changed() == ""
+    (tmp_path / "shop.py").write_text("")
+    assert sources.changed() == str(tmp_path / "shop.py") and sources.changed() == ""
 
 
 @pytest.fixture
