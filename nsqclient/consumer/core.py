@@ -314,22 +314,12 @@ class ConsumerCore:
         else:
             sub.flush()
 
-    def on_answered(self) -> None:
-        """A stop may wait for this answer."""
-        if self.shutdown.has_begun:
-            self.shutdown.on_answered()
-
-    def on_drained(self, sub: Subscription) -> None:
-        """CLOSE_WAIT came."""
-        self.shutdown.on_drained(sub)
-
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
         try:
             self._connected_until = time.monotonic()  # first, see check_connected
             self.flow.detach(sub)
             self.shutdown.totals.add(sub.counters)
-            self.shutdown.on_drained(sub)
             if not self.shutdown.has_begun:
                 self.log.lost(str(sub.place), error)
                 self._callbacks.on_error(error)

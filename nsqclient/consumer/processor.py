@@ -17,8 +17,6 @@ from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
-from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
@@ -96,7 +94,6 @@ class MessageProcessor:
         self._turns: dict[Message, int] = {}
         self._note_time = flow.handler_times.append
         flow.watch(self.running)
-        self._iteration_over = Monitor()
 
     # -- the queue
 
@@ -263,10 +260,8 @@ class MessageProcessor:
 
     def end_iteration(self, message: Message) -> None:
         """The loop is done with it."""
-        with self._iteration_over.lock:
-            self._iteration_over.notify_all()
-            self._turns.pop(message, None)
-            began = self.running.pop(message, None)
+        self._turns.pop(message, None)
+        began = self.running.pop(message, None)
         if message.is_async and not message.has_responded:
             self._flow.hold()
         elif began is not None:
@@ -275,11 +270,6 @@ class MessageProcessor:
     def is_iterated_by_caller(self) -> bool:
         """Return whether the calling thread is a loop in the middle of a turn."""
         return threading.get_ident() in self._turns.copy().values()
-
-    def wait_for_iterations(self, deadline: Deadline) -> None:
-        """Wait until no loop is in the middle of a turn. A worker's handler does not count."""
-
-        self._iteration_over.wait_for(lambda: not self._turns, deadline.remaining())
 
     def on_idle(self) -> None:
         """Called by a worker that found the queue empty: send all FINs, and maybe receive."""

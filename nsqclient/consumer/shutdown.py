@@ -35,7 +35,6 @@ from nsqclient.errors import NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.workers import WorkerPool
 
@@ -74,8 +73,6 @@ class Shutdown:
         self._over = threading.Lock()
         self._over.acquire()
         self._is_over = False
-        self._changed = Monitor()
-        self._draining: set[Subscription] = set()  # CLS sent, CLOSE_WAIT awaited; by _changed
         self._report = StopReport(0, 0, 0, complete=False)
 
     def stop(self, timeout: float, wait: bool) -> StopReport:
@@ -92,12 +89,6 @@ class Shutdown:
             if self._over.acquire(timeout=deadline.at_most(timeout) + _LONGEST):
                 self._over.release()
         return self._report
-
-    def on_drained(self, sub: Subscription) -> None:
-        """CLOSE_WAIT came, or the connection ended."""
-        with self._changed.lock:
-            self._changed.notify_all()
-            self._draining.discard(sub)
 
     def _run(self, deadline: Deadline) -> None:
         if not self._first.acquire(blocking=False):
@@ -124,20 +115,23 @@ class Shutdown:
         self._log.debug("stop: no more dials, no more RDY")
         subs += self._connections.stop()
         self._flow.stop()
-        self._send_cls(subs)
+        draining = self._send_cls(subs)
         self._processor.requeue_incoming()
-        self._await_close_wait(deadline)
+        # An nsqd that does not answer costs a second.
+        Deadline(deadline.at_most(1.0)).wait_until(
+            lambda: all(sub.was_drained or sub.is_lost for sub in draining))
+        # A message may have been queued between the last look and CLOSE_WAIT.
+        self._processor.requeue_queued()
         self._log.debug("stop: waiting for %s", counted(len(self._processor.running), "handler"))
         if self._batch is not None:
             self._processor.run_on_worker(self._batch.flush)
         self._processor.workers.stop(deadline)
         if self._batch is not None:
             self._batch.requeue_pending()
-        self._processor.wait_for_iterations(deadline)
         self._processor.requeue_queued()
+        deadline.wait_until(lambda: not self._count_open(subs))
         for sub in subs:
             sub.post_finished()
-        self._await_answers(subs, deadline)
         after = self._total()
         return StopReport(
             finished=after.finished - before.finished,
@@ -170,10 +164,10 @@ class Shutdown:
             )
         return tuple(stuck)
 
-    def _send_cls(self, subs: list[Subscription]) -> None:
+    def _send_cls(self, subs: list[Subscription]) -> list[Subscription]:
+        """Send CLS to all; return those that will answer it."""
+        draining = []
         for sub in subs:
-            with self._changed.lock:
-                self._draining.add(sub)
             try:
                 if not sub.conn.try_send(lambda core: core.send_cls()):
                     self._background.put(sub.flush_rest)
@@ -181,24 +175,9 @@ class Shutdown:
                 self._log.debug("%s: CLS not sent: %s", sub.address, exc,
                                 extra=log_fields(nsqd=sub.address))
                 sub.conn.close()
-                self.on_drained(sub)
-
-    def _await_close_wait(self, deadline: Deadline) -> None:
-        """Wait until no more messages can come; an nsqd that does not answer costs a second."""
-        self._changed.wait_for(lambda: not self._draining, deadline.at_most(1.0))
-        # A message may have been queued between the last look and CLOSE_WAIT.
-        self._processor.requeue_queued()
-
-    def on_answered(self) -> None:
-        """A message was answered, perhaps the last that is waited for."""
-        with self._changed.lock:
-            self._changed.notify_all()
-
-    def _await_answers(self, subs: list[Subscription], deadline: Deadline) -> None:
-        """Wait for the answers that handlers left to others (``enable_async()``)."""
-        while self._count_open(subs) and not deadline.expired():
-            # A message may also expire, which no notification follows.
-            self._changed.wait_for(lambda: not self._count_open(subs), deadline.at_most(0.5))
+            else:
+                draining.append(sub)
+        return draining
 
     def _count_open(self, subs: list[Subscription]) -> int:
         """How many messages are being handled, or wait for an answer from elsewhere."""

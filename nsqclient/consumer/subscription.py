@@ -69,14 +69,6 @@ class SubscriptionOwner(Protocol):
         """See to it that ``sub.finished`` leaves: at once, or with others in a moment."""
         ...
 
-    def on_answered(self) -> None:
-        """A message was answered by other means than its handler's return."""
-        ...
-
-    def on_drained(self, sub: Subscription) -> None:
-        """nsqd confirmed that no more messages will come."""
-        ...
-
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
         ...
@@ -345,6 +337,8 @@ class Subscription:
         self._max_msg_timeout = 900.0
         #: The highest RDY ever sent. Written under the connection's lock.
         self.highest_rdy = 0
+        #: CLOSE_WAIT came: nsqd sends no more messages.
+        self.was_drained: bool = False
 
     def reports_to(self, owner: object) -> bool:
         """Return whether it reports to this owner."""
@@ -432,7 +426,6 @@ class Subscription:
             self._owner.on_result(Outcome.SUCCESS)
             self.finished.append(message)
             self._owner.flush_soon(self)
-            self._owner.on_answered()
         except BaseException as exc:
             if not self._is_queued_later(exc, message, self._finish_later):
                 raise
@@ -441,7 +434,6 @@ class Subscription:
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.post_finished()
-        self._owner.on_answered()
 
     def _is_queued_later(
         self, error: BaseException, message: Message, respond: Callable[[Message], None]
@@ -475,7 +467,6 @@ class Subscription:
             if self.in_flight.take([message]):  # else it was queued already
                 self.in_flight.count_requeued()
                 self._post(queue, 1)
-            self._owner.on_answered()
 
         try:
             self.in_flight.mark_responded(message)
@@ -485,7 +476,6 @@ class Subscription:
                 self._send(queue, 1)
             elif self.is_lost:
                 self._count_lost(1)
-            self._owner.on_answered()
         except BaseException as exc:
             if not self._is_queued_later(exc, message, requeue_later):
                 raise
@@ -698,8 +688,8 @@ class Subscription:
         )
 
     def on_close_wait(self, conn: Connection) -> None:
-        """CLS was answered."""
-        self._owner.on_drained(self)
+        """CLS was answered: so were all FINs before it."""
+        self.was_drained = True
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
         """The connection ended: its messages are nsqd's again."""

@@ -210,7 +210,6 @@ class OrderedSubscription(PartitionSubscription):
                 self._wait(message, until)
             elif self.is_lost:
                 self._count_lost(1)
-            self._owner.on_answered()
         except BaseException as exc:
             if not self._is_queued_later(
                 exc, message, lambda message: self._go_on_waiting(message, until)

@@ -6,6 +6,7 @@ import math
 import re
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Union
 
@@ -124,6 +125,11 @@ class Deadline:
         """Seconds left, but not more than ``timeout``."""
         left = self.remaining()
         return timeout if left is None else min(left, timeout)
+
+    def wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Look every hundredth of a second until ``is_true()``, or no time is left."""
+        while not (is_true() or self.expired()):
+            time.sleep(self.at_most(0.01))
 
     def __repr__(self) -> str:
         return f"<Deadline {self.timeout} s, {self.remaining()} s left>"

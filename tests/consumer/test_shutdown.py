@@ -32,7 +32,7 @@ class FakeConnection:
         if self._behaviour == "lost":
             raise ConnectionLostError("nsqd:4150", "gone")
         if self._behaviour == "good":
-            self._sub.procedure.on_drained(self._sub)
+            self._sub.was_drained = True
         return self._behaviour != "full"
 
     def drain(self, timeout):
@@ -50,6 +50,7 @@ class FakeSubscription:
     """A connection of a consumer, and its last bytes."""
 
     address = "nsqd:4150"
+    was_drained = is_lost = False
 
     def __init__(self, log, behaviour):
         self._log = log
@@ -76,13 +77,13 @@ class World:
         )
         flow = SimpleNamespace(stop=lambda: self.log.append("no RDY"))
         processor = SimpleNamespace(
-            running={}, wait_for_iterations=lambda deadline: None, flush=lambda: None,
+            running={},
             workers=WorkerPool("nsq-worker", 0, print), requeue_incoming=lambda: None,
             requeue_queued=lambda: 0, run_on_worker=lambda task: task(),
         )
         self.background = WorkerPool("nsq-background", 1, lambda task: task())
         self.background.start()
-        self.procedure = self.sub.procedure = Shutdown(
+        self.procedure = Shutdown(
             make_context(timer=Timer()), connections, flow, processor, self.background, batch)
 
     def stop(self, timeout=5.0):

@@ -38,16 +38,10 @@ class FakeDelegate:
     def on_result(self, outcome):
         self.results.append(outcome)
 
-    def on_answered(self):
-        pass
-
     def flush_soon(self, sub):
         self.soon.append(sub)
         if not self.is_worker:
             sub.flush()
-
-    def on_drained(self, sub):
-        pass
 
     def on_lost(self, sub, error):
         self.lost.append(error)

@@ -82,7 +82,6 @@ class Ingest:
         self._notify_failed = on_failed
         self._lock = threading.Lock()
         self._subs: list[BulkSubscription] = []  # open; guarded by _lock
-        self._drained = threading.Condition()
         self._stopping = False
         #: Messages that are finished: stored, or copies. Written by the writer alone.
         self.stored: int = 0
@@ -145,10 +144,8 @@ class Ingest:
         self._buffer.close()
         written = self._writer.finish(Deadline(max(0.5, deadline.at_most(timeout) - _GRACE)))
         waiting = [sub for sub in subs if isinstance(sub, BulkSubscription) and self._cls(sub)]
-        with self._drained:
-            self._drained.wait_for(
-                lambda: all(sub.was_drained or sub.is_lost for sub in waiting), _GRACE
-            )
+        Deadline(_GRACE).wait_until(
+            lambda: all(sub.was_drained or sub.is_lost for sub in waiting))
         connected = set(self._subs)
         for sub in subs:
             if sub in connected:  # a connection that is being opened has nothing to write
@@ -286,11 +283,6 @@ class Ingest:
         """nsqd will send a copy."""
         self._writer.refused(sub.source, message_id)
 
-    def on_drained(self, sub: Subscription) -> None:
-        """CLOSE_WAIT came."""
-        with self._drained:
-            self._drained.notify_all()
-
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """A connection ended."""
         assert isinstance(sub, BulkSubscription)
@@ -298,7 +290,6 @@ class Ingest:
         with self._lock:
             self._subs = [other for other in self._subs if other is not sub]
         self._flow.detach(sub)
-        self.on_drained(sub)
         if not self._stopping:
             logger.warning("%s: connection lost (%s); connecting again", sub.address, error)
             self._set_segment_rows()
@@ -315,6 +306,3 @@ class Ingest:
 
     def flush_soon(self, sub: Subscription) -> None:
         """Never: the writer finishes in bulk."""
-
-    def on_answered(self) -> None:
-        """Not used here: no thread waits for single answers."""

@@ -49,7 +49,6 @@ class BulkSubscription(Subscription):
         #: Where its messages are from: an id is unique there. Rows have it as ``nsqd``.
         self.source = address
         self.window: int = 1
-        self.was_drained: bool = False  #: CLOSE_WAIT came
         self._is_ending = False  # CLS was sent
         self._is_late = False  # FINs were sent after it, so CLOSE_WAIT does not prove them
         self._bulk_owner = owner
@@ -118,11 +117,6 @@ class BulkSubscription(Subscription):
             self._bulk_owner.on_fin_refused(self, words[1])
         else:
             super().on_command_failed(conn, error)
-
-    def on_close_wait(self, conn: Connection) -> None:
-        """CLS was answered: so were all FINs before it."""
-        self.was_drained = True
-        super().on_close_wait(conn)
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[object]) -> None:
         """The connection ended; what was out and is not durable will come again."""
