@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqclient import (
     Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError, Producer,
@@ -14,13 +14,18 @@ from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
 from nsqclient.connection.probe import probe
 from nsqclient.consumer.look_guard import (
-    LookGuard, LookingConsumer, LookRefusedError, Obstacle, StatsOfNsqds,
+    LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
+
+if TYPE_CHECKING:
+    from nsqclient.http.models import TopicStats
 
 #: Seconds that running handlers have to end, as in the originals.
 STOP_TIMEOUT = 30.0
 #: Seconds to connect to an nsqd whose HTTP API does not answer.
 _PROBE_TIMEOUT = 5.0
+#: Seconds for one answer of the HTTP API of an nsqd.
+_ANSWER_TIMEOUT = 2.0
 
 
 class _ToolConsumer(LookingConsumer):
@@ -210,10 +215,22 @@ def make_guard(
         may_create: the user wants the channel to be created.
     """
     nsqds = list(dict.fromkeys(values["nsqd-tcp-address"]))
-    stats = StatsOfNsqds(
-        topic, config, dict(zip(nsqds, values["nsqd-http-address"])),
-        values["lookupd-http-address"])
-    return LookGuard(topic, channel, stats.topic, lambda nsqd: probe(nsqd, config, _PROBE_TIMEOUT),
+    given = dict(zip(nsqds, values["nsqd-http-address"]))
+
+    def ask(nsqd: str) -> TopicStats | None:
+        from nsqclient.http.channel_depth import DepthQuery  # takes long to import
+        from nsqclient.http.nsqd import NsqdHTTP
+
+        query = DepthQuery(topic, channel, config, lookupds=values["lookupd-http-address"])
+        try:
+            http = given.get(nsqd) or query.find_http(nsqd)
+        except NSQError as exc:
+            raise NSQError("its HTTP address is not known: give --nsqd-http-address") from exc
+        with NsqdHTTP(http, config, connect_timeout=_ANSWER_TIMEOUT,
+                      timeout=_ANSWER_TIMEOUT) as client:
+            return client.stats(topic, include_clients=False).topic(topic)
+
+    return LookGuard(topic, channel, ask, lambda nsqd: probe(nsqd, config, _PROBE_TIMEOUT),
                      may_create=may_create)
 
 

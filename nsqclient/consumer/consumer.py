@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from nsqclient.config import Config, checked_config
 from nsqclient.consumer.batch import BatchHandler
@@ -34,9 +34,6 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
-
-if TYPE_CHECKING:
-    from nsqclient.http.channel_depth import DepthQuery
 
 
 @checks_names("an argument of Consumer")
@@ -172,7 +169,9 @@ class Consumer:
             NsqdSources(nsqd_tcp_addresses, lookupd_http_addresses, discovery_filter),
             HandlerSettings(
                 handler, on_giving_up, retry, on_blocked, workers if handler is not None else 0),
-            (on_error, on_connect, on_disconnect, on_backoff), partition_options,
+            {"on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
+             "on_backoff": on_backoff},
+            partition_options,
         )
         self._core = self._make_core()
         self._is_forgotten = True
@@ -312,7 +311,7 @@ class Consumer:
         if self._handler is not None:
             raise ConfigError("drain() is for a Consumer without a handler: use run_until_empty()")
         rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=True)
-        drain = self._make_drain(rules, self._make_query(nsqd_http_addresses))
+        drain = self._make_drain(rules, nsqd_http_addresses)
         self.start()
         return self._iterate(TICK, drain.is_over)
 
@@ -349,7 +348,7 @@ class Consumer:
             raise ConfigError("run_until_empty() needs a handler: give one, or loop over drain()")
         with catch_shutdown_signals() as signaled:
             rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=False)
-            drain = self._make_drain(rules, self._make_query(nsqd_http_addresses))
+            drain = self._make_drain(rules, nsqd_http_addresses)
             has_ended = False
             try:
                 self.start()
@@ -361,33 +360,17 @@ class Consumer:
                 report = self.stop(seconds)
             return drain.report(has_ended, report)
 
-    def _make_query(self, nsqd_http_addresses: Iterable[str]) -> Callable[[], DepthQuery]:
-        """Return what makes the query of a drain."""
-        nsqd_http = check_http_addresses(nsqd_http_addresses)
-        sources = self._settings.sources
-
-        def make_query() -> DepthQuery:
-            from nsqclient.http.channel_depth import DepthQuery
-
-            return DepthQuery(
-                self.topic, self.channel, self.config, nsqds=sources.nsqds, nsqd_http=nsqd_http,
-                lookupds=sources.lookupds, discovery_filter=sources.discovery_filter,
-                partitions=self._settings.partitions.partitions)
-
-        return make_query
-
-    def _make_drain(self, rules: DrainRules, make_query: Callable[[], DepthQuery]) -> Drain:
+    def _make_drain(self, rules: DrainRules, nsqd_http_addresses: Iterable[str]) -> Drain:
         """Return a drain that can know its end. Asks every nsqd."""
-        core = self._core
-        batch = self._handler if isinstance(self._handler, BatchHandler) else None
-        drain = Drain(
-            rules, make_query, core.context.run_in_background, core.connections,
-            lambda: list(core.flow.subscriptions), self.stats, core.processor.workers.__len__,
-            lambda: None if batch is None else core.processor.run_on_worker(batch.flush),
-            core.log, self.topic, core.shown_addresses(),
-        )
-        if not self._core.shutdown.has_begun:
-            drain.check()
+        nsqd_http = check_http_addresses(nsqd_http_addresses)
+        from nsqclient.http.channel_depth import DepthQuery  # takes long to import
+
+        sources = self._settings.sources
+        drain = Drain(self._core, rules, DepthQuery(
+            self.topic, self.channel, self.config, nsqds=sources.nsqds, nsqd_http=nsqd_http,
+            lookupds=sources.lookupds, discovery_filter=sources.discovery_filter,
+            partitions=self._settings.partitions.partitions))
+        drain.check()
         return drain
 
     def __reduce__(self) -> NoReturn:

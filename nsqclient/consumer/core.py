@@ -49,7 +49,6 @@ from nsqclient.partitioned.consumer_subscription import (
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_function, check_result
@@ -86,55 +85,6 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
             )
 
 
-class Callbacks:
-    """The user's callbacks, a method each. What one raises is logged. Threads: any.
-
-    On a thread of the user's a KeyboardInterrupt or the like goes on to the caller.
-    """
-
-    def __init__(
-        self,
-        log: PrefixedLogger,
-        on_error: Callable[[NSQError], Any] | None = None,
-        on_connect: Callable[[str], Any] | None = None,
-        on_disconnect: Callable[[str], Any] | None = None,
-        on_backoff: Callable[[str, float], Any] | None = None,
-    ) -> None:
-        self._log = log
-        self._on_error = on_error
-        self._on_connect = on_connect
-        self._on_disconnect = on_disconnect
-        self._on_backoff = on_backoff
-
-    def on_error(self, error: NSQError) -> None:
-        """An error was logged, and what failed is tried again."""
-        if self._on_error is not None:
-            self._call("on_error", self._on_error, error)
-
-    def on_connect(self, address: str) -> None:
-        """An nsqd was subscribed to."""
-        if self._on_connect is not None:
-            self._call("on_connect", self._on_connect, address)
-
-    def on_disconnect(self, address: str) -> None:
-        """The connection to an nsqd ended."""
-        if self._on_disconnect is not None:
-            self._call("on_disconnect", self._on_disconnect, address)
-
-    def on_backoff(self, phase: Phase, wait: float) -> None:
-        """The backoff changed its phase."""
-        if self._on_backoff is not None:
-            self._call("on_backoff", self._on_backoff, phase.value, wait)
-
-    def _call(self, name: str, function: Callable[..., Any], *arguments: object) -> None:
-        try:
-            check_result(function(*arguments))
-        except BaseException as exc:  # a SystemExit would end a thread of ours
-            if is_for_caller(exc):
-                raise
-            self._log.exception("%s failed", name)
-
-
 @dataclass(frozen=True)
 class ConsumerSettings:
     """The arguments of a Consumer, checked."""
@@ -144,8 +94,8 @@ class ConsumerSettings:
     config: Config
     sources: NsqdSources
     handling: HandlerSettings
-    #: on_error, on_connect, on_disconnect, on_backoff
-    callbacks: tuple[Callable[..., Any] | None, ...]
+    #: on_error and the like, by name
+    callbacks: Mapping[str, Callable[..., Any] | None]
     partitions: PartitionOptions
 
 
@@ -170,7 +120,6 @@ class ConsumerCore:
         self.is_dial_retried: Callable[[NSQError], bool] = is_dial_retried
         self.check_nsqd: Callable[[str, bool], None] = check_nsqd
         self.log: LifecycleLogger = LifecycleLogger(settings.topic, settings.channel)
-        self._callbacks = Callbacks(self.log, *settings.callbacks)
         self._lock = Lock()
         self.is_started: bool = False  #: all threads run
         self._has_begun = False  # it connects; guarded by _lock
@@ -193,7 +142,8 @@ class ConsumerCore:
         self.context: ConsumerContext = context
         self._starts = ChannelStarts(context, settings.partitions)
         self.flow: FlowControl = FlowControl(
-            context, self._callbacks.on_backoff, workers=handling.workers)
+            context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
+            workers=handling.workers)
         if settings.partitions.ordered and not self.has_max_in_flight:
             self.flow.set_max_in_flight(MAX_PARTITION + 1)
         if not handling.workers:
@@ -208,6 +158,7 @@ class ConsumerCore:
         self.connections: ConnectionManager = ConnectionManager(
             context, settings.sources, self, options=settings.partitions)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
+        self._batch = batch
         self.shutdown: Shutdown = Shutdown(
             context, self.connections, self.flow, self.processor, self._background, batch)
         if batch is not None:
@@ -248,6 +199,11 @@ class ConsumerCore:
         self._background.start()
         self.processor.workers.start()
 
+    def flush_batch(self) -> None:
+        """Have a batch handled that is not full. On a worker thread; returns at once."""
+        if self._batch is not None:
+            self.processor.run_on_worker(self._batch.flush)
+
     def is_own_thread(self) -> bool:
         """Return whether the caller is a thread that a stop waits for."""
         owner = owner_of_thread()  # of a connection's reader
@@ -274,7 +230,7 @@ class ConsumerCore:
     def on_connected(self, sub: Subscription, expected: int) -> None:
         """Start a Subscription that is open."""
         self.flow.attach(sub, expected)
-        self._callbacks.on_connect(sub.address)
+        self.call_back("on_connect", sub.address)
         # Last, so that the loss of this connection is reported after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
@@ -285,7 +241,7 @@ class ConsumerCore:
 
     def on_error(self, error: NSQError) -> None:
         """An error was logged, and what failed is tried again."""
-        self._callbacks.on_error(error)
+        self.call_back("on_error", error)
 
     def on_partitions(self, count: int) -> None:
         """Where max_in_flight was not given it is one for each partition."""
@@ -322,10 +278,25 @@ class ConsumerCore:
             self.shutdown.totals.add(sub.counters)
             if not self.shutdown.has_begun:
                 self.log.lost(str(sub.place), error)
-                self._callbacks.on_error(error)
-            self._callbacks.on_disconnect(sub.address)
+                self.on_error(error)
+            self.call_back("on_disconnect", sub.address)
         finally:  # a MemoryError must not be the reason that nsqd is not dialed again
             self.connections.lost(sub, error)
+
+    def call_back(self, name: str, *arguments: object) -> None:
+        """Call a callback of the user's, if it was given. What it raises is logged.
+
+        On a thread of the user's a KeyboardInterrupt or the like goes on to the caller.
+        """
+        function = self._settings.callbacks[name]
+        if function is None:
+            return
+        try:
+            check_result(function(*arguments))
+        except BaseException as exc:  # a SystemExit would end a thread of ours
+            if is_for_caller(exc):
+                raise
+            self.log.exception("%s failed", name)
 
     # -- questions
 

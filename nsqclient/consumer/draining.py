@@ -7,16 +7,15 @@ quiet, and has ``drain_decision`` decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nsqclient.config import Config
-from nsqclient.consumer.connections import ConnectionManager
+from nsqclient.consumer.core import ConsumerCore
 from nsqclient.consumer.drain_decision import (
     DepthHistory, DrainRules, DrainState, NsqdState, Step, decide, is_empty,
 )
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.consumer.stats import ConsumerStats, DrainReport, StopReport
+from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
@@ -77,48 +76,23 @@ class Drain:
     """One drain of a consumer.
 
     Args:
-        make_query: returns what asks the nsqds; called late, since its module takes long to import.
-        running: returns the connections that are open.
-        take_stats: returns the consumer's counters.
-        queued: returns how many messages wait for a worker.
-        flush: hands a batch over that is not full, on a worker thread.
-        addresses: of the consumer, as errors show them.
+        query: asks the nsqds.
 
     Threads: ``check`` and then ``is_over`` are called by one, which waits for messages.
     """
 
-    def __init__(
-        self,
-        rules: DrainRules,
-        make_query: Callable[[], DepthQuery],
-        run_in_background: Callable[[Callable[[], None]], None],
-        connections: ConnectionManager,
-        running: Callable[[], list[Subscription]],
-        take_stats: Callable[[], ConsumerStats],
-        queued: Callable[[], int],
-        flush: Callable[[], None],
-        log: LifecycleLogger,
-        topic: str,
-        addresses: str,
-    ) -> None:
+    def __init__(self, core: ConsumerCore, rules: DrainRules, query: DepthQuery) -> None:
+        self._core = core
+        self._connections = core.connections
+        self._log = core.log
         self._rules = rules
-        self._make_query = make_query
-        self._run_in_background = run_in_background
-        self._connections = connections
-        self._running = running
-        self._take_stats = take_stats
-        self._queued = queued
-        self._flush = flush
-        self._log = log
-        self._topic = topic
-        self._addresses = addresses
-        self._query: DepthQuery | None = None
+        self._query = query
         self._last_look = self._last_change = time.monotonic()
         #: When the last message came on each connection, and for how long it was quiet since.
         self._quiet: dict[Subscription, tuple[float, float]] = {}
         self._silence = Silence(_LONGEST_LOOK)
         self._own = 0
-        self._before = take_stats().total
+        self._before = core.stats().total
         # Replaced by the background thread, never changed: when it asked, and what came of it.
         self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
         self._is_asking = False
@@ -138,6 +112,8 @@ class Drain:
             ConfigError: an nsqd cannot be asked, since its HTTP address is not known.
             ConnectError: no nsqd has the topic.
         """
+        if self._core.shutdown.has_begun:
+            return
         self._fetch()
         depths = self._answer[1]
         assert depths is not None
@@ -162,7 +138,7 @@ class Drain:
         state = self._look(since)
         step = decide(self._rules, state)
         if step is Step.FLUSH:
-            self._flush()
+            self._core.flush_batch()
         elif step in (Step.END, Step.END_UNKNOWN):
             self._log_end(state)
             return True
@@ -173,7 +149,7 @@ class Drain:
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
         """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
-        after, depths = self._take_stats().total, self._depths
+        after, depths = self._core.stats().total, self._depths
         unknown = () if depths is None else tuple(depths.unknown)
         return DrainReport(
             finished=after.finished - self._before.finished,
@@ -190,10 +166,10 @@ class Drain:
 
     def _look(self, since: float) -> DrainState:
         now = time.monotonic()
-        subs = self._running()
+        subs = self._core.flow.subscriptions
         own = sum(sub.count_in_flight(now) for sub in subs)
         self._note_changes(subs, own, now)
-        if self._queued():
+        if len(self._core.processor.workers):
             return DrainState()
         quiet = min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
         asked, depths = self._answer
@@ -220,7 +196,7 @@ class Drain:
         self._history.empty_answers = self._history.empty_answers + 1 if empty else 0
         self._log_waiting(depths, nsqds, own)
 
-    def _note_changes(self, subs: list[Subscription], own: int, now: float) -> None:
+    def _note_changes(self, subs: Sequence[Subscription], own: int, now: float) -> None:
         """Note messages that came, connections, and how long each of these was quiet."""
         # What ran between two calls, such as the body of a loop, is no time of waiting.
         waited = min(now - self._last_look, _LONGEST_LOOK)
@@ -253,12 +229,12 @@ class Drain:
     def _ask(self) -> None:
         """Have the nsqds asked for the depth, unless that was done just now, or messages wait."""
         now = time.monotonic()
-        if self._is_asking or now < self._next_question or self._queued():
+        if self._is_asking or now < self._next_question or len(self._core.processor.workers):
             return
         self._next_question = now + self._pause
         self._pause = min(2 * self._pause, _LAST_PAUSE)
         self._is_asking = True
-        self._run_in_background(self._fetch)
+        self._core.context.run_in_background(self._fetch)
 
     def _fetch(self) -> None:
         """Ask. On a background thread, save the first time."""
@@ -266,13 +242,11 @@ class Drain:
 
         asked = time.monotonic()
         try:
-            if self._query is None:
-                self._query = self._make_query()
             self._answer = (asked, self._query.fetch(self._connections.worked()))
             self._connections.look_for(self._query.listed)
         except Exception as exc:  # a discovery_filter may raise
             self._log.exception("the request for the depth failed")
-            self._answer = (asked, ChannelDepths({}, {self._topic: repr(exc)}))
+            self._answer = (asked, ChannelDepths({}, {self._core.context.topic: repr(exc)}))
         finally:
             self._is_asking = False
 
@@ -316,8 +290,8 @@ class Drain:
 
     def _unknown_topic(self) -> ConnectError:
         return ConnectError(
-            self._addresses, f"no nsqd has the topic {self._topic}: check its spelling; a drain"
-            " handles messages that were published before")
+            self._core.shown_addresses(), f"no nsqd has the topic {self._core.context.topic}: check"
+            " its spelling; a drain handles messages that were published before")
 
     def _without_http(self, depths: ChannelDepths) -> ConfigError:
         why = "; ".join(f"{one}: {depths.unknown[one]}" for one in depths.without_http)
@@ -340,7 +314,7 @@ class Drain:
         failure = self._connections.last_failure
         reason = "" if failure is None else f"; the last failure: {with_hint(failure)}"
         error = ConnectError(
-            self._addresses, "a drain could not see that the channel is empty for"
+            self._core.shown_addresses(), "a drain could not see that the channel is empty for"
             f" {self._rules.patience:g} s (drain_patience): {'; '.join(stuck)}{reason}")
         error.__cause__ = failure
         return error

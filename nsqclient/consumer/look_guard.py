@@ -10,35 +10,25 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Generator
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import Config
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.drain_decision import DrainRules
-from nsqclient.consumer.draining import TICK
+from nsqclient.consumer.draining import TICK, Drain
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
 
 if TYPE_CHECKING:
     from nsqclient.http.channel_depth import DepthQuery
+    from nsqclient.http.models import TopicStats
 
-#: Seconds for one answer.
-_TIMEOUT = 2.0
 #: Seconds without any connection after which a refusal is the end.
 _REFUSED = 0.5
 #: Seconds after which an nsqd is asked again at most, until it can be subscribed to.
 LONGEST_WAIT = 2.0
-
-
-class _Topic(Protocol):
-    """What is asked for of ``TopicStats``."""
-
-    @property
-    def channels(self) -> Sequence[Any]:
-        """Its channels, each with a ``name``."""
-        ...
 
 
 class Obstacle(enum.Enum):
@@ -91,7 +81,7 @@ class LookGuard:
     """
 
     def __init__(
-        self, topic: str, channel: str, ask: Callable[[str], _Topic | None],
+        self, topic: str, channel: str, ask: Callable[[str], TopicStats | None],
         probe: Callable[[str], object] = lambda address: None, *, may_create: bool = False,
     ) -> None:
         self._topic = topic
@@ -134,65 +124,6 @@ class LookGuard:
         raise error
 
 
-class StatsOfNsqds:
-    """Asks nsqds, which are known by their TCP addresses, over HTTP. Threads: any.
-
-    Args:
-        nsqds: TCP addresses that were given, each with the address of its HTTP API; empty: not
-            given. The port after its TCP port is tried then.
-        lookupds: nsqlookupds, which know the HTTP ports of the nsqds that they list.
-    """
-
-    def __init__(
-        self, topic: str, config: Config, nsqds: Mapping[str, str], lookupds: Sequence[str]
-    ) -> None:
-        self._topic = topic
-        self._config = config
-        self._nsqds = nsqds
-        self._lookupds = lookupds
-
-    def topic(self, address: str) -> _Topic | None:
-        """Return the topic as the nsqd has it; None: it has none.
-
-        Blocks: some seconds at most for each server.
-
-        Raises:
-            NSQError: it cannot be asked.
-        """
-        from nsqclient.http.nsqd import NsqdHTTP  # takes long to import
-
-        http = self._nsqds.get(address) or self._listed(address)
-        if not http:
-            http = self._beside(address)
-        with NsqdHTTP(http, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT) as nsqd:
-            return nsqd.stats(self._topic, include_clients=False).topic(self._topic)
-
-    def _listed(self, address: str) -> str:
-        """Return the HTTP address that an nsqlookupd lists; empty: none does."""
-        from nsqclient.http.nsqlookupd import NsqlookupdHTTP
-
-        for lookupd in self._lookupds:
-            try:
-                with NsqlookupdHTTP(lookupd, self._config, connect_timeout=_TIMEOUT,
-                                    timeout=_TIMEOUT) as client:
-                    producers = client.lookup(self._topic).producers
-            except NSQError:
-                continue
-            for producer in producers:
-                if producer.tcp_address == address and producer.http_port:
-                    return producer.http_address
-        return ""
-
-    def _beside(self, address: str) -> str:
-        from nsqclient.http.nsqd import find_http_address
-
-        try:
-            return find_http_address(address, self._config, _TIMEOUT)
-        except NSQError as exc:
-            raise NSQError(
-                "its HTTP address is not known: give --nsqd-http-address") from exc
-
-
 class LookingConsumer(Consumer):
     """A consumer whose subscriptions a guard allows. Without a guard it is any consumer."""
 
@@ -231,8 +162,11 @@ class LookingConsumer(Consumer):
             ConnectError: no nsqd was connected for the first ``timeout`` seconds, or may be
                 subscribed to; or as the loop over :meth:`drain`.
         """
-        drain = None if query is None else self._make_drain(
-            DrainRules(self.config.drain_patience, timeout, is_loop=True), lambda: query)
+        drain = None
+        if query is not None:
+            drain = Drain(
+                self._core, DrainRules(self.config.drain_patience, timeout, is_loop=True), query)
+            drain.check()
         self.start()
         loop = object()
         began = since = time.monotonic()

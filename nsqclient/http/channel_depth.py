@@ -156,6 +156,15 @@ class DepthQuery:
             unknown[", ".join(self._lookupds)] = "no nsqlookupd lists an nsqd that has the topic"
         return ChannelDepths(known, unknown, tuple(without), is_unknown)
 
+    def find_http(self, nsqd: str) -> str:
+        """Return the address of the HTTP API of an nsqd, by its TCP address.
+
+        Raises:
+            NSQError: no nsqlookupd lists it, and its port is not the usual one.
+        """
+        self._look_up({})
+        return self._http.get(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
+
     def _look_up(self, unknown: dict[str, str]) -> bool:
         """Ask the nsqlookupds; return whether one has the topic."""
         is_listed = False

@@ -5,25 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsqclient import Consumer
-from nsqclient.consumer.backoff import Phase
-from nsqclient.consumer.core import Callbacks
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.threads import LibraryThread
-
-
-@pytest.mark.parametrize("name, arguments, expected", [
-    ("on_error", [1], (1,)), ("on_connect", ["nsqd:4150"], ("nsqd:4150",)),
-    ("on_disconnect", ["nsqd:4150"], ("nsqd:4150",)),
-    ("on_backoff", [Phase.WAITING, 1.5], ("waiting", 1.5)),
-])
-def test_a_callback_is_called_with_its_arguments(name, arguments, expected):
-    """A callback that was not given is no error."""
-    seen = []
-    function = {name: lambda *arguments: seen.append(arguments)}
-    getattr(Callbacks(LifecycleLogger("t", "c"), **function), name)(*arguments)
-    getattr(Callbacks(LifecycleLogger("t", "c")), name)(*arguments)
-    assert seen == [expected]
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("x"), SystemExit(1), KeyboardInterrupt()])
@@ -32,8 +15,7 @@ def test_a_callback_that_fails_is_logged(failure, caplog):
     def fail(error):
         raise failure
 
-    callbacks = Callbacks(LifecycleLogger("t", "c"), on_error=fail)
-    thread = LibraryThread(callbacks.on_error, "nsq-x", (1,))
+    thread = LibraryThread(on_error_of(fail), "nsq-x", (1,))
     thread.launch()
     thread.join()
     assert "on_error failed" in caplog.text
@@ -45,10 +27,10 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_called(failure, capl
     def fail(error):
         raise error
 
-    callbacks = Callbacks(LifecycleLogger("t", "c"), on_error=fail)
+    on_error = on_error_of(fail)
     with pytest.raises(type(failure)):
-        callbacks.on_error(failure)
-    callbacks.on_error(RuntimeError("x"))
+        on_error(failure)
+    on_error(RuntimeError("x"))
     assert caplog.text.count("on_error failed") == 1
 
 
@@ -63,8 +45,13 @@ def generator(*arguments):
 
 def test_a_callback_that_returns_work_to_be_done_is_logged(caplog):
     """As a failure: nothing was done."""
-    Callbacks(LifecycleLogger("t", "c"), on_error=lambda error: coroutine(error)).on_error(1)
+    on_error_of(lambda error: coroutine(error))(1)
     assert "on_error failed" in caplog.text and "do the work before returning" in caplog.text
+
+
+def on_error_of(function):
+    """What a consumer reports an error to, with this callback."""
+    return make_consumer(on_error=function)._core.on_error
 
 
 def make_consumer(**options):

@@ -47,18 +47,20 @@ class Bench:
         self.now, self.depths, self.asked = 1000.0, depths, 0
         monkeypatch.setattr(
             "nsqclient.consumer.draining.time", SimpleNamespace(monotonic=lambda: self.now))
-        self.subs = [self.make_sub("a:1"), self.make_sub("b:1")]
+        self.subscriptions = [self.make_sub("a:1"), self.make_sub("b:1")]
         self.listed = frozenset({"a:1", "b:1"})
         self.looked_for = None
         counters = SimpleNamespace(finished=0, requeued=0, given_up=0)
         self.manager = SimpleNamespace(
             worked=lambda: {"a:1", "b:1"}, incompatibility=None, last_failure=None,
             look_for=lambda listed: setattr(self, "looked_for", listed))
-        self.drain = Drain(
-            DrainRules(**rules), lambda: self, lambda task: task(), self.manager,
-            lambda: list(self.subs), lambda: SimpleNamespace(total=counters),
-            lambda: 0, lambda: None, LifecycleLogger("t", "c"), "t", "a:1, b:1",
-        )
+        self.core = SimpleNamespace(
+            connections=self.manager, flow=self, processor=SimpleNamespace(workers=[]),
+            stats=lambda: SimpleNamespace(total=counters), log=LifecycleLogger("t", "c"),
+            context=SimpleNamespace(topic="t", run_in_background=lambda task: task()),
+            shutdown=SimpleNamespace(has_begun=False), flush_batch=lambda: None,
+            shown_addresses=lambda: "a:1, b:1")
+        self.drain = Drain(self.core, DrainRules(**rules), self)
 
     @staticmethod
     def make_sub(address):
@@ -94,8 +96,9 @@ def test_two_empty_answers_in_a_row_take_a_moment(monkeypatch):
     bench = Bench(monkeypatch, EMPTY)
     assert 0.1 <= bench.looks() <= 0.6 and bench.asked >= 2
     assert bench.looked_for == bench.listed
-    for change in (lambda: setattr(bench.subs[0].rdy_state, "last_message", 7.0),
-                   lambda: bench.subs.append(bench.make_sub(bench.subs.pop().address))):
+    for change in (lambda: setattr(bench.subscriptions[0].rdy_state, "last_message", 7.0),
+                   lambda: bench.subscriptions.append(
+                       bench.make_sub(bench.subscriptions.pop().address))):
         change()
         before = bench.asked
         assert 0.1 <= bench.looks() <= 0.6 and bench.asked >= before + 2
@@ -107,7 +110,7 @@ def test_a_connection_is_quiet_while_it_has_rdy_to_spare(monkeypatch):
     for place, blocked in (("rdy_state.rdy", 0), ("in_flight", 1)):
         bench = Bench(monkeypatch, UNKNOWN, silence=2.0)
         *path, name = place.split(".")
-        holder = getattr(bench.subs[1], path[0]) if path else bench.subs[1]
+        holder = getattr(bench.subscriptions[1], path[0]) if path else bench.subscriptions[1]
         free = getattr(holder, name)
         setattr(holder, name, blocked)
         for _ in range(100):
@@ -129,11 +132,11 @@ def test_a_time_in_which_the_process_was_suspended_is_not_counted(monkeypatch):
 def test_an_nsqd_that_restarts_is_waited_for(monkeypatch):
     """It may not be listed meanwhile, so that the others alone say that nothing is left."""
     bench = Bench(monkeypatch, EMPTY._replace(unknown={"b:1": "no nsqlookupd lists it"}))
-    lost = bench.subs.pop()
+    lost = bench.subscriptions.pop()
     for _ in range(300):
         bench.now += TICK
         assert not bench.drain.is_over()
-    bench.subs.append(bench.make_sub(lost.address))
+    bench.subscriptions.append(bench.make_sub(lost.address))
     bench.depths = EMPTY
     assert bench.looks() <= 4.0
 
