@@ -55,8 +55,6 @@ from nsqclient.runtime.user_functions import check_function, check_result
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.sanitize import without_password
 
-#: Seconds after which threads are replaced that have ended.
-_THREADS_INTERVAL = 5.0
 #: What each function of the user's is called with.
 _PARAMETERS = {
     "handler": ["message"],
@@ -189,15 +187,8 @@ class ConsumerCore:
                 return
             self._has_begun = True
         self.log.started(self.flow.max_in_flight)
-        self._keep_threads()
         self.flow.start()
         self.connections.start()
-
-    def _keep_threads(self) -> None:
-        """Replace threads that have ended, which only exceptions one upon the other can do."""
-        self._timer.schedule(_THREADS_INTERVAL, self._keep_threads)
-        self._background.start()
-        self.processor.workers.start()
 
     def flush_batch(self) -> None:
         """Have a batch handled that is not full. On a worker thread; returns at once."""

@@ -41,8 +41,7 @@ class Seen(enum.Enum):
     """What is known of the channel at one nsqd."""
 
     NEVER_ASKED = enum.auto()  #: not since something changed
-    EMPTY = enum.auto()
-    NOT_EMPTY = enum.auto()
+    KNOWN = enum.auto()
     UNKNOWN = enum.auto()  #: it was asked and did not answer
 
 
@@ -141,56 +140,66 @@ class DepthHistory:
         longest_look: the most seconds between two looks that count as time of waiting.
     """
 
-    def __init__(self, longest_look: float) -> None:
+    def __init__(self, rules: DrainRules, longest_look: float) -> None:
+        self._rules = rules
         self._longest = longest_look
-        self._depths: ChannelDepths | None = None
+        self.depths: ChannelDepths | None = None  #: the last answer
         self._asked = self._changed = self._last_message = 0.0
         self._has_answered: set[str] = set()
         #: What is unknown, or has messages that do not come -> since when.
         self._blocked: dict[str, tuple[float, Silence]] = {}
-        self.empty_answers: int = 0  #: in a row, since the last change
-
-    @property
-    def settled(self) -> float:
-        """Seconds from the last change to the last answer."""
-        return self._asked - self._changed
+        self._empty_answers = 0  # in a row, since the last change
 
     def on_change(self, now: float, *, is_message: bool = False) -> None:
         """A message came, or a connection was made or lost: older answers do not count."""
         self._changed = now
-        self.empty_answers = 0
+        self._empty_answers = 0
         if is_message:
             self._last_message = now
 
-    def on_answer(self, asked: float, depths: ChannelDepths, now: float) -> None:
-        """The nsqds were asked at a time, and this came of it."""
+    def on_answer(self, asked: float, depths: ChannelDepths, now: float, own: int = 0) -> bool:
+        """The nsqds were asked at a time, and this came of it; return whether it is news.
+
+        Args:
+            own: messages that this consumer has not answered.
+        """
+        if asked == self._asked:
+            return False
         blocked = {*depths.unknown, *(
             address for address, one in depths.known.items() if _coming(one))}
-        if blocked.intersection(depths.unknown) != set(self._unknown):
+        former = () if self.depths is None else tuple(self.depths.unknown)
+        if blocked.intersection(depths.unknown) != set(former):
             self.on_change(min(now, asked))
         self._blocked = {
             one: self._blocked.get(one, (now, Silence(self._longest))) for one in blocked}
         self._has_answered.update(depths.known)
-        self._asked, self._depths = asked, depths
+        self._asked, self.depths = asked, depths
+        empty = is_empty(self._rules, self.nsqds(now, 0.0), own)
+        self._empty_answers = self._empty_answers + 1 if empty else 0
+        return True
 
-    @property
-    def _unknown(self) -> tuple[str, ...]:
-        return () if self._depths is None else tuple(self._depths.unknown)
+    def state(
+        self, now: float, *, was_connected: bool, are_all_connected: bool, silence: float,
+        quiet: float, own: int = 0,
+    ) -> DrainState:
+        """Return what is known now; the arguments: see ``DrainState``."""
+        is_unknown = self.depths is not None and self.depths.is_topic_unknown
+        return DrainState(
+            self.nsqds(now, quiet), is_unknown and not was_connected, own, silence, quiet,
+            are_all_connected, settled=self._asked - self._changed,
+            empty_answers=self._empty_answers)
 
     def nsqds(self, now: float, quiet: float) -> tuple[NsqdState, ...]:
         """Return what is known of each; ``quiet``: see ``DrainState``."""
-        depths = self._depths
+        depths = self.depths
         if depths is None:
             return ()
         is_old = self._asked <= self._changed
         found = []
         for address, one in depths.known.items():
-            waiting = _coming(one)
-            is_left = bool(waiting or one.in_flight)
-            seen = Seen.NEVER_ASKED if is_old else Seen.NOT_EMPTY if is_left else Seen.EMPTY
             found.append(NsqdState(
-                address, seen, waiting, one.in_flight, one.deferred,
-                min(quiet, self._stuck(address, now)), has_answered=True))
+                address, Seen.NEVER_ASKED if is_old else Seen.KNOWN, _coming(one), one.in_flight,
+                one.deferred, min(quiet, self._stuck(address, now)), has_answered=True))
         for address in depths.unknown:
             found.append(NsqdState(
                 address, Seen.NEVER_ASKED if is_old else Seen.UNKNOWN,

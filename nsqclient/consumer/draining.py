@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nsqclient.config import Config
 from nsqclient.consumer.core import ConsumerCore
 from nsqclient.consumer.drain_decision import (
-    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide, is_empty,
+    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide,
 )
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
@@ -96,9 +96,7 @@ class Drain:
         # Replaced by the background thread, never changed: when it asked, and what came of it.
         self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
         self._is_asking = False
-        self._history = DepthHistory(_LONGEST_LOOK)
-        self._depths: ChannelDepths | None = None  # seen last
-        self._seen = 0.0  # when it was asked for
+        self._history = DepthHistory(rules, _LONGEST_LOOK)
         self._next_question = 0.0
         self._pause = _FIRST_PAUSE
         self._logged: set[str] = set()
@@ -149,7 +147,7 @@ class Drain:
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
         """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
-        after, depths = self._core.stats().total, self._depths
+        after, depths = self._core.stats().total, self._history.depths
         unknown = () if depths is None else tuple(depths.unknown)
         return DrainReport(
             finished=after.finished - self._before.finished,
@@ -173,28 +171,17 @@ class Drain:
             return DrainState()
         quiet = min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
         asked, depths = self._answer
-        if depths is not None and asked != self._seen:
-            self._note_answer(asked, depths, own, now)
+        if depths is not None and self._history.on_answer(asked, depths, now, own):
+            self._log_waiting(depths, self._history.nsqds(now, 0.0), own)
         worked = self._connections.worked()
-        return DrainState(
-            nsqds=self._history.nsqds(now, quiet),
-            is_topic_unknown=(
-                depths is not None and depths.is_topic_unknown and not worked),
-            own=own,
+        return self._history.state(
+            now,
+            was_connected=bool(worked),
+            are_all_connected=bool(subs) and worked <= {sub.address for sub in subs},
             silence=self._silence.watch(max(self._last_change, since), now),
             quiet=quiet,
-            are_all_connected=bool(subs) and worked <= {sub.address for sub in subs},
-            settled=self._history.settled,
-            empty_answers=self._history.empty_answers,
+            own=own,
         )
-
-    def _note_answer(self, asked: float, depths: ChannelDepths, own: int, now: float) -> None:
-        self._seen, self._depths = asked, depths
-        self._history.on_answer(asked, depths, now)
-        nsqds = self._history.nsqds(now, 0.0)
-        empty = is_empty(self._rules, nsqds, own)
-        self._history.empty_answers = self._history.empty_answers + 1 if empty else 0
-        self._log_waiting(depths, nsqds, own)
 
     def _note_changes(self, subs: Sequence[Subscription], own: int, now: float) -> None:
         """Note messages that came, connections, and how long each of these was quiet."""
@@ -272,7 +259,7 @@ class Drain:
         return is_news
 
     def _log_end(self, state: DrainState) -> None:
-        report, depths = self.report(True, StopReport(0, 0, 0)), self._depths
+        report, depths = self.report(True, StopReport(0, 0, 0)), self._history.depths
         assert depths is not None
         if report.is_empty:
             self._log.drained(report.finished, report.requeued)
@@ -301,7 +288,7 @@ class Drain:
             " which allows an end that is not verified")
 
     def _failure(self, state: DrainState, step: Step) -> Exception:
-        depths = self._depths
+        depths = self._history.depths
         if step is Step.FAIL_UNKNOWN_TOPIC:
             return self._unknown_topic()
         assert depths is not None

@@ -57,30 +57,26 @@ class WorkerPool(Generic[T]):
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes one of them
         self._lock = Lock()
         self._stopping = False
-        self._threads = [  # changed under _lock
-            self._make_thread(name if threads == 1 else f"{name}-{n + 1}") for n in range(threads)
+        self._threads = [
+            LibraryThread(self._run, name if threads == 1 else f"{name}-{n + 1}")
+            for n in range(threads)
         ]
-
-    def _make_thread(self, name: str) -> LibraryThread:
-        return LibraryThread(self._run, name)
 
     def __len__(self) -> int:
         """How many items wait for a worker."""
         return len(self._items)
 
     def start(self) -> None:
-        """Start the threads that do not run, also such as have ended. Idempotent.
+        """Start the threads that do not run. Idempotent.
 
         Raises:
             RuntimeError: no thread can be started.
         """
         # Under the lock, so that stop() from another thread finds all of them started.
         with self._lock:
-            for index, thread in enumerate(self._threads):
+            for thread in self._threads:
                 if self._stopping:
                     return
-                if thread.ident is not None and not thread.is_alive():
-                    thread = self._threads[index] = self._make_thread(thread.name)
                 thread.launch()
 
     @property
@@ -208,7 +204,7 @@ class WorkerPool(Generic[T]):
         for _ in range(len(self._sleepers)):
             self._wake_one()
         alive = []
-        for thread in self._threads.copy():
+        for thread in self._threads:
             if thread is threading.current_thread():
                 continue
             thread.join(None if deadline is None else deadline.remaining())

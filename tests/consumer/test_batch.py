@@ -137,11 +137,25 @@ def test_a_starved_consumer_waits_for_nothing(bench):
     assert bench.batches == [b"abc"]
 
 
-def test_an_exception_requeues_all(bench):
-    """As a handler's exception does: with the automatic delay, and backoff."""
-    bench = bench(lambda batch: 1 / 0, size=2)
+def raising(failure):
+    """A function that raises."""
+    def handle(batch):
+        raise failure
+
+    return handle
+
+
+@pytest.mark.parametrize("handle, answer", [
+    (raising(RuntimeError("x")), ("REQ", None, True)),
+    (raising(SystemExit()), ("REQ", None, True)),
+    (raising(Requeue(delay=5, backoff=False)), ("REQ", 5, False)),
+    (lambda batch: Requeue(delay=5, backoff=False), ("REQ", 5, False)),
+])
+def test_an_exception_requeues_all(bench, handle, answer):
+    """As a handler's exception does; a Requeue may be returned as well."""
+    bench = bench(handle, size=2)
     bench.feed(b"ab")
-    assert bench.answered("REQ", None, True) == b"ab"
+    assert bench.answered(*answer) == b"ab"
 
 
 @pytest.mark.parametrize("retry, delays", [
@@ -170,23 +184,6 @@ def test_a_batch_with_a_retry_that_is_not_planned_is_an_error(bench, caplog):
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "t/c: handler failed for a batch of 2")]
     assert caplog.records[0].exc_info[0] is ZeroDivisionError
-
-
-def test_requeue_says_how(bench):
-    """What Requeue carries holds for the whole batch."""
-    def later(batch):
-        raise Requeue(delay=5, backoff=False)
-
-    bench = bench(later, size=2)
-    bench.feed(b"ab")
-    assert bench.answered("REQ", 5, False) == b"ab"
-
-
-def test_a_requeue_may_be_returned(bench):
-    """It holds for the whole batch, as a raised one does."""
-    bench = bench(lambda batch: Requeue(delay=5, backoff=False), size=2)
-    bench.feed(b"ab")
-    assert bench.answered("REQ", 5, False) == b"ab"
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
@@ -233,16 +230,6 @@ def test_a_result_that_is_no_list_of_the_batch_requeues_all(bench, handle, caplo
     bench.feed(b"ab")
     assert bench.answered("REQ", None, True) == b"ab"
     assert "batch of 2" in caplog.text
-
-
-def test_a_system_exit_ends_no_worker(bench):
-    """It requeues the batch like any exception."""
-    def leave(batch):
-        raise SystemExit
-
-    bench = bench(leave, size=2)
-    bench.feed(b"ab")
-    assert bench.answered("REQ", None, True) == b"ab"
 
 
 def test_messages_that_expired_while_they_waited_are_dropped(bench):

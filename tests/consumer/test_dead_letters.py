@@ -346,28 +346,18 @@ def test_an_odd_time_is_left_out():
     assert DeadLetter.of(message, 0.0, "h").facts()["published_at"] == ""
 
 
-def test_an_envelope_is_wanted_or_not():
-    """Nothing else."""
+async def make_body(message):
+    """Runs only where it is awaited."""
+
+
+@pytest.mark.parametrize("arguments, error, words", [
+    (["127.0.0.1:4150", "orders-dead"], ConfigError, r"write DeadLetterTopic\(producer, topic\)"),
+    ([FakeProducer(), "no topic"], InvalidTopicError, "no topic"),
+    ([FakeProducer(), "dead", make_body], ConfigError, "^body: .*not async def"),
+])
+def test_bad_arguments_are_refused_at_once(arguments, error, words):
+    """Not when the first message is given up."""
+    with pytest.raises(error, match=words):
+        DeadLetterTopic(*arguments)
     with pytest.raises(ConfigError, match="envelope must be True or False"):
         DeadLetterTopic(FakeProducer(), "dead", envelope="no")
-
-
-def test_a_bad_topic_is_refused_at_once():
-    """Not when the first message is given up."""
-    with pytest.raises(InvalidTopicError):
-        DeadLetterTopic(FakeProducer(), "no topic")
-
-
-def test_a_body_that_is_made_asynchronously_is_refused_at_once():
-    """Calling the function would make none."""
-    async def make_body(message):
-        """Runs only where it is awaited."""
-
-    with pytest.raises(ConfigError, match="^body: .*not async def"):
-        DeadLetterTopic(FakeProducer(), "dead", body=make_body)
-
-
-def test_a_dead_letter_topic_needs_a_producer():
-    """Not an address."""
-    with pytest.raises(ConfigError, match=r"write DeadLetterTopic\(producer, topic\)"):
-        DeadLetterTopic("127.0.0.1:4150", "orders-dead")

@@ -12,9 +12,9 @@ from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 RULES = DrainRules(patience=60.0)
 ALLOWED = DrainRules(patience=60.0, silence=2.0)
 LOOP = DrainRules(is_loop=True)
-EMPTY = NsqdState("a:1", Seen.EMPTY, has_answered=True)
-WAITING = NsqdState("a:1", Seen.NOT_EMPTY, waiting=3, has_answered=True)
-HELD = NsqdState("a:1", Seen.NOT_EMPTY, in_flight=3, has_answered=True)
+EMPTY = NsqdState("a:1", Seen.KNOWN, has_answered=True)
+WAITING = NsqdState("a:1", Seen.KNOWN, waiting=3, has_answered=True)
+HELD = NsqdState("a:1", Seen.KNOWN, in_flight=3, has_answered=True)
 DEFERRED = EMPTY._replace(deferred=3)
 NEVER = NsqdState("b:1", Seen.NEVER_ASKED)
 UNKNOWN = NsqdState("b:1", Seen.UNKNOWN)
@@ -93,9 +93,15 @@ def seen(history, now=100.0, quiet=0.0):
     return {one.address: one for one in history.nsqds(now, quiet)}
 
 
+def state_of(history):
+    """All that is known."""
+    return history.state(
+        100.0, was_connected=True, are_all_connected=True, silence=0.0, quiet=0.0)
+
+
 def test_an_answer_counts_until_something_changes():
     """A message that came, or a connection that was made or lost."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     assert seen(history) == {}
     history.on_answer(1.0, known(), 1.1)
     assert seen(history)["a:1"] == EMPTY
@@ -103,31 +109,32 @@ def test_an_answer_counts_until_something_changes():
     assert seen(history)["a:1"].seen is Seen.NEVER_ASKED
     history.on_answer(1.5, known(2), 1.6)
     assert seen(history)["a:1"]._replace(stuck=0.0) == WAITING._replace(waiting=2)
-    assert history.settled == 0.5
+    assert state_of(history).settled == 0.5
 
 
 def test_paused_messages_are_not_expected():
     """They are no reason to wait."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, known(5, is_paused=True), 1.1)
-    assert seen(history)["a:1"].seen is Seen.EMPTY
+    assert seen(history)["a:1"].seen is Seen.KNOWN
 
 
 def test_an_answer_before_or_after_an_outage_does_not_count():
     """An nsqd that answers again may have been restarted meanwhile."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     for asked, depths, state in (
-        (1.0, known(), Seen.EMPTY),
+        (1.0, known(), Seen.KNOWN),
         (2.0, ChannelDepths({}, {"a:1": "refused"}), Seen.NEVER_ASKED),
         (3.0, ChannelDepths({}, {"a:1": "refused"}), Seen.UNKNOWN),
         (4.0, known(), Seen.NEVER_ASKED),
-        (5.0, known(), Seen.EMPTY),
+        (5.0, known(), Seen.KNOWN),
     ):
-        history.empty_answers = 1
-        history.on_answer(asked, depths, asked)
+        assert history.on_answer(asked, depths, asked)
+        assert not history.on_answer(asked, depths, asked)
         assert seen(history)["a:1"].seen is state
         assert seen(history)["a:1"].has_answered
-        assert history.empty_answers == (0 if state is Seen.NEVER_ASKED else 1)
+        if state is Seen.NEVER_ASKED:
+            assert state_of(history).empty_answers == 1  # those of before are forgotten
 
 
 def watch(history, began, seconds, quiet=float("inf")):
@@ -139,7 +146,7 @@ def watch(history, began, seconds, quiet=float("inf")):
 @pytest.mark.parametrize("depths", [ChannelDepths({}, {"a:1": "refused"}), known(3)])
 def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(depths):
     """Not from before: another consumer may have held messages for long."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, known(in_flight=1), 1.0)
     assert watch(history, 1.0, 500) == 0.0
     history.on_answer(600.0, depths, 600.0)
@@ -156,14 +163,14 @@ def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(dep
 
 def test_messages_that_wait_are_expected_while_a_connection_has_rdy_to_spare():
     """Not in a backoff, for example."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, known(3), 1.0)
     assert watch(history, 1.0, 50, quiet=7.0) == 7.0
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted():
     """Nobody looked."""
-    history = DepthHistory(0.2)
+    history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, ChannelDepths({}, {"a:1": "refused"}), 1.0)
     seen(history, 1.0)
     assert seen(history, 900.0)["a:1"].stuck == 0.2

@@ -11,7 +11,6 @@ from collections import Counter
 import pytest
 
 from nsqclient import (
-    AlreadyRespondedError,
     ClosedError,
     Config,
     ConfigError,
@@ -20,7 +19,6 @@ from nsqclient import (
     InvalidTopicError,
     NSQError,
     Producer,
-    Requeue,
 )
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
@@ -61,27 +59,18 @@ def consume(server, handler, channel="c", **options):
     )
 
 
-def test_every_message_is_handled_once_and_finished(server):
-    """Returning from the handler finishes the message."""
-    collector = Collector()
-    bodies = [b"%d" % n for n in range(500)]
-    publish(server, *bodies)
-    with consume(server, collector, max_in_flight=50, workers=4):
-        wait_until(lambda: len(collector.messages) == 500)
-        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-    assert Counter(collector.bodies) == Counter(bodies)
-    assert server.stats("events", "c")["depth"] == 0
-
-
 def test_each_of_many_messages_is_finished(server):
     """Not one FIN of some thousands is missing, so nsqd delivers nothing again."""
     count = 4000
-    publish(server, *[b"x"] * count)
-    with consume(server, Collector(), max_in_flight=500, workers=3) as consumer:
+    bodies = [b"%d" % n for n in range(count)]
+    collector = Collector()
+    publish(server, *bodies)
+    with consume(server, collector, max_in_flight=500, workers=3) as consumer:
         wait_until(lambda: consumer.stats().total.finished == count)
         wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
     stats = server.stats("events", "c")
     assert (stats["depth"], stats["requeue_count"], stats["timeout_count"]) == (0, 0, 0)
+    assert Counter(collector.bodies) == Counter(bodies)
 
 
 def test_a_message_carries_what_nsqd_said(server):
@@ -98,31 +87,6 @@ def test_a_message_carries_what_nsqd_said(server):
     assert message.nsqd_address == server.tcp_address
     assert 50 < message.time_left <= 60
     assert message.has_responded
-
-
-def test_an_exception_requeues_with_one_more_attempt(server):
-    """What the handler could not do comes again."""
-    def fail_once(message):
-        if message.attempts == 1:
-            raise RuntimeError("not today")
-
-    collector = Collector(fail_once)
-    publish(server, b"x")
-    with consume(server, collector, config=QUICK):
-        wait_until(lambda: len(collector.messages) == 2)
-        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-    assert [message.attempts for message in collector.messages] == [1, 2]
-    assert server.stats("events", "c")["requeue_count"] == 1
-
-
-def test_a_requeue_with_a_delay_defers_the_message(server):
-    """Raising Requeue(delay) gives the message back for that long."""
-    def later(message):
-        raise Requeue(delay=60, backoff=False)
-
-    publish(server, b"x")
-    with consume(server, later):
-        wait_until(lambda: server.stats("events", "c").get("deferred_count") == 1)
 
 
 def test_after_max_attempts_the_message_is_given_up(server):
@@ -148,24 +112,6 @@ def test_after_max_attempts_the_message_is_given_up(server):
     assert [message.attempts for message in given_up] == [3]
     assert reasons == ["RuntimeError: never, after 3 attempts"]
     assert server.stats("events", "c")["depth"] == 0
-
-
-def test_async_messages_are_answered_by_the_user(server):
-    """After enable_async() the message stays in flight until finish()."""
-    collector = Collector(lambda message: message.enable_async())
-    publish(server, b"x")
-    with consume(server, collector):
-        wait_until(lambda: collector.messages)
-        message, = collector.messages
-        assert server.stats("events", "c")["in_flight_count"] == 1
-        message.finish()
-        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-        with pytest.raises(AlreadyRespondedError):
-            message.finish()
-        with pytest.raises(AlreadyRespondedError):
-            message.requeue()
-        with pytest.raises(AlreadyRespondedError):
-            message.touch()
 
 
 def test_a_touched_message_outlives_its_timeout(server_factory):
@@ -220,21 +166,6 @@ def test_max_in_flight_is_never_passed(server):
         wait_until(lambda: in_flight() == 12)
         assert server.stats("events", "c")["clients"][0]["ready_count"] == 12
         release.set()
-
-
-def test_messages_of_several_nsqds_are_consumed(server_factory):
-    """One consumer takes from all nsqds that it was given."""
-    servers = [server_factory() for _ in range(3)]
-    for number, server in enumerate(servers):
-        publish(server, *[b"%d" % number] * 20)
-    collector = Collector()
-    consumer = Consumer(
-        "events", "c", collector, max_in_flight=10,
-        nsqd_tcp_addresses=[server.tcp_address for server in servers],
-    )
-    with consumer:
-        wait_until(lambda: len(collector.messages) == 60)
-    assert Counter(collector.bodies) == {b"0": 20, b"1": 20, b"2": 20}
 
 
 def test_every_nsqd_is_consumed_with_fewer_in_flight_than_nsqds(server_factory):
@@ -378,18 +309,6 @@ def test_stop_returns_in_time_whatever_a_handler_does(server):
     wait_until(lambda: not any(t.name == "nsq-worker" for t in threading.enumerate()))
 
 
-def test_stop_works_inside_a_handler(server):
-    """A handler may stop its own consumer; the message is finished all the same."""
-    reports = []
-    collector = Collector(lambda message: reports.append(consumer.stop(5)))
-    publish(server, b"x")
-    consumer = consume(server, collector).start()
-    wait_until(lambda: reports)
-    assert not reports[0].complete
-    assert consumer.stop(5).complete
-    wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-
-
 def test_stop_may_be_repeated_and_start_after_it_raises(server):
     """stop() may be repeated; start() says that it is over."""
     consumer = consume(server, Collector())
@@ -398,30 +317,6 @@ def test_stop_may_be_repeated_and_start_after_it_raises(server):
     assert consumer.stop(5)
     with pytest.raises(ClosedError):
         consumer.start()
-
-
-def test_is_starved_is_true_when_a_batch_should_be_handled(server):
-    """A handler that keeps messages sees starvation when nearly all RDY is used."""
-    starved = []
-    held = []
-
-    def hold(message):
-        message.enable_async()
-        held.append(message)
-        starved.append(consumer.is_starved())
-        if starved[-1]:
-            for old in held:
-                old.finish()
-            held.clear()
-
-    publish(server, *[b"x"] * 10)
-    consumer = consume(server, hold, max_in_flight=4)
-    with consumer:
-        wait_until(lambda: len(starved) == 10)
-        assert not consumer.is_starved() or held
-        for old in held:  # else the stop waits for these answers
-            old.finish()
-    assert True in starved
 
 
 @pytest.mark.parametrize(

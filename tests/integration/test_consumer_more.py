@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import threading
 import time
-from collections import Counter
 
 import pytest
 
@@ -16,7 +13,6 @@ from nsqclient import (
     ConfigError,
     ConnectError,
     Consumer,
-    DeadLetterDirectory,
     DeadLetterTopic,
     Producer,
     Requeue,
@@ -31,16 +27,6 @@ from tests.support.waiting import wait_until
 def in_flight(server):
     """How many messages nsqd has out."""
     return server.stats("events", "c").get("in_flight_count")
-
-
-def test_a_loop_over_messages_finishes_each(server):
-    """messages() yields until nothing came for a while; each turn's message is finished."""
-    publish(server, *[b"%d" % n for n in range(30)])
-    with consume(server, None, max_in_flight=10) as consumer:
-        bodies = [message.body for message in consumer.messages(timeout=3)]
-        assert Counter(bodies) == Counter(b"%d" % n for n in range(30))
-        wait_until(lambda: in_flight(server) == 0)
-    assert server.stats("events", "c")["depth"] == 0
 
 
 def test_a_message_finished_before_the_break_is_done(server):
@@ -127,17 +113,6 @@ def test_run_is_for_consumers_with_a_handler(server):
     assert consumer.stop(5).complete
 
 
-def test_a_batch_is_handled_when_it_is_full_or_old(server):
-    """A full batch is handed over at once, the rest when it is max_wait old."""
-    batches = []
-    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=10, max_wait=0.3)
-    publish(server, *[b"x"] * 25)
-    with consume(server, handler, max_in_flight=100):
-        wait_until(lambda: sum(batches) == 25)
-        wait_until(lambda: in_flight(server) == 0)
-    assert batches == [10, 10, 5]
-
-
 def test_a_starved_batch_does_not_wait(server):
     """When max_in_flight allows no more, the batch is worked off without waiting."""
     batches = []
@@ -148,24 +123,6 @@ def test_a_starved_batch_does_not_wait(server):
         # two batches come for sure; what is left then may be too little to be starved.
         wait_until(lambda: len(batches) >= 2)
         assert all(8 <= size <= 10 for size in batches[:2])
-
-
-def test_a_failed_batch_comes_again(server):
-    """An exception requeues all of the batch; a list of messages finishes only those."""
-    seen = Counter()
-
-    def handle(batch):
-        first = all(message.attempts == 1 for message in batch)
-        seen.update(message.body for message in batch)
-        if first:
-            raise RuntimeError("no database")
-        return batch[:1]
-
-    publish(server, b"a", b"b")
-    handler = BatchHandler(handle, size=2, max_wait=0.2)
-    with consume(server, handler, max_in_flight=2, config=QUICK.replace(max_attempts=0)):
-        wait_until(lambda: sum(seen.values()) >= 4)
-        wait_until(lambda: in_flight(server) == 0 and server.stats("events", "c")["depth"] == 0)
 
 
 def test_a_last_batch_is_handled_at_stop(server):
@@ -181,25 +138,6 @@ def test_a_last_batch_is_handled_at_stop(server):
     assert server.stats("events", "c")["depth"] == 0
 
 
-def test_dead_letters_go_to_a_directory(server, tmp_path):
-    """What is given up is on the disk with what nsqd said about it, then finished."""
-    publish(server, b"poison")
-
-    def fail(message):
-        raise RuntimeError("never")
-
-    keep = DeadLetterDirectory(tmp_path / "dead")
-    with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
-        wait_until(lambda: list((tmp_path / "dead").glob("*.json")))
-        wait_until(lambda: in_flight(server) == 0)
-    file, = (tmp_path / "dead").glob("*.json")
-    metadata = json.loads(file.read_text())
-    assert metadata["body"] == "poison"
-    assert (metadata["attempts"], metadata["nsqd_address"]) == (1, server.tcp_address)
-    assert (metadata["topic"], metadata["channel"]) == ("events", "c")
-    assert metadata["exception"] == "RuntimeError: never" and "in fail" in metadata["traceback"]
-
-
 def test_dead_letters_go_to_a_topic(server):
     """What is given up is stored in another topic before it is finished."""
     publish(server, b"poison")
@@ -212,21 +150,6 @@ def test_dead_letters_go_to_a_topic(server):
         with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
             wait_until(lambda: server.stats("events.dead").get("depth") == 1)
             wait_until(lambda: in_flight(server) == 0)
-
-
-def test_a_dead_letter_that_cannot_be_kept_comes_again(server):
-    """When on_giving_up fails, the message is requeued, not lost."""
-    publish(server, b"poison")
-    tries = []
-
-    def fail(message):
-        tries.append(message.attempts)
-        raise RuntimeError("disk full")
-
-    with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=fail):
-        wait_until(lambda: len(tries) >= 3)
-    wait_until(lambda: in_flight(server) == 0)
-    assert server.stats("events", "c")["depth"] == 1
 
 
 def test_backoff_stops_the_flow_and_lets_it_go_on(server):
@@ -306,35 +229,6 @@ def test_keep_alive_holds_a_message(server_factory):
         wait_until(lambda: in_flight(server) == 0)
     assert len(collector.messages) == 1
     assert server.stats("events", "c")["timeout_count"] == 0
-
-
-def test_messages_that_expired_in_the_queue_are_dropped(server_factory):
-    """A message whose time is over before a worker is free is not handled by us."""
-    server = server_factory(msg_timeout=1.0)
-    collector = Collector(lambda message: threading.Event().wait(1.5))
-    publish(server, b"a", b"b")
-    config = QUICK.replace(max_attempts=0, rdy_share_of_timeout=0)
-    with consume(server, collector, max_in_flight=2, config=config) as consumer:
-        wait_until(lambda: consumer.stats().total.expired >= 1)
-
-
-def test_answers_after_a_lost_connection_are_counted(server, caplog):
-    """A lost answer is logged and counted."""
-    release = threading.Event()
-
-    def handler(message):
-        release.wait(20)
-        message.finish()
-
-    publish(server, b"x")
-    collector = Collector(handler)
-    consumer = consume(server, collector, config=Config())
-    with caplog.at_level(logging.CRITICAL), consumer:
-        wait_until(lambda: collector.messages)
-        server.restart()
-        wait_until(lambda: consumer.stats().total.orphaned >= 1)
-        release.set()
-        wait_until(lambda: consumer.stats().total.lost_answers == 1)
 
 
 def test_healthy_gives_the_reason_before_start_and_after_stop(server):

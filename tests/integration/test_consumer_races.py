@@ -51,22 +51,6 @@ def test_a_fin_does_not_wait_for_its_handler(server, release):
         release.set()
 
 
-def test_the_answers_of_a_batch_do_not_wait_for_the_next(server, release):
-    """While the second batch is handled, the first one is finished for nsqd, too."""
-    batches = []
-
-    def handle(batch):
-        batches.append(batch)
-        if len(batches) == 2:
-            release.wait(20)
-
-    publish(server, *[b"x"] * 20)
-    with consume(server, BatchHandler(handle, size=10), max_in_flight=20):
-        wait_until(lambda: len(batches) == 2)
-        wait_until(lambda: in_flight(server) == 10, timeout=15)
-        release.set()
-
-
 @pytest.mark.parametrize("size", [3, 10])
 def test_a_batch_that_is_abandoned_is_reported(server, release, size):
     """Whoever handed it over, its messages were not answered, and the report is false."""
@@ -84,26 +68,6 @@ def test_a_batch_that_is_abandoned_is_reported(server, release, size):
     report = consumer.stop(0.2)
     assert not report and report.complete
     assert report.abandoned + report.requeued_unstarted >= 3 - consumer.stats().total.requeued
-    release.set()
-    wait_until(workers_are_gone)
-
-
-def test_giving_up_that_is_abandoned_is_reported(server, release):
-    """A dead letter that is still being kept at the deadline makes the report false."""
-    started = threading.Event()
-
-    def keep(message):
-        started.set()
-        release.wait(20)
-
-    def fail(message):
-        raise Requeue(delay=0)
-
-    publish(server, b"x")
-    consumer = consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep)
-    consumer.start()
-    assert started.wait(10)
-    assert consumer.stop(0.2).abandoned == 1
     release.set()
     wait_until(workers_are_gone)
 
@@ -126,16 +90,6 @@ def test_stop_waits_for_answers_from_elsewhere(server):
     assert reports and reports[0]
     assert consumer.stats().total.finished == 2
     wait_until(lambda: server.stats("events", "c")["depth"] == in_flight(server) == 0)
-
-
-def test_answers_that_nobody_gives_are_reported(server):
-    """At the deadline they are abandoned; nsqd delivers them again."""
-    collector = Collector(lambda message: message.enable_async())
-    publish(server, b"a", b"b")
-    consumer = consume(server, collector, max_in_flight=2).start()
-    wait_until(lambda: len(collector.messages) == 2)
-    report = consumer.stop(0.2)
-    assert not report and report.abandoned == 2
 
 
 def test_messages_that_were_never_answered_do_not_starve(server_factory):

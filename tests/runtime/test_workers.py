@@ -178,19 +178,6 @@ def test_an_exception_at_any_point_of_a_worker_loses_no_item(caplog):
     assert interrupt_everywhere(WorkerPool._loop, work) > 5
 
 
-def test_a_thread_that_has_ended_is_replaced(make_pool, monkeypatch):
-    """The next start() does so; until then the pool has no thread."""
-    seen = []
-    with monkeypatch.context() as context:
-        context.setattr(WorkerPool, "_run", lambda pool: None)
-        pool = make_pool(1, seen.append)
-        wait_until(lambda: not pool.has_threads)
-    pool.start()
-    assert pool.has_threads
-    pool.put(1)
-    wait_until(lambda: seen == [1])
-
-
 def test_idle_is_called_before_a_worker_sleeps(make_pool):
     """The idle hook is called when a worker has found the queue empty, before it sleeps."""
     seen = []

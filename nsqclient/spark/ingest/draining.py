@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nsqclient.consumer.drain_decision import (
-    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide, is_empty,
+    DepthHistory, DrainRules, NsqdState, Step, decide,
 )
 from nsqclient.http.channel_depth import ChannelDepths
 
@@ -38,18 +38,12 @@ class Drain:
     def __init__(self, target: int | None, rules: DrainRules) -> None:
         self._target = target
         self._rules = rules
-        self._history = DepthHistory(_LONGEST_LOOK)
-        self._last_arrival = self._asked = 0.0
-        self._is_topic_unknown = False
+        self._history = DepthHistory(rules, _LONGEST_LOOK)
+        self._last_arrival = 0.0
 
     def note(self, asked: float, depths: ChannelDepths, now: float) -> None:
         """Note what the nsqds said when they were asked at that time."""
-        if asked == self._asked:
-            return
-        self._asked, self._is_topic_unknown = asked, depths.is_topic_unknown
         self._history.on_answer(asked, depths, now)
-        empty = is_empty(self._rules, self._history.nsqds(now, 0.0), 0)
-        self._history.empty_answers = self._history.empty_answers + 1 if empty else 0
 
     def decide(self, progress: Progress, now: float) -> Step:
         """Return what the drain does next; ``FLUSH`` is not returned."""
@@ -60,15 +54,9 @@ class Drain:
             return Step.WAIT
         if self.has_reached_target(progress):
             return Step.END
-        return decide(self._rules, DrainState(
-            nsqds=self.nsqds(progress, now),
-            is_topic_unknown=self._is_topic_unknown and not progress.is_connected,
-            silence=progress.silence,
-            quiet=progress.silence,
-            are_all_connected=progress.is_connected,
-            settled=self._history.settled,
-            empty_answers=self._history.empty_answers,
-        ))
+        return decide(self._rules, self._history.state(
+            now, was_connected=progress.is_connected, are_all_connected=progress.is_connected,
+            silence=progress.silence, quiet=progress.silence))
 
     def nsqds(self, progress: Progress, now: float) -> tuple[NsqdState, ...]:
         """Return what is known of each nsqd."""
