@@ -12,11 +12,9 @@ import contextlib
 import itertools
 import logging
 import os
-import queue
 import select
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -42,8 +40,6 @@ PROGRAM = "to_nsq"
 _STDIN = 0
 #: Bytes of one read: some thousand lines, so that MPUBs are large.
 _CHUNK = 256 * 1024
-#: Chunks that wait for a slow nsqd, so that reading and publishing overlap.
-_WAITING = 4
 #: Commands into which the records of a read are divided where several nsqds share them.
 _PARTS = 8
 
@@ -140,21 +136,15 @@ def _run(parsed: Parsed) -> int:
         progress = Progress(
             sys.stderr if terminal and not parsed.rest else None, _size_of(source))
         signals = stack.enter_context(Signals())
-        publishers = stack.enter_context(_publishers(
-            _producers(values, config), topic, values["defer"], key, signals.stop,
-            _PARTS if values["round-robin"] else 1))
+        publishers = [
+            Publisher(name, stack.enter_context(producer), topic, values["defer"], key,
+                      _PARTS if values["round-robin"] else 1)
+            for name, producer in _producers(values, config).items()]
         copy = _Copy(values, config, publishers, signals, progress)
         if parsed.rest:
             copy.hand_over([os.fsencode(word) for word in parsed.rest if word])
         else:
             copy.run(source)
-    for publisher in publishers:
-        if publisher.error is not None:
-            raise CommandLineError(
-                f"{publisher.name}: {in_flags(publisher.error, '--key-field or --ordered')}"
-                f" ({counted(publisher.stored, 'record')} stored)")
-    if copy.error is not None:
-        raise CommandLineError(str(copy.error))
     if copy.left:
         logger.warning("stopped: %s read, but not published", counted(copy.left, "record"))
     return 0
@@ -184,22 +174,6 @@ def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] 
     return lambda record: topic
 
 
-@contextlib.contextmanager
-def _publishers(
-    producers: dict[str, Producer], topic: str, defer: float,
-    key: Callable[[bytes], str] | None, stop: Callable[[], None], parts: int,
-) -> Iterator[list[Publisher]]:
-    publishers = [
-        Publisher(producer, topic, defer, key, stop, name, parts)
-        for name, producer in producers.items()
-    ]
-    try:
-        yield publishers
-    finally:
-        for publisher in publishers:
-            publisher.close()
-
-
 def _size_of(source: int) -> int | None:
     """Bytes that there are to read, where it is a file."""
     status = os.fstat(source)
@@ -209,70 +183,45 @@ def _size_of(source: int) -> int | None:
 
 
 class Publisher:
-    """Publishes lists of records, in order, on a thread of its own.
+    """Publishes lists of records to one destination, in order.
 
     Args:
         key: gives the key of a record, for a partitioned NSQ.
-        stop: called when a record could not be stored; ``error`` says why.
         parts: commands into which a list of records is divided; each goes to the next nsqd.
-
-    Threads: ``put`` and ``close`` in one thread.
     """
 
     def __init__(
-        self, producer: Producer, topic: str, defer: float,
-        key: Callable[[bytes], str] | None, stop: Callable[[], None], name: str, parts: int = 1,
+        self, name: str, producer: Producer, topic: str, defer: float,
+        key: Callable[[bytes], str] | None, parts: int = 1,
     ) -> None:
-        self.name = name
-        self._parts = parts
-        #: How many records are stored.
-        self.stored: int = 0
-        #: Why it went no further.
-        self.error: Exception | None = None
+        self._name = name
         self._producer = producer
         self._topic = topic
         self._defer = defer
         self._key = key
-        self._stop = stop
-        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(_WAITING)
-        self._thread = threading.Thread(target=self._run, name=f"nsq-to-{name}", daemon=True)
-        self._thread.start()
+        self._parts = parts
+        #: How many records are stored.
+        self.stored: int = 0
 
-    def put(self, records: list[bytes]) -> None:
-        """Publish these next. Blocks: while a few lists wait already."""
-        self._queue.put(records)
+    def publish(self, records: list[bytes]) -> None:
+        """Publish these next. Blocks: until they are stored.
 
-    def close(self) -> None:
-        """Wait until all is published or has failed, and end the thread. Idempotent."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
-        self._producer.close()
-
-    def _run(self) -> None:
-        while True:
-            records = self._queue.get()
-            if records is None:
-                return
-            if self.error is not None:
-                continue  # empty the queue, so that put() does not block
-            try:
-                self._publish(records)
-            except Exception as exc:
-                # Any: if the thread died, put() would block for ever.
-                self.error = exc
-                if not isinstance(exc, NSQError):
-                    logger.exception("publishing failed")
-                self._stop()
+        Raises:
+            CommandLineError: one was not; it says how many were.
+        """
+        try:
+            self._publish(records)
+        except NSQError as exc:
+            self.stored += exc.stored if isinstance(exc, PublishError) else 0
+            raise CommandLineError(
+                f"{self._name}: {in_flags(exc, '--key-field or --ordered')}"
+                f" ({counted(self.stored, 'record')} stored)") from exc
 
     def _publish(self, records: list[bytes]) -> None:
         if self._defer:
             # MPUB has no delay.
-            pending = [
-                self._producer.publish_async(self._topic, record, self._defer)
-                for record in records
-            ]
-            for future in pending:
+            for future in [self._producer.publish_async(self._topic, record, self._defer)
+                           for record in records]:
                 future.result()
                 self.stored += 1
             return
@@ -281,11 +230,7 @@ class Publisher:
             messages = [Outgoing(record, self._key(record)) for record in records]
         size = max(1, -(-len(messages) // self._parts))
         for at in range(0, len(messages), size):
-            try:
-                self.stored += self._producer.publish_many(self._topic, messages[at:at + size])
-            except PublishError as exc:
-                self.stored += exc.stored
-                raise
+            self.stored += self._producer.publish_many(self._topic, messages[at:at + size])
 
 
 class _Stopped(Exception):
@@ -308,8 +253,6 @@ class _Copy:
         self._limiter = RateLimiter(values["rate"], time.monotonic())
         self._handed_over = 0
         self._size = 0
-        #: A record that cannot be published.
-        self.error: Exception | None = None
         #: Whole records that were read and not handed over when a signal came.
         self.left = 0
 
@@ -321,7 +264,7 @@ class _Copy:
         except _Stopped:
             pass
         except ValueError as exc:
-            self.error = CommandLineError(f"record {self._handed_over + 1}: {exc}")
+            raise CommandLineError(f"record {self._handed_over + 1}: {exc}") from None
         finally:
             self._progress.update(self._handed_over, self._size, last=True)
 
@@ -356,7 +299,7 @@ class _Copy:
                 self._signals.wait(self._limiter.wait())
                 continue
             for publisher in self._publishers:
-                publisher.put(records[at:at + count])
+                publisher.publish(records[at:at + count])
             at += count
             self._handed_over += count
             self._progress.update(self._handed_over, self._size)

