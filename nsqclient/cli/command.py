@@ -19,7 +19,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from nsqclient.cli.flags import CommandLineError, Flag, FlagError, Kind, Parsed
+from nsqclient.cli.flags import (
+    CommandLineError, Flag, FlagError, Kind, Parsed, check_needed, check_required,
+)
 from nsqclient.cli.sources import (
     Texts, in_environment, in_table, keys, load_toml, misspelt_variables,
 )
@@ -83,8 +85,10 @@ class Command:
         self._group = self.parser.add_argument_group("Flags")
         #: All flags by their names.
         self.flags: dict[str, Flag] = {}
-        #: Flags of which one is wanted: that which is given hides the others of later places.
-        self.alternatives: list[frozenset[str]] = []
+        #: Flags of which that which is given hides the others of later places.
+        self.alternatives: list[Sequence[str]] = []
+        #: Checks of flags that go together or not.
+        self.rules: list[Callable[[Mapping[str, Any]], None]] = []
         #: Where completion offers files.
         self.paths: list[argparse.Action] = []
 
@@ -99,6 +103,8 @@ class Command:
                 return kind.parse(text.removeprefix(_MARK))
             except ValueError as exc:
                 raise argparse.ArgumentTypeError(str(exc)) from exc
+            except CommandLineError as exc:
+                raise CommandLineError(f"--{name} {exc}") from exc
 
         # What is off, empty or 0 by default needs no words.
         text = f"{help_text} (default {kind.show(default)})" if default else help_text
@@ -109,6 +115,19 @@ class Command:
         self.flags[name] = Flag(name, kind, default, help_text)
         if kind.is_path:
             self.paths.append(action)
+
+    def require(self, *names: str) -> None:
+        """Require one of some flags, which are alternatives."""
+        self.alternatives.append(names)
+        self.rules.append(lambda values: check_required(values, *names))
+
+    def exclude(self, *names: str) -> None:
+        """Take at most one of some flags."""
+        self.rules.append(lambda values: check_required(values, *names, count=0))
+
+    def need(self, name: str, *others: str) -> None:
+        """Take a flag only with one of some others."""
+        self.rules.append(lambda values: check_needed(values, name, *others))
 
     def commands(self) -> Iterator[Command]:
         """Yield the command: a group has several."""
@@ -126,6 +145,8 @@ class Command:
             if parsed.values.get("version"):
                 print(self._version)
                 return 0
+            for check in self.rules:
+                check(parsed.values)
             return self._body(parsed)
         except HelpRequested:
             self.parser.print_help()
@@ -196,7 +217,8 @@ class Command:
 
     def _fill(self, given: dict[str, Any], texts: Texts) -> None:
         """Add what a place gives to that of the places before it."""
-        hidden = {name for names in self.alternatives if names & given.keys() for name in names}
+        hidden = {name for names in self.alternatives if given.keys() & set(names)
+                  for name in names}
         for name, (place, values) in texts.items():
             if name not in hidden | given.keys():
                 try:

@@ -13,6 +13,7 @@ from nsqclient import (
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
 from nsqclient.connection.probe import probe
+from nsqclient.consumer.consumer import stop_all
 from nsqclient.consumer.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
@@ -145,15 +146,7 @@ class Consumers:
         """Stop all at once. Idempotent. Blocks: until running handlers end, or ``timeout``."""
         with self._lock:
             consumers = list(self._all)
-        threads = [
-            threading.Thread(
-                target=consumer.stop, args=(timeout,), name="nsq-tool-stop", daemon=True)
-            for consumer in consumers
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        stop_all(consumers, timeout)
 
     def _on_connect(self, address: str) -> None:
         with self._lock:

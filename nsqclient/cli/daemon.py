@@ -35,7 +35,12 @@ class ServerCommand(Command):
         ignores_words: bool = False, version: str = "",
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        self._ignored: set[str] = set()
+
         def body(parsed: Parsed) -> int:
+            ignored = sorted(self._ignored & parsed.given)
+            if ignored:
+                logger.warning("flags without effect here: --%s", ", --".join(ignored))
             if parsed.rest:
                 logger.warning("ignored: %s", printable(" ".join(parsed.rest), LONGEST_TEXT))
             with around():
@@ -59,6 +64,7 @@ class ServerCommand(Command):
         self.group("Accepted without effect")
         for name, kind in flags:
             self.add(name, kind, None, "has no effect here")
+            self._ignored.add(name)
 
 
 def parse_listen_address(text: str, flag: str) -> tuple[str, int]:

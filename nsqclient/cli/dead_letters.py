@@ -11,23 +11,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nsqclient import (
-    Config, ConnectError, DeadLetter, DeadLetterDirectory, Message, NSQError, Producer,
+    Config, ConnectError, DeadLetter, DeadLetterDirectory, NSQError, Producer,
 )
 from nsqclient.cli.command import CommandGroup
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    BOOL, DURATION, INT, NAME, PATH, STRINGS, CommandLineError, Parsed, limited, not_negative,
+    positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_config
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_config
 from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
@@ -37,11 +38,10 @@ from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"
 
-#: Messages in flight: what is not reached before the end is requeued, so they are few.
-_MAX_IN_FLIGHT = 10
-#: A peek holds all its messages, and all of them may come from one of many nsqds.
-_PEEK_IN_FLIGHT = 10
+_MAX_IN_FLIGHT = _PEEK_IN_FLIGHT = 10
 _STOP_TIMEOUT = 10.0
+
+DIRECTORY = limited(PATH, os.path.isdir, "is no directory")
 
 _SUMMARIES = {
     "list": """\
@@ -88,13 +88,15 @@ _EXAMPLES = {
 def _flags(command: str) -> ToolFlags:
     """The flags of a command."""
     flags = ToolFlags(
-        f"{PROGRAM} {command}", functools.partial(_run, command, COMMANDS[command][0]),
-        _SUMMARIES[command], _EXAMPLES[command])
+        f"{PROGRAM} {command}", functools.partial(_run, command), _SUMMARIES[command],
+        _EXAMPLES[command])
     is_shown = command in ("list", "show")
     flags.group("Dead letters (--path or --topic is required)")
-    flags.add("path", PATH, "", "directory that a DeadLetterDirectory writes to")
-    flags.add("topic", STRING, "", "topic that a DeadLetterTopic publishes to")
-    flags.add("channel", STRING, "dead_letters", "channel of that topic")
+    flags.add("path", DIRECTORY, "", "directory that a DeadLetterDirectory writes to")
+    flags.add("topic", NAME, "", "topic that a DeadLetterTopic publishes to")
+    flags.require("path", "topic")
+    flags.add("channel", NAME, "dead_letters", "channel of that topic")
+    flags.require("channel")
     flags.add("create-channel", BOOL, False, "create the channel if it does not exist; the first"
               " channel of a topic\n      takes the messages that wait in the topic")
     flags.add_dead_letter_key("with --topic: file with the key of the DeadLetterTopic; what it has"
@@ -102,9 +104,16 @@ def _flags(command: str) -> ToolFlags:
     flags.group("Selection")
     flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
               " the same id; may be repeated")
+    flags.need("id", "path")
     if not is_shown:
         flags.add("all", BOOL, False, "with --path: all dead letters")
-    flags.add("count", INT, 20 if command == "list" else 1 if command == "show" else 0,
+        flags.need("all", "path")
+        flags.exclude("id", "all")
+        flags.need("path", "id", "all")
+        flags.need("topic", "count")
+    elif command == "show":
+        flags.need("path", "id")
+    flags.add("count", positive(INT), 20 if command == "list" else 1 if command == "show" else 0,
               "with --topic: number of dead letters" + ("" if is_shown else "; required"))
     flags.add("timeout", DURATION, 5.0,
               "with --topic: end with an error if no nsqd was connected for this time")
@@ -113,77 +122,52 @@ def _flags(command: str) -> ToolFlags:
         flags.add("json", BOOL, False, "print one JSON object per dead letter")
     if command == "replay":
         flags.group("Destination (the nsqds of the addresses below)")
-        flags.add("destination-topic", STRING, "", "topic to publish to; required with --topic"
+        flags.add("destination-topic", NAME, "", "topic to publish to; required with --topic"
                   " unless --dead-letter-key-file\n      is given (default: the original topic of"
                   " each dead letter)")
-        flags.add("rate", INT, 100, "maximum number of messages per second; 0: no limit")
-    flags.add_sources(only_looks=True)
+        flags.add("rate", not_negative(INT), 100,
+                  "maximum number of messages per second; 0: no limit")
+        # Any publisher can write what looks like a dead letter.
+        flags.need("topic", "destination-topic", "dead-letter-key-file")
+        flags.need("path", *SOURCES)
+    flags.add_sources(only_looks=True, required=False)
+    flags.need("topic", *SOURCES)
     flags.add_common(quiet=True)
-    flags.alternatives.append(frozenset(("path", "topic")))
     return flags
 
 
 def build_command() -> CommandGroup:
     """The group of the commands."""
     return CommandGroup(f"nsqclient {PROGRAM}", "List, show, replay and delete dead letters.", {
-        name: (summary, functools.partial(_flags, name))
-        for name, (_, summary) in COMMANDS.items()})
+        name: (summary, functools.partial(_flags, name)) for name, summary in COMMANDS.items()})
 
 
-def _run(command: str, body: _Body, parsed: Parsed) -> int:
+def _run(command: str, parsed: Parsed) -> int:
     values = parsed.values
     config = read_config(values, PROGRAM, "consumer-opt")
-    if bool(values["path"]) == bool(values["topic"]):
-        raise FlagError("--path or --topic required" if not values["path"] else
-                        "use --path or --topic not both")
-    if values.get("destination-topic"):
-        check_name(values["destination-topic"], "destination-topic")
-    if values.get("rate", 0) < 0:
-        raise FlagError("--rate must not be negative")
     if values["dead-letter-key-file"]:
         check_key(values["dead-letter-key-file"])
-    if values["topic"]:
-        _check_topic_flags(values, parsed.given)
-        if command == "replay" and not (
-                values["destination-topic"] or values["dead-letter-key-file"]):
-            raise FlagError("--destination-topic or --dead-letter-key-file required: any publisher"
-                            " can write what looks like a dead letter")
-    else:
-        _check_path_flags(values, command)
-    if values["topic"] or command == "replay":
-        check_sources(values)
-    with Signals() as signals:
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(Signals())
         letters: _Letters = (
             _TopicLetters(values, config, signals) if values["topic"] else
             _DirectoryLetters(values, signals))
-        return body(values, config, letters, signals)
-
-
-def _check_topic_flags(values: Mapping[str, Any], given: frozenset[str]) -> None:
-    check_name(values["topic"], "topic")
-    check_name(values["channel"], "channel")
-    if values["id"]:
-        raise FlagError("--id needs --path: NSQ has no access by id; --count takes the next ones")
-    if values.get("all"):
-        raise FlagError("--all needs --path: --count says how many of a topic")
-    if values["count"] < 1:
-        raise FlagError("--count must be 1 or more" if "count" in given else "--count required")
-
-
-def _check_path_flags(values: Mapping[str, Any], command: str) -> None:
-    if not Path(values["path"]).is_dir():
-        raise CommandLineError(f"--path={values['path']} is no directory")
-    if command != "list" and bool(values["id"]) == bool(values.get("all")):
-        choices = "--id" if command == "show" else "--id or --all"
-        raise FlagError(f"{choices} required" if not values["id"] else "use --id or --all not both")
+        if command in ("list", "show"):
+            return _show(values, letters, is_short=command == "list")
+        if command == "replay":
+            producer = Producer(
+                nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
+                lookupd_http_addresses=values["lookupd-http-address"], config=config)
+            return _take(values, letters, _replayer(
+                values, stack.enter_context(producer), signals), "replayed")
+        return _take(values, letters, lambda name, letter: f"deleted {name}", "deleted")
 
 
 # -- where the letters are
 
 
-#: Name and letter; and with ``_Taken`` what removes it.
-_Named = Generator[tuple[str, DeadLetter], None, None]
-_Taken = Generator[tuple[str, DeadLetter, Callable[[], None]], None, None]
+#: Name, letter, and what removes it.
+_Named = Generator[tuple[str, DeadLetter, Callable[[], None]], None, None]
 
 
 class _Letters(ABC):
@@ -195,12 +179,12 @@ class _Letters(ABC):
         self.total = 0
 
     @abstractmethod
-    def peek(self) -> _Named:
-        """Yield name and letter; they stay where they are."""
+    def read(self, *, takes: bool) -> _Named:
+        """Yield name, letter, and what removes it; without that call the letter stays.
 
-    @abstractmethod
-    def take(self) -> _Taken:
-        """Yield name, letter, and what removes it; without that call the letter stays."""
+        Args:
+            takes: letters are to be removed; else all stay where they are.
+        """
 
     def report(self, name: str, problem: object) -> None:
         """Say on stderr what is wrong with one letter."""
@@ -219,7 +203,7 @@ class _DirectoryLetters(_Letters):
         self._names = [_find(names, wanted, values["path"]) for wanted in values["id"]] or names
         self.total = len(self._names)
 
-    def _read(self, sets_aside: bool) -> _Named:
+    def read(self, *, takes: bool) -> _Named:
         for name in self._names:
             if self._signals.is_stopping:
                 return
@@ -231,17 +215,10 @@ class _DirectoryLetters(_Letters):
                 self.report(name, exc.strerror)
                 continue
             except ValueError as exc:
-                aside = f", and now {self._directory.set_aside(name)}" if sets_aside else ""
+                aside = f", and now {self._directory.set_aside(name)}" if takes else ""
                 self.report(name, f"{exc}{aside}")
                 continue
-            yield name, letter
-
-    def peek(self) -> _Named:
-        return self._read(sets_aside=False)
-
-    def take(self) -> _Taken:
-        for name, letter in self._read(sets_aside=True):
-            yield name, letter, lambda: self._directory.delete(name)
+            yield name, letter, functools.partial(self._directory.delete, name)
 
 
 def _find(names: Sequence[str], wanted: str, path: str) -> str:
@@ -270,18 +247,22 @@ class _TopicLetters(_Letters):
         self._signals = signals
         self._refused: dict[str, str] = {}  # nsqd -> why it is left out
 
-    def _messages(self, max_in_flight: int, *, holds: bool) -> Generator[Message, None, None]:
-        """Yield up to ``--count`` messages, until the channel was seen empty.
+    def read(self, *, takes: bool) -> _Named:
+        """Yield up to ``--count`` letters, until the channel was seen empty.
 
         Raises:
             NSQError: as ``LookingConsumer.take``.
         """
         values = self._values
+        # A peek holds all its messages, and all of them may come from one of many nsqds. Of a take
+        # what is not reached before the end is requeued, so they are few.
+        in_flight = (min(values["count"], _MAX_IN_FLIGHT) if takes
+                     else values["count"] * _PEEK_IN_FLIGHT)
         topic, channel = values["topic"], values["channel"]
         nsqds = list(dict.fromkeys(values["nsqd-tcp-address"]))
         consumer = LookingConsumer(
             topic, channel, config=self._config, nsqd_tcp_addresses=nsqds,
-            lookupd_http_addresses=values["lookupd-http-address"], max_in_flight=max_in_flight,
+            lookupd_http_addresses=values["lookupd-http-address"], max_in_flight=in_flight,
             guard=make_guard(values, self._config, topic, channel,
                              may_create=values["create-channel"]),
             on_error=self._on_error,
@@ -291,10 +272,14 @@ class _TopicLetters(_Letters):
             lookupds=values["lookupd-http-address"], creates_channel=values["create-channel"])
         try:
             with contextlib.closing(consumer.take(
-                values["count"], query, is_over=lambda: self._signals.is_stopping, holds=holds,
+                values["count"], query, is_over=lambda: self._signals.is_stopping, holds=not takes,
                 timeout=values["timeout"],
             )) as messages:
-                yield from filter(None, messages)
+                for message in filter(None, messages):
+                    self.total += 1
+                    letter = DeadLetter.parse(message.body, values["dead-letter-key-file"])
+                    yield (letter.id or message.id.decode("ascii", "replace"), letter,
+                           message.finish)
         except ConnectError as exc:
             if isinstance(exc.__cause__, LookRefusedError):
                 raise CommandLineError(
@@ -302,6 +287,8 @@ class _TopicLetters(_Letters):
             raise
         finally:
             consumer.stop(_STOP_TIMEOUT)
+            if self._signals.is_stopping:
+                self.total = values["count"]
         for address, reason in self._refused.items():
             self.report(address, reason)
 
@@ -309,26 +296,6 @@ class _TopicLetters(_Letters):
         """Report an nsqd that is left out; where none is left the command ends with it."""
         if isinstance(error, LookRefusedError) and error.obstacle is not Obstacle.NO_TOPIC:
             self._refused[error.address] = f"left out: {_refusal(error)}"
-
-    def peek(self) -> _Named:
-        in_flight = self._values["count"] * _PEEK_IN_FLIGHT
-        with contextlib.closing(self._messages(in_flight, holds=True)) as messages:
-            yield from map(self._named, messages)
-
-    def take(self) -> _Taken:
-        in_flight = min(self._values["count"], _MAX_IN_FLIGHT)
-        with contextlib.closing(self._messages(in_flight, holds=False)) as messages:
-            try:
-                for message in messages:
-                    self.total += 1
-                    yield *self._named(message), message.finish
-            finally:
-                if self._signals.is_stopping:
-                    self.total = self._values["count"]
-
-    def _named(self, message: Message) -> tuple[str, DeadLetter]:
-        letter = DeadLetter.parse(message.body, self._values["dead-letter-key-file"])
-        return letter.id or message.id.decode("ascii", "replace"), letter
 
 
 def _refusal(error: LookRefusedError) -> str:
@@ -340,39 +307,25 @@ def _refusal(error: LookRefusedError) -> str:
 # -- the commands
 
 
-_Body = Callable[[Mapping[str, Any], Config, _Letters, Signals], int]
-
-
-def _list(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
-    return _show_all(values, letters, _line, DeadLetter.facts)
-
-
-def _show(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
-    return _show_all(values, letters, _page, DeadLetter.to_json)
-
-
-def _show_all(
-    values: Mapping[str, Any], letters: _Letters, as_text: Callable[[str, DeadLetter], str],
-    as_json: Callable[[DeadLetter], dict[str, Any]],
-) -> int:
+def _show(values: Mapping[str, Any], letters: _Letters, *, is_short: bool) -> int:
     count = 0
-    with contextlib.closing(letters.peek()) as peeked:
-        for name, letter in peeked:
+    with contextlib.closing(letters.read(takes=False)) as found:
+        for name, letter, _ in found:
             count += 1
             name = printable(name)  # of a file, or an id of the server's
-            values_of = {"name": name, **as_json(letter)}
-            print(json.dumps(values_of, ensure_ascii=False) if values["json"] else
-                  as_text(name, letter), flush=True)
+            if values["json"]:
+                facts = letter.facts() if is_short else letter.to_json()
+                print(json.dumps({"name": name, **facts}, ensure_ascii=False), flush=True)
+            else:
+                print((_line if is_short else _page)(name, letter), flush=True)
     if not count and not letters.problems:
         sys.stderr.write(f"{PROGRAM}: {_none(values)}\n")
     return 1 if letters.problems else 0
 
 
-def _replay(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
-    producer = Producer(
-        nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
-        lookupd_http_addresses=values["lookupd-http-address"], config=config,
-    )
+def _replayer(
+    values: Mapping[str, Any], producer: Producer, signals: Signals
+) -> Callable[[str, DeadLetter], str]:
     limiter = RateLimiter(values["rate"], time.monotonic())
 
     def publish(name: str, letter: DeadLetter) -> str:
@@ -386,14 +339,7 @@ def _replay(values: Mapping[str, Any], config: Config, letters: _Letters, signal
         producer.publish(topic, letter.body)
         return f"replayed {name} to {topic}"
 
-    try:
-        return _take_all(values, letters, publish, "replayed")
-    finally:
-        producer.close()
-
-
-def _delete(values: Mapping[str, Any], config: Config, letters: _Letters, signals: Signals) -> int:
-    return _take_all(values, letters, lambda name, letter: f"deleted {name}", "deleted")
+    return publish
 
 
 class _Unreplayable(Exception):
@@ -404,7 +350,7 @@ class _Stopped(Exception):
     """A signal came."""
 
 
-def _take_all(
+def _take(
     values: Mapping[str, Any], letters: _Letters, work: Callable[[str, DeadLetter], str],
     done: str,
 ) -> int:
@@ -413,7 +359,7 @@ def _take_all(
     Of a directory the others follow; a topic would deliver the same one again, so it ends there.
     """
     count = 0
-    with contextlib.closing(letters.take()) as taken:
+    with contextlib.closing(letters.read(takes=True)) as taken:
         for name, letter, remove in taken:
             try:
                 text = work(name, letter)
@@ -462,10 +408,10 @@ def _page(name: str, letter: DeadLetter) -> str:
     return "\n".join(lines)
 
 
-#: command -> (what runs it, what it does)
-COMMANDS: dict[str, tuple[_Body, str]] = {
-    "list": (_list, "list them, a line for each"),
-    "show": (_show, "show them with traceback and body"),
-    "replay": (_replay, "publish their bodies to the topics that they came from"),
-    "delete": (_delete, "delete them"),
+#: command -> what it does
+COMMANDS = {
+    "list": "list them, a line for each",
+    "show": "show them with traceback and body",
+    "replay": "publish their bodies to the topics that they came from",
+    "delete": "delete them",
 }

@@ -15,13 +15,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from nsqclient.cli.flags import (
-    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagError, Parsed,
-)
+from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.terminal import GREEN, RED, YELLOW, has_colors, paint
 from nsqclient.cli.tool_flags import (
-    OPTIONS, ToolFlags, add_secret_flags, check_name, read_config,
+    OPTIONS, POSITIVE, ToolFlags, add_secret_flags, read_config,
 )
 from nsqclient.doctor.diagnosis import Diagnosis, Target
 from nsqclient.doctor.findings import Finding, Severity, in_order, summary
@@ -60,8 +58,9 @@ def build_command() -> ToolFlags:
     """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to check")
-    flags.add("topic", STRING, "", "NSQ topic (default: every topic of every nsqd)")
-    flags.add("channel", STRING, "", "NSQ channel (default: every channel of the topic)")
+    flags.add("topic", NAME, "", "NSQ topic (default: every topic of every nsqd)")
+    flags.add("channel", NAME, "", "NSQ channel (default: every channel of the topic)")
+    flags.need("channel", "topic")
     flags.group("Servers (default: those that listen on 127.0.0.1:4161 and 127.0.0.1:4150)")
     flags.add("lookupd-http-address", STRINGS, (),
               "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
@@ -76,8 +75,8 @@ def build_command() -> ToolFlags:
     add_secret_flags(flags)
     flags.add("watch", DURATION, 10.0,
               "time to watch for messages that time out; 0: do not watch")
-    flags.add("connect-timeout", DURATION, 2.0, "timeout for connecting to a server")
-    flags.add("request-timeout", DURATION, 5.0, "timeout for the response of a server")
+    flags.add("connect-timeout", POSITIVE, 2.0, "timeout for connecting to a server")
+    flags.add("request-timeout", POSITIVE, 5.0, "timeout for the response of a server")
     flags.add("json", BOOL, False, "print a JSON object instead of a table")
     flags.add_common(quiet=True)  # the table has what is logged
     return flags
@@ -131,20 +130,12 @@ def _listens(address: str, timeout: float) -> bool:
 
 
 def _target(values: dict[str, Any]) -> Target:
-    for name in ("topic", "channel"):
-        if values[name]:
-            check_name(values[name], name)
-    if values["channel"] and not values["topic"]:
-        raise FlagError("--channel needs --topic")
     for address in values["lookupd-http-address"]:
         lookup_url(address)
     for address in values["nsqd-tcp-address"]:
         parse_address(address)
     for address in values["nsqd-http-address"]:
         nsqd_url(address, "stats")
-    for name in ("connect-timeout", "request-timeout"):
-        if values[name] <= 0:
-            raise CommandLineError(f"--{name} should be positive")
     names = ("lookupd-http-address", "nsqd-tcp-address", "nsqd-http-address")
     if not any(values[name] for name in names):
         _choose_local(values)

@@ -6,7 +6,6 @@ means.
 
 from __future__ import annotations
 
-import enum
 import logging
 import random
 import re
@@ -39,25 +38,19 @@ _MAX_ANSWER = 1024 * 1024
 _OF_THE_BODY = frozenset(["content-type", "content-encoding", "content-language"])
 
 
-class SendOutcome(enum.Enum):
-    """The outcome of one attempt to send a message."""
-
-    ARRIVED = "arrived"
-    RETRY = "retry"
-    DROP = "drop"
-    DEAD_LETTER = "dead-letter"
+#: What may follow a rejection.
+RETRY, DROP, DEAD_LETTER = ACTIONS = ("retry", "drop", "dead-letter")
 
 
 class Rule(NamedTuple):
-    """Statuses from ``first`` to ``last`` have an outcome."""
+    """What follows an answer with a status from ``first`` to ``last``."""
 
     first: int
     last: int
-    outcome: SendOutcome
+    action: str
 
 
 _STATUS = re.compile(r"([3-5])xx|([3-5]\d\d)(?:-([3-5]\d\d))?")
-_ACTIONS = [outcome.value for outcome in SendOutcome if outcome is not SendOutcome.ARRIVED]
 
 
 def parse_rule(text: str) -> Rule:
@@ -68,37 +61,29 @@ def parse_rule(text: str) -> Rule:
     """
     status, _, action = text.partition("=")
     found = _STATUS.fullmatch(status)
-    if found is None or action not in _ACTIONS:
+    if found is None or action not in ACTIONS:
         raise ValueError(
             "write STATUS=ACTION: a status is 404, 4xx or 400-428 (300 to 599), an action"
-            f" {', '.join(_ACTIONS)}")
+            f" {', '.join(ACTIONS)}")
     group, first, last = found.groups()
     if group is not None:
-        return Rule(int(group) * 100, int(group) * 100 + 99, SendOutcome(action))
-    rule = Rule(int(first), int(last or first), SendOutcome(action))
+        return Rule(int(group) * 100, int(group) * 100 + 99, action)
+    rule = Rule(int(first), int(last or first), action)
     if rule.last < rule.first:
         raise ValueError(f"{status} is an empty range")
     return rule
 
 
-def outcome_of(status: int | None, rules: Sequence[Rule]) -> SendOutcome:
-    """The outcome of the first rule that names a status; without one, or an answer: retry."""
-    if status is not None:
-        for rule in rules:
-            if rule.first <= status <= rule.last:
-                return rule.outcome
-    return SendOutcome.RETRY
-
-
 class RequestFailed(Exception):
     """The destination did not accept the message; the text is the reason.
 
-    ``status`` is that of its answer, None where none came.
+    ``status`` is that of its answer, 0 where none came; ``action`` is what follows.
     """
 
-    def __init__(self, reason: str, status: int | None = None) -> None:
+    def __init__(self, reason: str, status: int = 0, action: str = RETRY) -> None:
         super().__init__(reason)
         self.status = status
+        self.action = action
 
 
 class _Session(requests.Session):
@@ -208,7 +193,7 @@ class Sender:
     Args:
         mode: a name of STRATEGIES, or "all".
         sample: fraction to send.
-        rules: the outcomes of ``--on-status``.
+        rules: those of ``--on-status``.
 
     Threads: any.
     """
@@ -240,43 +225,39 @@ class Sender:
         with self._lock:
             order = (self._urls if self._strategy is None
                      else self._strategy.order(time.monotonic()))
-        outcomes: list[SendOutcome] = []
-        failures: dict[SendOutcome, RequestFailed | None] = {}
+        failures: list[RequestFailed] = []
         for number, url in enumerate(order):
             if number and not message.has_responded:
                 message.touch()  # each attempt may take a whole request timeout
-            outcome, failure = self._attempt(url, message)
-            outcomes.append(outcome)
-            failures[outcome] = failure
-            if self._strategy is not None and outcome is not SendOutcome.RETRY:
+            failure = self._attempt(url, message)
+            failures += [failure] if failure is not None else []
+            if self._strategy is not None and (failure is None or failure.action != RETRY):
                 break
-        if self._strategy is None or outcomes[-1] is SendOutcome.RETRY:
-            failed = outcomes.count(SendOutcome.RETRY)
-            if failed:
-                # With --mode=all some may have it already, and get it again.
-                raise Requeue(backoff=failed == len(order)) from failures[SendOutcome.RETRY]
-        if SendOutcome.DEAD_LETTER in outcomes:
-            failure = failures[SendOutcome.DEAD_LETTER]
-            raise GiveUp(str(failure)) from failure
+        retries = [each for each in failures if each.action == RETRY]
+        if retries and (self._strategy is None or len(retries) == len(order)):
+            # With --mode=all some may have it already, and get it again.
+            raise Requeue(backoff=len(retries) == len(order)) from retries[-1]
+        for failure in failures:
+            if failure.action == DEAD_LETTER:
+                raise GiveUp(str(failure)) from failure
 
-    def _attempt(self, url: str, message: Message) -> tuple[SendOutcome, RequestFailed | None]:
+    def _attempt(self, url: str, message: Message) -> RequestFailed | None:
         began = time.monotonic()
-        outcome, failure = SendOutcome.ARRIVED, None
+        failure = None
         try:
             self._requester.send(url, message.body)
         except RequestFailed as exc:
-            outcome = outcome_of(exc.status, self._rules)
-            failure = RequestFailed(f"{without_password(url)}: {exc}", exc.status)
-            logger.error("%s: %s did not arrive: %s (%s)", without_password(url), _shown(message),
-                         exc, outcome.value)
+            # The first rule that names the status; without one, or an answer: retry.
+            action = next((rule.action for rule in self._rules
+                           if rule.first <= exc.status <= rule.last), RETRY)
+            failure = RequestFailed(f"{without_password(url)}: {exc}", exc.status, action)
+            logger.error("%s: %s did not arrive: %s (%s)", without_password(url), message.id, exc,
+                         action)
         now = time.monotonic()
         self._times.add(url, now - began)
         if self._strategy is not None:
             with self._lock:
                 # A rejection of the message comes from a destination that works.
-                self._strategy.report(url, outcome is not SendOutcome.RETRY, now - began, now)
-        return outcome, failure
-
-
-def _shown(message: Message) -> str:
-    return str(message.id)
+                self._strategy.report(
+                    url, failure is None or failure.action != RETRY, now - began, now)
+        return failure

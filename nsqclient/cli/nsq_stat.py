@@ -6,19 +6,18 @@ terminal. A server that does not answer is reported and left out until it does.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import sys
 import time
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
-from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, STRING, CommandLineError, FlagError, Parsed,
-)
+from nsqclient.cli.flags import BOOL, INT, Parsed, positive
 from nsqclient.cli.sampling import Row, Sampler, rates, total
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_http_servers, check_name
+from nsqclient.cli.tool_flags import POSITIVE, ToolFlags
 from nsqclient.runtime.deadline import format_duration
 
 PROGRAM = "nsq_stat"
@@ -50,13 +49,14 @@ def build_command() -> ToolFlags:
     """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to watch")
-    flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, "", "NSQ channel; required")
+    flags.add_topic(channel="")
     flags.group("Output")
-    flags.add("interval", DURATION, 2.0, "time between two updates")
-    flags.add("count", INT, None, "number of intervals after which to stop (default: no limit)")
+    flags.add("interval", POSITIVE, 2.0, "time between two updates")
+    flags.add("count", positive(INT), None,
+              "number of intervals after which to stop (default: no limit)")
     flags.add("plain", BOOL, False, "print rows even on a terminal")
     flags.add("json", BOOL, False, "print one JSON object per interval")
+    flags.exclude("plain", "json")
     flags.add_http_servers()
     flags.add_common()
     return flags
@@ -64,11 +64,10 @@ def build_command() -> ToolFlags:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    _check(values, parsed.given)
     is_live = sys.stdout.isatty() and not values["plain"] and not values["json"]
     view: View = Plain()
     if values["json"]:
-        view = Json(values["topic"], values["channel"])
+        view = functools.partial(_print_json, values["topic"], values["channel"])
     elif is_live:
         view = Live(f"{values['topic']}/{values['channel']}", values["interval"])
     sampler = Sampler(
@@ -92,30 +91,9 @@ def _run(parsed: Parsed) -> int:
     return 0 if shown or ended_by_signal else EXIT_NOTHING_SHOWN
 
 
-def _check(values: dict[str, Any], given: frozenset[str]) -> None:
-    if not values["topic"] or not values["channel"]:
-        raise FlagError("--topic and --channel are required")
-    for name in ("topic", "channel"):
-        check_name(values[name], name)
-    if values["interval"] <= 0:
-        raise CommandLineError("--interval should be positive")
-    if "count" in given and values["count"] <= 0:
-        raise CommandLineError("--count should be positive")
-    check_http_servers(values)
-    if values["plain"] and values["json"]:
-        raise FlagError("use --plain or --json not both")
-
-
-class View(Protocol):
-    """A way to show the counters."""
-
-    def begin(self) -> None:
-        """A poll had a result; called before ``show``, and alone for the first poll."""
-        ...
-
-    def show(self, rows: list[Row], problems: dict[str, str]) -> None:
-        """Show the rows of the nsqds that answered."""
-        ...
+#: Shows the rows of the nsqds that answered, and the problems of the others; None for rows: there
+#: was one poll, and rates need a second.
+View = Callable[[Sequence[Row] | None, Mapping[str, str]], None]
 
 
 def _watch(
@@ -125,7 +103,7 @@ def _watch(
     before = sampler.poll()
     due = time.monotonic()
     if before:
-        view.begin()
+        view(None, sampler.problems)
     shown = intervals = 0
     while not signals.is_stopping and (count is None or intervals < count):
         due += interval
@@ -135,13 +113,11 @@ def _watch(
         intervals += 1
         after = sampler.poll()
         if after:
-            view.begin()
-            if before:  # else there is nothing to compare with yet
-                view.show(rates(before, after), sampler.problems)
-                shown += 1
+            view(rates(before, after) if before else None, sampler.problems)
+            shown += bool(before)
             before = after
         elif isinstance(view, Live):
-            view.show([], sampler.problems)
+            view([], sampler.problems)
     return shown
 
 
@@ -159,16 +135,13 @@ class Plain:
     def __init__(self) -> None:
         self._polls = 0
 
-    def begin(self) -> None:
-        """Print the heading when it is time."""
+    def __call__(self, rows: Sequence[Row] | None, problems: Mapping[str, str]) -> None:
+        """Print the sum; after the heading, when it is time."""
         if self._polls % _POLLS_PER_HEADER == 0:
             sys.stdout.write(HEADER)
-            sys.stdout.flush()
         self._polls += 1
-
-    def show(self, rows: list[Row], problems: dict[str, str]) -> None:
-        """Print the sum."""
-        sys.stdout.write(format_row(total(rows)) + "\n")
+        if rows is not None:
+            sys.stdout.write(format_row(total(rows)) + "\n")
         sys.stdout.flush()
 
 
@@ -183,23 +156,19 @@ def format_row(row: Row) -> str:
     )
 
 
-class Json:
-    """One JSON object for each interval."""
-
-    def __init__(self, topic: str, channel: str) -> None:
-        self._names = {"topic": topic, "channel": channel}
-
-    def begin(self) -> None:
-        """Print nothing."""
-
-    def show(self, rows: list[Row], problems: dict[str, str]) -> None:
-        """Print the sum, and what each nsqd has."""
-        record = {
-            **self._names, "time": round(time.time(), 3), **_as_json(total(rows)),
-            "nsqds": {row.name: _as_json(row) for row in rows}, "problems": problems,
-        }
-        sys.stdout.write(json.dumps(record) + "\n")
-        sys.stdout.flush()
+def _print_json(
+    topic: str, channel: str, rows: Sequence[Row] | None, problems: Mapping[str, str]
+) -> None:
+    """Print the sum, and what each nsqd has, as one JSON object."""
+    if rows is None:
+        return
+    record = {
+        "topic": topic, "channel": channel, "time": round(time.time(), 3),
+        **_as_json(total(rows)), "nsqds": {row.name: _as_json(row) for row in rows},
+        "problems": problems,
+    }
+    sys.stdout.write(json.dumps(record) + "\n")
+    sys.stdout.flush()
 
 
 def _as_json(row: Row) -> dict[str, float]:
@@ -215,13 +184,12 @@ class Live:
         self._interval = interval
         self._drawn = 0  # lines on the screen
 
-    def begin(self) -> None:
-        """Show that rates need a second poll."""
-        if not self._drawn:
-            self._draw([f"{self._title}: counting for {format_duration(self._interval)} ..."])
-
-    def show(self, rows: list[Row], problems: dict[str, str]) -> None:
+    def __call__(self, rows: Sequence[Row] | None, problems: Mapping[str, str]) -> None:
         """Draw the sum, a line for each nsqd, and the problems."""
+        if rows is None:
+            if not self._drawn:
+                self._draw([f"{self._title}: counting for {format_duration(self._interval)} ..."])
+            return
         lines = [f"{self._title}  {time.strftime('%H:%M:%S')}  every"
                  f" {format_duration(self._interval)}"]
         width = max([len(row.name) for row in rows] + [5])

@@ -13,15 +13,10 @@ from collections.abc import Callable
 
 from nsqclient import Message, Requeue
 from nsqclient.cli.consumers import Consumers, make_guard
-from nsqclient.cli.flags import (
-    BOOL, INT, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
-)
+from nsqclient.cli.flags import BOOL, NAME, NAMES, CommandLineError, Kind, Parsed
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
-    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,
-    turn_off_negative,
-)
+from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_consumer_config
 
 PROGRAM = "nsq_tail"
 
@@ -49,16 +44,17 @@ def build_command() -> ToolFlags:
     """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to show")
-    flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
-    flags.add("channel", STRING, "", "NSQ channel (default: a new ephemeral channel)")
-    flags.add("n", INT, 0, "total number of messages after which to stop; 0: no limit")
-    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
+    flags.add_topic(NAMES)
+    flags.add("channel", NAME, "", "NSQ channel (default: a new ephemeral channel)")
+    flags.add("n", COUNT, 0, "total number of messages after which to stop; 0: no limit")
+    flags.add_in_flight()
     flags.group("Output")
     flags.add("print-topic", BOOL, False, "print \"TOPIC | \" before each message")
     flags.add("format", FORMAT, None, "output format: text with fields in braces, \\n and"
               " \\t; " + "; ".join(f"{{{name}}}: {text}" for name, (text, _) in FIELDS.items()))
     flags.add("json", BOOL, False, "print JSON objects: topic, id, timestamp, attempts, nsqd,"
               " and body, or body_base64 if the body is not UTF-8")
+    flags.exclude("json", "format")
     flags.add("gunzip", BOOL, False, "decompress bodies that are compressed with gzip")
     flags.add("no-newline", BOOL, False, "do not print a newline after each message")
     flags.add_sources(only_looks=True)
@@ -68,17 +64,11 @@ def build_command() -> ToolFlags:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    topics = check_topics(values["topic"])
-    check_sources(values)
     channel = values["channel"] or f"tail{random.randrange(999_999):06d}#ephemeral"
-    check_name(channel, "channel")
-    turn_off_negative(values, "n")
-    check_in_flight(values)
     limit, max_in_flight = values["n"], values["max-in-flight"]
-    if values["json"] and values["format"] is not None:
-        raise FlagError("use --json or --format not both")
-    config = read_config(values, PROGRAM, "consumer-opt").replace(
-        max_in_flight=min(limit, max_in_flight) if limit else max_in_flight)
+    config = read_consumer_config(values, PROGRAM)
+    if limit:
+        config = config.replace(max_in_flight=min(limit, max_in_flight))
     render = Renderer(
         values["format"], as_json=values["json"], gunzip=values["gunzip"],
         print_topic=values["print-topic"], end=b"" if values["no-newline"] else b"\n",
@@ -86,7 +76,7 @@ def _run(parsed: Parsed) -> int:
     with Signals() as signals:
         consumers = Consumers(values, config, signals)
         tail = Tail(_STDOUT, limit, signals.stop, consumers.limit_in_flight)
-        for topic in topics:
+        for topic in dict.fromkeys(values["topic"]):
             guard = None if values["channel"] else make_guard(values, config, topic, channel)
             consumers.add(topic, channel, _handler(tail, render, topic), guard=guard,
                           is_limited=bool(limit) and limit < max_in_flight)

@@ -8,48 +8,144 @@ they are opened again with the next message.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import queue
+import re
 import shlex
 import shutil
+import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.archive.archive import Archive
+from nsqclient.cli.archive.archive import Archive, RecordFormatter
 from nsqclient.cli.archive.archiver import Archiver
-from nsqclient.cli.archive.options import (
-    PROGRAM, build_flags, check, make_formatter, read_codec, read_names, read_rules, read_work_dir,
+from nsqclient.cli.archive.files import (
+    CodecFactory, OutputPaths, OutsideError, Plain, gzip_codec, zstd_codec,
 )
-from nsqclient.cli.archive.output_paths import OutputPaths, OutsideError
-from nsqclient.cli.archive.topics import TopicFilter, TopicWatcher
+from nsqclient.cli.archive.naming import FileNames, RotationRules
+from nsqclient.cli.archive.topics import TopicWatcher
 from nsqclient.cli.consumers import Consumers, make_dead_letters
-from nsqclient.cli.flags import CommandLineError, Parsed
+from nsqclient.cli.flags import (
+    BOOL, DURATION, INT, NAME, NAMES, PATH, STRING, CommandLineError, FlagError, Kind, Parsed,
+    choice, limited, off_below_0,
+)
+from nsqclient.cli.lines import FORMATS, Renderer
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_topics, read_config, turn_off_negative
+from nsqclient.cli.tool_flags import (
+    COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
+)
 from nsqclient.display import counted
 from nsqclient.runtime.log_lines import PrefixedLogger
 
+PROGRAM = "nsq_to_file"
+
+_STDERR = 2
 #: Seconds that the last commands of ``--exec-on-close`` have at the end.
 _LAST_COMMANDS = 30.0
+
+_SUMMARY = """\
+Archives the messages of topics in files, one message per line. A message is finished only after
+it is on disk (fsync), so a crash may duplicate messages, but loses none."""
+
+_EXAMPLES = [
+    ("write one file per hour",
+     "nsqclient nsq_to_file --topic=orders --output-dir=/data --lookupd-http-address=lookup:4161"),
+    ("write compressed files of up to 100 MB per day; only finished files appear in /data",
+     "nsqclient nsq_to_file ... --gzip --work-dir=/data/.work --datetime-format=%Y-%m-%d"
+     " --rotate-size=100000000"),
+    ("archive every topic whose name begins with web, with ids and times",
+     "nsqclient nsq_to_file ... --topic-pattern='^web' --format=jsonl"),
+]
+
+
+def _parse_mode(text: str) -> int:
+    mode = int(text, 8) if re.fullmatch("[0-7]{3,4}", text) else 0
+    if mode & ~0o777 or mode & 0o600 != 0o600:
+        raise ValueError("use octal permissions with which the owner reads and writes, as 0640")
+    return mode
+
+
+def _parse_pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text else None
+    except re.error as exc:
+        raise CommandLineError(f"{text!r} is invalid: {exc}") from None
+
+
+PATTERN = Kind("string", _parse_pattern)
+LEVEL = limited(INT, lambda value: 1 <= value <= 9, "should be 1-9")
+FILE_MODE = Kind("mode", _parse_mode, lambda mode: f"{mode:04o}")
 
 
 def build_command() -> ToolFlags:
     """The command and its flags."""
-    return build_flags(_run)
+    flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
+    flags.group("What to archive")
+    flags.add("topic", NAMES, (), "NSQ topic; may be repeated")
+    flags.add("topic-pattern", PATTERN, None, "only topics whose names contain a match of this"
+              " regular expression; without --topic: of all topics that nsqlookupd lists")
+    flags.add("topic-refresh", off_below_0(DURATION), 60.0,
+              "time between two searches for new topics; 0: search only at the start")
+    flags.add("channel", NAME, "nsq_to_file", "NSQ channel")
+    flags.require("channel")
+    flags.add_in_flight(", and between two syncs")
+    flags.add_dead_letters("topic for messages that are given up after"
+                           " --consumer-opt=max_attempts,N (by default, none is given up)")
+    flags.group("Files")
+    # The original's default; the user chooses a directory that others cannot write to.
+    flags.add("output-dir", PATH, "/tmp", "directory for the files")  # nosec B108 # see above
+    flags.add("work-dir", PATH, "", "directory for unfinished files (default: --output-dir)")
+    flags.add("filename-format", STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log",
+              "format of the file names, which may include directories; may contain <TOPIC>,"
+              " <HOST>, <PID>, <DATETIME> and <REV> (a number for files of the same name)")
+    flags.add("datetime-format", STRING, "%Y-%m-%d_%H", "strftime format of <DATETIME>")
+    flags.add("datetime-from", choice("write", "message"), "write",
+              "time used for <DATETIME>: when the message is written (write), or when nsqd received"
+              " it (message)")
+    flags.add("host-identifier", STRING, "", "value of <HOST>, which may contain <SHORT_HOST>"
+              " or <HOSTNAME> (default: the short host name)")
+    flags.add("file-mode", FILE_MODE, 0o640, "mode of new files in octal, less the umask")
+    flags.add("format", choice(*FORMATS), "lines", "format of the files: lines (bodies), or"
+              " jsonl (JSON objects with topic, id, timestamp, attempts, nsqd, and body or"
+              " body_base64)")
+    flags.add("gzip", BOOL, False, "compress with gzip; each sync ends a gzip member")
+    flags.add("gzip-level", LEVEL, 6, "gzip compression level (1-9; 1 is the fastest)")
+    flags.add("zstd", BOOL, False, "compress with zstd (needs the package zstandard)")
+    flags.exclude("gzip", "zstd")
+    flags.add("zstd-level", INT, 3, "zstd compression level (1-22)")
+    flags.group("Rotation (a file is also closed when <DATETIME> changes)")
+    flags.add("rotate-size", COUNT, 0, "size in bytes, before compression, above which a file is"
+              " closed; 0: no limit")
+    flags.add("rotate-interval", off_below_0(DURATION), 0.0,
+              "time after which a file is closed; 0: no limit")
+    flags.add("skip-empty-files", BOOL, False, "do not create a file before there is a message for"
+              " it")
+    flags.add("sync-interval", POSITIVE, 30.0, "time between two syncs, after which messages are"
+              " finished")
+    flags.add("exec-on-close", STRING, "", "command to run for each finished file; the path of the"
+              " file is its last argument and in $NSQ_FILE")
+    flags.add_sources()
+    add_http_timeouts(flags, POSITIVE)
+    # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
+    flags.add_common(LOG_LEVEL._replace(choices=()))
+    flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
+    return flags
 
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    turn_off_negative(values, "rotate-size", "rotate-interval", "topic-refresh")
-    check(values)
-    config = read_config(values, PROGRAM, "consumer-opt").replace(
-        max_in_flight=values["max-in-flight"])
+    if not values["topic"] and not values["topic-pattern"]:
+        raise FlagError("--topic or --topic-pattern required")
+    if not values["topic"] and not values["lookupd-http-address"]:
+        raise CommandLineError(
+            "--lookupd-http-address must be specified when no --topic specified")
+    config = read_consumer_config(values, PROGRAM)
     if values["dead-letter-topic"] and config.max_attempts == 0:
         raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
     tool = _Tool(values, config, _make_logger(values["log-prefix"]))
@@ -68,20 +164,38 @@ class _Tool:
         self._values = values
         self._config = config
         self._log = log
-        self._allows = TopicFilter(values["topic-pattern"])
-        self._codec = read_codec(values)
+        self._codec: CodecFactory = Plain
+        if values["gzip"]:
+            self._codec = gzip_codec(values["gzip-level"])
+        elif values["zstd"]:
+            self._codec = zstd_codec(values["zstd-level"])
+        self._work_dir: str = values["work-dir"] or values["output-dir"]
+        self._rules = RotationRules(values["rotate-size"], values["rotate-interval"])
         # By topic; the watcher's thread changes it, whole entries at a time.
         self._archived: dict[str, tuple[Consumer, Archiver]] = {}
         self._has_failed = False
         self._on_closed: Callable[[str], None] = lambda path: None
         self._options: dict[str, Any] = {}
-        topics = check_topics(values["topic"]) if values["topic"] else []
-        self._topics = [topic for topic in topics if self._allows(topic)]
-        if topics and not self._topics:
+        self._topics = [topic for topic in dict.fromkeys(values["topic"]) if self._allows(topic)]
+        if values["topic"] and not self._topics:
             raise CommandLineError("--topic-pattern allows none of the topics")
-        read_names(values, "check")  # a bad format ends the tool before it starts
+        self._names("check")  # a bad format ends the tool before it starts
         if "<TOPIC>" not in values["filename-format"] and len(self._topics) != 1:
             log.warning("--filename-format has no <TOPIC>: topics may share a file")
+
+    def _allows(self, topic: str) -> bool:
+        pattern: re.Pattern[str] | None = self._values["topic-pattern"]
+        return pattern is None or pattern.search(topic) is not None
+
+    def _names(self, topic: str) -> FileNames:
+        """Return the names of one topic's files."""
+        values = self._values
+        moves = os.path.abspath(self._work_dir) != os.path.abspath(values["output-dir"])
+        return FileNames(
+            values["filename-format"], values["datetime-format"], topic=topic,
+            hostname=socket.gethostname(), host_identifier=values["host-identifier"],
+            pid=os.getpid(), needs_rev=moves or self._codec is not Plain or any(self._rules),
+            suffix=".gz" if values["gzip"] else ".zst" if values["zstd"] else "")
 
     def run(self) -> int:
         """Run until a signal; return the exit status."""
@@ -131,17 +245,19 @@ class _Tool:
         """Begin to archive a topic."""
         values = self._values
         log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
-        rules = read_rules(values)
-        compressed = values["gzip"] or values["zstd"]
+        is_plain = self._codec is Plain
         paths = OutputPaths(
-            values["output-dir"], read_work_dir(values), self._codec,
-            exclusive=bool(compressed or rules.interval), end_line=not compressed,
-            rotate_size=rules.size, file_mode=values["file-mode"], log=log,
+            values["output-dir"], self._work_dir, self._codec,
+            exclusive=not is_plain or self._rules.interval > 0, end_line=is_plain,
+            rotate_size=self._rules.size, file_mode=values["file-mode"], log=log,
         )
-        names = read_names(values, topic)
+        names = self._names(topic)
         paths.check(names.at(time.time()))
+        render: RecordFormatter = lambda message: message.body + b"\n"  # noqa: E731 # as Go's
+        if values["format"] == "jsonl":
+            render = functools.partial(Renderer(as_json=True), topic)
         archive = Archive(
-            names, paths, rules, make_formatter(values["format"], topic),
+            names, paths, self._rules, render,
             by_timestamp=values["datetime-from"] == "message",
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )
@@ -215,7 +331,7 @@ class CloseHook:
             try:
                 # stdout belongs to the tool; a session of its own keeps a Ctrl-C away.
                 status = subprocess.run(
-                    [*self._words, path], stdin=subprocess.DEVNULL, stdout=_stderr(),
+                    [*self._words, path], stdin=subprocess.DEVNULL, stdout=_STDERR,
                     env={**os.environ, "NSQ_FILE": path}, start_new_session=True, check=False,
                 ).returncode
             except OSError as exc:
@@ -223,11 +339,3 @@ class CloseHook:
             else:
                 if status != 0:
                     self._log.error("--exec-on-close for %s: exit status %d", path, status)
-
-
-def _stderr() -> int:
-    """The descriptor of stderr, or of nothing where a program has replaced it."""
-    try:
-        return sys.stderr.fileno()
-    except (OSError, ValueError, AttributeError):
-        return subprocess.DEVNULL

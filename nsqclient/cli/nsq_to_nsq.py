@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,14 +19,11 @@ from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, Producer, PublishRejectedError,
 )
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.flags import INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice
+from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject, in_flags, key_of
 from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
-    ToolFlags, check_in_flight, check_name, check_sources, check_topics, read_config,
-    turn_off_negative,
-)
+from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -63,18 +60,19 @@ def build_command() -> ToolFlags:
     """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Messages")
-    flags.add("topic", STRINGS, (), "NSQ topic; required, may be repeated")
-    flags.add("channel", STRING, "nsq_to_nsq", "NSQ channel")
-    flags.add("max-in-flight", INT, 200, "maximum number of messages in flight")
+    flags.add_topic(NAMES, "nsq_to_nsq")
+    flags.add_in_flight()
     flags.group("Destination")
     flags.add("destination-nsqd-tcp-address", STRINGS, (),
               "TCP address of an nsqd, <addr>:<port>; may be repeated")
     flags.add("destination-lookupd-http-address", STRINGS, (),
               "HTTP address of an nsqlookupd, <addr>:<port>, instead of nsqds; also for a\n"
               "      partitioned NSQ; may be repeated")
+    flags.require("destination-nsqd-tcp-address", "destination-lookupd-http-address")
     flags.add("key-field", STRING, "",
               "for a partitioned NSQ: field of JSON messages whose value is the key")
-    flags.add("destination-topic", STRING, "",
+    flags.need("key-field", "destination-lookupd-http-address")
+    flags.add("destination-topic", NAME, "",
               "topic to publish to (default: the topic of each message)")
     flags.add("mode", MODE, "hostpool",
               "how to choose among several destinations: hostpool (connected destinations in"
@@ -85,37 +83,20 @@ def build_command() -> ToolFlags:
     flags.add("require-json-field", STRING, "", "copy only messages with this field")
     flags.add("require-json-value", STRING, "",
               "copy only messages in which the required field has this value")
+    flags.need("require-json-value", "require-json-field")
     flags.add("whitelist-json-field", STRINGS, (), "copy only this field; may be repeated")
     flags.add_sources()
     flags.add_common()
-    flags.add("status-every", INT, 250,
+    flags.add("status-every", COUNT, 250,
               "number of messages per destination after which to log times; 0: never")
     return flags
 
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    topics = check_topics(values["topic"])
-    channel = check_name(values["channel"], "channel")
-    if values["destination-topic"]:
-        check_name(values["destination-topic"], "destination-topic")
-    check_sources(values)
     addresses = list(dict.fromkeys(values["destination-nsqd-tcp-address"]))
     lookupds = values["destination-lookupd-http-address"]
-    if not addresses and not lookupds:
-        raise FlagError("--destination-nsqd-tcp-address required, or"
-                        " --destination-lookupd-http-address")
-    if addresses and lookupds:
-        raise CommandLineError("give --destination-nsqd-tcp-address or"
-                               " --destination-lookupd-http-address, not both")
-    if values["key-field"] and not lookupds:
-        raise CommandLineError("--key-field needs --destination-lookupd-http-address")
-    check_in_flight(values)
-    turn_off_negative(values, "status-every")
-    if values["require-json-value"] and not values["require-json-field"]:
-        raise CommandLineError("--require-json-value needs --require-json-field")
-    config = read_config(values, PROGRAM, "consumer-opt").replace(
-        max_in_flight=values["max-in-flight"])
+    config = read_consumer_config(values, PROGRAM)
     producer_config = read_config(values, PROGRAM, "producer-opt", has_secrets=False)
     json_filter = JsonFilter(
         values["require-json-field"], values["require-json-value"] or None,
@@ -126,13 +107,13 @@ def _run(parsed: Parsed) -> int:
     try:
         with Signals() as signals:
             consumers = Consumers(values, config, signals)
-            for topic in topics:
+            for topic in dict.fromkeys(values["topic"]):
                 copier = Copier(
                     values["destination-topic"] or topic, json_filter, destinations,
                     producer_config, values["key-field"], bool(lookupds))
                 size = max(1, config.max_in_flight // 2)
-                consumers.add(
-                    topic, channel, BatchHandler(copier, size, _MAX_WAIT), workers=_WORKERS)
+                consumers.add(topic, values["channel"], BatchHandler(copier, size, _MAX_WAIT),
+                              workers=_WORKERS)
             consumers.run()
     finally:
         destinations.close()
@@ -171,15 +152,15 @@ class Copier:
             # After its deadline another consumer gets it.
             timeout = max(0.1, min(self._timeout, message.time_left * _PART))
             try:
-                attempt = CopyAttempt(
-                    self._destinations, self._topic, body, timeout, **self._options_of(message))
+                wait = self._destinations.publish(
+                    self._topic, body, timeout, **self._options_of(message))
             except NSQError as exc:
                 self._requeue(message, exc)
             else:
-                under_way.append((message, attempt))
-        for message, attempt in under_way:
+                under_way.append((message, wait))
+        for message, wait in under_way:
             try:
-                attempt.result()
+                wait()
             except NSQError as exc:
                 self._requeue(message, exc)
             else:
@@ -242,9 +223,44 @@ class Destinations:
         with self._lock:
             return self._strategy.order(time.monotonic())
 
-    def publish(self, name: str, topic: str, body: bytes, **options: Any) -> Future[Any]:
-        """Publish to one of them; the options are those of ``publish_async``."""
-        return self._all[name].publish_async(topic, body, **options)
+    def publish(
+        self, topic: str, body: bytes, timeout: float, **options: Any
+    ) -> Callable[[], None]:
+        """Begin to publish to one of them, and to a second one if the first fails.
+
+        Returns:
+            What waits until it is stored; it raises NSQError where it is not, or where that is not
+            known.
+        """
+        first, *others = self.order()[:2]
+        began = time.monotonic()
+
+        def send(name: str, seconds: float) -> Future[Any]:
+            return self._all[name].publish_async(topic, body, timeout=seconds, **options)
+
+        # The second attempt needs time too.
+        future = send(first, timeout / 2 if others else timeout)
+
+        def wait() -> None:
+            try:
+                self._wait(first, future, began)
+            except NSQError as exc:
+                if not others:
+                    raise
+                logger.warning("%s: %s; trying another destination", first, exc)
+                again = send(others[0], max(0.1, began + timeout - time.monotonic()))
+                self._wait(others[0], again, began)
+
+        return wait
+
+    def _wait(self, name: str, future: Future[Any], began: float) -> None:
+        try:
+            future.result()
+        except NSQError as exc:
+            if not is_rejected_message(exc):
+                self.report(name, False, 0.0)
+            raise
+        self.report(name, True, time.monotonic() - began)
 
     def report(self, name: str, ok: bool, seconds: float) -> None:
         """Report the outcome of a publish, and how long it took."""
@@ -263,48 +279,3 @@ def is_rejected_message(error: NSQError) -> bool:
     """Return whether the destination always rejects this message, and may accept others."""
     return isinstance(error, InvalidMessageError) or (
         isinstance(error, PublishRejectedError) and not error.retryable)
-
-
-class CopyAttempt:
-    """Publishes one message to a destination, and to a second one if the first fails."""
-
-    def __init__(
-        self, destinations: Destinations, topic: str, body: bytes, timeout: float,
-        **options: Any,
-    ) -> None:
-        self._destinations = destinations
-        self._arguments = topic, body
-        self._options = options
-        self._began = time.monotonic()
-        self._until = self._began + timeout
-        self._to, *self._others = destinations.order()[:2]
-        # The second attempt needs time too.
-        self._future = self._publish(timeout / 2 if self._others else timeout)
-
-    def result(self) -> None:
-        """Wait until it is stored.
-
-        Raises:
-            NSQError: it is not, or the outcome is unknown.
-        """
-        try:
-            self._wait(self._future)
-        except NSQError as exc:
-            if not self._others:
-                raise
-            logger.warning("%s: %s; trying another destination", self._to, exc)
-            self._to = self._others.pop()
-            self._wait(self._publish(max(0.1, self._until - time.monotonic())))
-
-    def _wait(self, future: Future[Any]) -> None:
-        try:
-            future.result()
-        except NSQError as exc:
-            if not is_rejected_message(exc):
-                self._destinations.report(self._to, False, 0.0)
-            raise
-        self._destinations.report(self._to, True, time.monotonic() - self._began)
-
-    def _publish(self, timeout: float) -> Future[Any]:
-        return self._destinations.publish(
-            self._to, *self._arguments, timeout=timeout, **self._options)

@@ -7,28 +7,25 @@ for an invalid option, a port in use or a missing package, 2 for bad flags.
 from __future__ import annotations
 
 import importlib
-import logging
 
-from nsqclient import Config, ConfigError, TLSError
+from nsqclient import Config, TLSError
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.command import Command
 from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
 from nsqclient.cli.flags import (
-    BOOL, DURATION, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
+    BOOL, DURATION, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
 from nsqclient.cli.tool_flags import (
     OPTIONS,
     SECRET_FILE,
+    add_http_timeouts,
     add_http_tls_flags,
     add_secret_flags,
-    limit_timeouts,
     read_config as read_options,
-    read_key_password,
+    read_http_tls,
 )
 from nsqclient.version import __version__
-
-logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 PROGRAM = "nsqadmin"
 
@@ -61,12 +58,11 @@ def build_command() -> Command:
               "lookupd HTTP address (may be given multiple times)")
     flags.add("nsqd-http-address", STRINGS, (),
               "nsqd HTTP address (may be given multiple times)")
-    flags.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
+    flags.require("nsqd-http-address", "lookupd-http-address")
     flags.add("rewrite-address", REWRITES, (),
               "replacement for an announced nsqd address that is not reachable from here:"
               " host[:port]=host[:port] (may be given multiple times)")
-    flags.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
-    flags.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
+    add_http_timeouts(flags)
     add_http_tls_flags(flags)
     flags.group("The page")
     flags.add("http-address", STRING, "127.0.0.1:4171",
@@ -127,15 +123,6 @@ def build_settings(parsed: Parsed) -> AdminSettings:
         CommandLineError, ConfigError: they are invalid.
     """
     values = parsed.values
-    ignored = [name for name, _ in _IGNORED if name in parsed.given]
-    if ignored:
-        logger.warning("flags without effect: --%s", ", --".join(ignored))
-    limit_timeouts(values)
-    lookupds, nsqds = values["lookupd-http-address"], values["nsqd-http-address"]
-    if not lookupds and not nsqds:
-        raise FlagError("--lookupd-http-address or --nsqd-http-address required")
-    if lookupds and nsqds:
-        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
     try:
         return AdminSettings(
             lookupd_http_addresses=tuple(values["lookupd-http-address"]),
@@ -152,27 +139,11 @@ def build_settings(parsed: Parsed) -> AdminSettings:
             connect_timeout=values["http-client-connect-timeout"],
             request_timeout=values["http-client-request-timeout"],
             allow_config_from_cidr=values["allow-config-from-cidr"],
-            http_config=_http_config(parsed),
+            http_config=Config(
+                user_agent=f"{PROGRAM}/{__version__} nsqclient/{__version__}",
+                **read_http_tls(values)),
             dead_letter_key=values["dead-letter-key-file"],
             consumer_config=read_options(values, PROGRAM, "consumer-opt"),
         )
     except TLSError as exc:
         raise CommandLineError(str(exc)) from exc
-
-
-def _http_config(parsed: Parsed) -> Config:
-    """The TLS of requests to https addresses."""
-    values = parsed.values
-    tls = {
-        "tls_root_ca_file": values["http-client-tls-root-ca-file"],
-        "tls_cert": values["http-client-tls-cert"],
-        "tls_key": values["http-client-tls-key"],
-        "tls_insecure_skip_verify": values["http-client-tls-insecure-skip-verify"],
-    }
-    if tls["tls_key"]:
-        tls["tls_key_password"] = read_key_password(values, "http-client-tls-key-password-file")
-    given = {name: value for name, value in tls.items() if value}
-    if bool(tls["tls_cert"]) != bool(tls["tls_key"]):
-        raise ConfigError("--http-client-tls-cert and --http-client-tls-key go together")
-    config = Config(user_agent=f"{PROGRAM}/{__version__} nsqclient/{__version__}")
-    return config.replace(tls_v1=True, **given) if given else config

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqclient.cli.command import Command
 from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed, choice,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed, choice, positive,
 )
 from nsqclient.cli.tool_flags import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
@@ -31,8 +30,6 @@ from nsqclient.runtime.addresses import parse_uint
 
 if TYPE_CHECKING:
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
-
-logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 PROGRAM = "nsqd"
 
@@ -58,8 +55,7 @@ def _parse_percentiles(text: str) -> list[float]:
             percentiles.append(float(part))
         except ValueError:
             raise CommandLineError(
-                f"--e2e-processing-latency-percentile: could not parse {part!r}: give numbers above"
-                " 0 and up to 1, separated by commas"
+                f"could not parse {part!r}: give numbers above 0 and up to 1, separated by commas"
             ) from None
     return percentiles
 
@@ -191,9 +187,6 @@ def _build(parsed: Parsed) -> Server:
     https_host, https_port = None, None
     if values["tls-cert"] or values["tls-key"]:
         https_host, https_port = _optional_address(values, "https-address")
-    ignored = [name for name, _ in _IGNORED if name in parsed.given]
-    if ignored:
-        logger.warning("flags without effect in the embedded nsqd: --%s", ", --".join(ignored))
     if values["partitioned"]:
         return build_cluster(parsed)
     percentiles = [each for given in values["e2e-processing-latency-percentile"] for each in given]
@@ -236,8 +229,9 @@ def _add_partitioned_flags(flags: Command) -> None:
     flags.group("Partitioned NSQ")
     flags.add("partitioned", BOOL, False,
               "run a cluster of partitioned NSQ (nsqds and nsqlookupds) instead of one nsqd")
-    flags.add("partitioned-nsqds", INT, 3, "with --partitioned: number of nsqds")
-    flags.add("partitioned-nsqlookupds", INT, 2, "with --partitioned: number of nsqlookupds")
+    flags.add("partitioned-nsqds", positive(INT), 3, "with --partitioned: number of nsqds")
+    flags.add("partitioned-nsqlookupds", positive(INT), 2,
+              "with --partitioned: number of nsqlookupds")
     flags.add("partitioned-lookupd-http-address", STRING, "127.0.0.1:4161",
               "with --partitioned: <addr>:<port> of the first nsqlookupd")
     flags.add("partitioned-topic", STRINGS, (),
@@ -293,9 +287,6 @@ def build_cluster(parsed: Parsed) -> Cluster:
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
     values = parsed.values
-    for name in ("partitioned-nsqds", "partitioned-nsqlookupds"):
-        if values[name] < 1:
-            raise CommandLineError(f"--{name} must be at least 1")
     if values["data-path"]:
         raise CommandLineError("--data-path: a partitioned cluster keeps messages in memory only")
     host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")

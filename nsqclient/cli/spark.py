@@ -17,13 +17,11 @@ from typing import Any
 from nsqclient.cli import build_program, spark_run
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Parsed,
 )
 from nsqclient.cli.spark_ingest import ingest_flags
 from nsqclient.cli.spark_status import status_flags
-from nsqclient.cli.tool_flags import (
-    ToolFlags, add_secret_flags, check_name, read_secrets,
-)
+from nsqclient.cli.tool_flags import ToolFlags, add_secret_flags, read_secrets
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.spark.options import BATCH, read_options
@@ -103,6 +101,7 @@ def _archive_flags() -> ToolFlags:
     spark_run.add_trigger(flags, 30.0, "a longer time gives fewer and larger files")
     flags.group("Output")
     flags.add("path", PATH, "", "folder of the archive; required")
+    flags.require("path")
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
     flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
               " folder")
@@ -123,8 +122,6 @@ def _archive_flags() -> ToolFlags:
 def _archive(parsed: Parsed) -> int:
     values = parsed.values
     source = spark_run.read_source(values)
-    if not values["path"]:
-        raise FlagError("--path required")
     if values["compact-to"] and values["format"] != "parquet":
         raise CommandLineError("--compact-to is for --format=parquet; Delta has OPTIMIZE")
     partition_by = _partitions(values["partition-by"])
@@ -172,6 +169,8 @@ def _compact_flags() -> ToolFlags:
     flags.group("Files")
     flags.add("path", PATH, "", "folder of the archive; required")
     flags.add("target", PATH, "", "folder for the large files; required")
+    flags.require("path")
+    flags.require("target")
     flags.add("older-than", DURATION, 3600.0, "minimum time since the end of a partition, which is"
               " an hour or a day")
     flags.add("target-bytes", INT, 128 * 1024 * 1024, "target size of the large files, in bytes")
@@ -181,9 +180,6 @@ def _compact_flags() -> ToolFlags:
 
 def _compact(parsed: Parsed) -> int:
     values = parsed.values
-    for flag in ("path", "target"):
-        if not values[flag]:
-            raise FlagError(f"--{flag} required")
     spark = spark_run.start_session(values, "nsqclient spark compact")
     try:
         done = compact(
@@ -202,8 +198,8 @@ def _replay_flags() -> ToolFlags:
     flags = ToolFlags("spark replay", _replay, _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
     flags.group("Input")
     flags.add("storage", STRING, "", "storage of the query, a path or s3://bucket/prefix; required")
-    flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, "", "NSQ channel; required")
+    flags.require("storage")
+    flags.add_topic(channel="")
     flags.add("starting-offset", STRING, "", 'begin after {"v": 2, "shards": {"HOST:PORT": N}}, an'
               " offset of the checkpoint, or after the last commit of Spark (committed) (default:"
               " the oldest kept segment)")
@@ -221,7 +217,7 @@ def _replay_flags() -> ToolFlags:
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
     flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
               " folder")
-    flags.add("sink-topic", STRING, "", "NSQ topic to which to publish the bodies")
+    flags.add("sink-topic", NAME, "", "NSQ topic to which to publish the bodies")
     flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
               " <addr>:<port>; may be repeated (or --producer-opt=lookupd,<addr>:<port>)")
     flags.add_producer_options()
@@ -232,18 +228,13 @@ def _replay_flags() -> ToolFlags:
 
 def _replay(parsed: Parsed) -> int:
     values = parsed.values
-    source = _range_options(values)
-    if not values["storage"]:
-        raise FlagError("--storage required")
-    for name in ("topic", "channel"):
-        source[name] = check_name(values[name], name)
+    source = {**_range_options(values), "topic": values["topic"], "channel": values["channel"]}
     texts = replay_options(values["storage"], source)
     if not values["dry-run"]:
         sink = spark_run.read_options(values["producer-opt"], "producer-opt")
         if values["sink-nsqd-tcp-address"]:
             sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
         if values["sink-topic"]:
-            check_name(values["sink-topic"], "sink-topic")
             sink = read_secrets(values, sink)
         target: dict[str, Any] = {
             "path": values["path"], "sink_topic": values["sink-topic"], "sink_options": sink,
@@ -306,8 +297,9 @@ def _stream_flags() -> ToolFlags:
     flags.add("transform", STRING, "", "function that takes and returns a DataFrame")
     flags.add("for-each-batch", STRING, "", "function that takes a DataFrame and the number of the"
               " batch")
+    flags.require(*_TRANSFORM_FLAGS)
     flags.group("Output")
-    flags.add("sink-topic", STRING, "", "NSQ topic to which to publish the result")
+    flags.add("sink-topic", NAME, "", "NSQ topic to which to publish the result")
     _add_dead_letters(flags)
     flags.add("max-bad-rows", INT, 20, "number of rows of a batch for which --sql or --transform"
               " may fail; if more rows fail, the query ends")
@@ -318,15 +310,11 @@ def _stream_flags() -> ToolFlags:
 def _stream(parsed: Parsed) -> int:
     values = parsed.values
     source = spark_run.read_source(values)
-    if values["sink-topic"]:
-        check_name(values["sink-topic"], "sink-topic")
     sink = _read_dead_letters(values)
-    given = [flag for flag in _TRANSFORM_FLAGS if values[flag]]
-    if len(given) != 1:
-        raise CommandLineError(f"give one of --{', --'.join(_TRANSFORM_FLAGS)}")
-    work = _transform_argument(given[0], values[given[0]])
+    given = next(flag for flag in _TRANSFORM_FLAGS if values[flag])
+    work = _transform_argument(given, values[given])
     check_topics(source["topic"], values["sink-topic"], values["dead-letter-topic"])
-    if given[0] != "for-each-batch":
+    if given != "for-each-batch":
         Sink(source, sink, values["sink-topic"], values["dead-letter-topic"])
 
     def start(spark: Any) -> spark_run.Query:
@@ -341,7 +329,7 @@ def _stream(parsed: Parsed) -> int:
 
 def _add_dead_letters(flags: ToolFlags) -> None:
     """Add the flags for rows that fail, and for publishing."""
-    flags.add("dead-letter-topic", STRING, "", "NSQ topic for failed rows (default: a failed row"
+    flags.add("dead-letter-topic", NAME, "", "NSQ topic for failed rows (default: a failed row"
               " ends the query)")
     flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
               " <addr>:<port>; may be repeated (default: the source)")
@@ -349,9 +337,7 @@ def _add_dead_letters(flags: ToolFlags) -> None:
 
 
 def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
-    """Read the options of the sink; check the topic for rows that fail."""
-    if values["dead-letter-topic"]:
-        check_name(values["dead-letter-topic"], "dead-letter-topic")
+    """Read the options of the sink."""
     sink = spark_run.read_options(values["producer-opt"], "producer-opt")
     if values["sink-nsqd-tcp-address"]:
         sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])

@@ -12,11 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli import spark_run
-from nsqclient.cli.flags import INT, STRING, CommandLineError, Parsed
+from nsqclient.cli.flags import INT, STRING, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
-    LEVELS, ToolFlags, check_name, check_sources, read_secrets,
-)
+from nsqclient.cli.tool_flags import LEVELS, ToolFlags
 from nsqclient.metrics import check_prometheus
 from nsqclient.spark.options import ReadOptions, ingest_options
 from nsqclient.worker.status_server import Response, serve_status
@@ -55,19 +53,18 @@ def ingest_flags() -> ToolFlags:
     """The flags of the ingest."""
     flags = ToolFlags("spark ingest", ingest, _SUMMARY, _EXAMPLES)
     flags.group("Input")
-    flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, "archive", "NSQ channel; use a separate channel for each query")
-    flags.add_sources()
+    spark_run.add_queue(flags, "archive", required=True)
     flags.group("Output")
     flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
               " required. Credentials come from the environment, a profile or a role")
+    flags.require("storage")
     flags.group("Metrics")
     flags.add("metrics-address", STRING, "", "<addr>:<port> on which to serve /metrics (Prometheus)"
               " with the state of each shard")
     flags.group("Spark")
     flags.add("master", STRING, "", "master URL of Spark, to own shards in the tasks of a Spark job"
               " (default: that of spark-submit; otherwise this process owns them)")
-    flags.add("tasks", INT, _TASKS, "number of tasks of the job; each occupies one core")
+    flags.add("tasks", positive(INT), _TASKS, "number of tasks of the job; each occupies one core")
     flags.add("conf", spark_run.SETTING, (), "Spark setting; may be repeated")
     flags.add_common()
     return flags
@@ -80,19 +77,8 @@ def read_ingest(parsed: Parsed) -> ReadOptions:
         CommandLineError, ConfigError: something is missing or wrong.
     """
     values = parsed.values
-    topic = check_name(values["topic"], "topic")
-    channel = check_name(values["channel"], "channel")
-    check_sources(values)
-    if not values["storage"]:
-        raise CommandLineError("--storage required")
-    options = read_secrets(
-        values, spark_run.read_options(values["consumer-opt"], "consumer-opt"))
-    options.update(topic=topic, channel=channel, storage=values["storage"])
-    if values["nsqd-tcp-address"]:
-        options["nsqd"] = ",".join(values["nsqd-tcp-address"])
-    else:
-        options["lookupd"] = ",".join(values["lookupd-http-address"])
-    return ingest_options(options)
+    return ingest_options({**spark_run.read_queue(values), "topic": values["topic"],
+                           "channel": values["channel"]})
 
 
 def ingest(parsed: Parsed) -> int:
@@ -109,8 +95,6 @@ def ingest(parsed: Parsed) -> int:
     if values["master"].startswith("sc:"):
         raise CommandLineError("a job of owners needs a SparkContext, which Spark Connect does not"
                                " give: name the master of the cluster, or use spark-submit")
-    if values["tasks"] < 1:
-        raise CommandLineError("--tasks must be at least 1")
     address = values["metrics-address"]
     if address and is_job:
         raise CommandLineError("--metrics-address is for the shards of this process: with --master,"

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import nsqclient.spark
-from nsqclient.cli.flags import BOOL, DURATION, PATH, STRING, CommandLineError, FlagError, Kind
+from nsqclient.cli.flags import (
+    BOOL, DURATION, NAME, PATH, STRING, CommandLineError, FlagError, Kind, check_required,
+)
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags, check_name, check_sources, read_secrets
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
 from nsqclient.spark.pipelines.sessions import open_session
 from nsqclient.spark.pipelines.sources import source_options
 
@@ -42,17 +44,38 @@ class Query(Protocol):
         ...
 
 
+def add_queue(flags: ToolFlags, channel: str, *, required: bool) -> None:
+    """Add the flags that say what to receive, and where; ``required``: an address always."""
+    flags.add_topic()
+    flags.add("channel", NAME, channel, "NSQ channel; use a separate channel for each query")
+    flags.require("channel")
+    flags.add_sources(required=required)
+
+
+def read_queue(values: dict[str, Any]) -> dict[str, Any]:
+    """Read the options of the source that the flags of :func:`add_queue` say."""
+    options = read_options(values["consumer-opt"], "consumer-opt")
+    if has_sources(values):
+        options = read_secrets(values, options)
+    if values["storage"]:
+        options["storage"] = values["storage"]
+    if values["nsqd-tcp-address"]:
+        options["nsqd"] = ",".join(values["nsqd-tcp-address"])
+    elif values["lookupd-http-address"]:
+        options["lookupd"] = ",".join(values["lookupd-http-address"])
+    return options
+
+
 def add_source(flags: ToolFlags, channel: str) -> None:
     """Add the flags for the source of a pipeline."""
     flags.group("Input")
-    flags.add("topic", STRING, "", "NSQ topic; required")
-    flags.add("channel", STRING, channel, "NSQ channel; use a separate channel for each query")
-    flags.add_sources()
+    add_queue(flags, channel, required=False)
     flags.add("storage", STRING, "", "where the log is, which must outlive the driver: an absolute"
               " path, or s3://bucket/prefix (default: nsq-log in the checkpoint). Without addresses"
               " the query reads what owners (nsqclient spark ingest) write there")
     flags.group("Query")
     flags.add("checkpoint", PATH, "", "folder in which the query stores its position; required")
+    flags.require("checkpoint")
     flags.add("available-now", BOOL, False, "read all available messages, then exit")
 
 
@@ -79,25 +102,13 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
         CommandLineError, ConfigError: something is missing or wrong; this needs no Spark, which
             starts slowly.
     """
-    topic = check_name(values["topic"], "topic")
-    channel = check_name(values["channel"], "channel")
-    if has_sources(values) or not values["storage"]:
-        check_sources(values)
-    if not values["checkpoint"]:
-        raise FlagError("--checkpoint required")
-    options = read_options(values["consumer-opt"], "consumer-opt")
-    if has_sources(values):
-        options = read_secrets(values, options)
-    if values["storage"]:
-        options["storage"] = values["storage"]
-    if values["nsqd-tcp-address"]:
-        options["nsqd"] = ",".join(values["nsqd-tcp-address"])
-    elif values["lookupd-http-address"]:
-        options["lookupd"] = ",".join(values["lookupd-http-address"])
-    source_options(topic, channel, values["checkpoint"], options)
-    return {"topic": topic, "channel": channel, "checkpoint": values["checkpoint"],
-            "available_now": values["available-now"], "query_name": values["name"] or None,
-            **options}
+    if not values["storage"]:
+        check_required(values, *SOURCES)
+    options = read_queue(values)
+    place = {name: values[name] for name in ("topic", "channel", "checkpoint")}
+    source_options(**place, options=options)
+    return {**place, "available_now": values["available-now"],
+            "query_name": values["name"] or None, **options}
 
 
 def has_sources(values: dict[str, Any]) -> bool:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.cli.flags import BOOL, STRING, STRINGS, CommandLineError, FlagError, Parsed
-from nsqclient.cli.tool_flags import ToolFlags, check_name
+from nsqclient.cli import terminal
+from nsqclient.cli.flags import BOOL, NAME, STRING, STRINGS, CommandLineError, Parsed
+from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.display import show_size
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd
@@ -48,8 +49,9 @@ def status_flags() -> ToolFlags:
     flags.group("Input")
     flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
               " required. Credentials come from the environment, a profile or a role")
-    flags.add("topic", STRING, "", "NSQ topic (default: all topics in the storage)")
-    flags.add("channel", STRING, "", "NSQ channel (default: all)")
+    flags.require("storage")
+    flags.add("topic", NAME, "", "NSQ topic (default: all topics in the storage)")
+    flags.add("channel", NAME, "", "NSQ channel (default: all)")
     flags.add("nsqd-http-address", STRINGS, (), "HTTP address of an nsqd to query for the depth,"
               " <addr>:<port>; may be repeated")
     flags.add("lookupd-http-address", STRINGS, (), "HTTP address of an nsqlookupd that lists the"
@@ -57,6 +59,7 @@ def status_flags() -> ToolFlags:
     flags.group("Output")
     flags.add("json", BOOL, False, "print a JSON object")
     flags.add("metrics", BOOL, False, "print metrics in the text format of Prometheus")
+    flags.exclude("json", "metrics")
     flags.add_common()
     return flags
 
@@ -68,17 +71,10 @@ def status(parsed: Parsed) -> int:
         StorageError: the storage cannot be used.
     """
     values = parsed.values
-    if not values["storage"]:
-        raise FlagError("--storage required")
-    for name in ("topic", "channel"):
-        if values[name]:
-            check_name(values[name], name)
     for address in values["nsqd-http-address"]:
         nsqd_url(address, "stats")
     for address in values["lookupd-http-address"]:
         lookup_url(address)
-    if values["json"] and values["metrics"]:
-        raise FlagError("use --json or --metrics not both")
     if values["metrics"]:
         check_prometheus("--metrics")
     try:
@@ -139,12 +135,7 @@ def table(shards: Sequence[ShardStatus], now: float) -> list[str]:
     Args:
         now: seconds since 1970.
     """
-    rows = [_HEADER, *(_row(one, now) for one in shards)]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(cell.ljust(width) if name in _LEFT else cell.rjust(width)
-                  for name, cell, width in zip(_HEADER, row, widths)).rstrip()
-        for row in rows]
+    return terminal.table([_HEADER, *(_row(one, now) for one in shards)], _LEFT)
 
 
 def _row(one: ShardStatus, now: float) -> tuple[str, ...]:

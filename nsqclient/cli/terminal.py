@@ -7,8 +7,8 @@ anything (https://no-color.org).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Protocol, TextIO
+from collections.abc import Container, Mapping, Sequence
+from typing import TextIO
 
 from nsqclient.display import counted, show_size
 
@@ -17,15 +17,7 @@ _PAUSE = 0.2
 GREEN, YELLOW, RED = "32", "33", "31;1"
 
 
-class Output(Protocol):
-    """What a stream needs to have."""
-
-    def isatty(self) -> bool:
-        """Return whether it is a terminal."""
-        ...
-
-
-def has_colors(stream: Output, environ: Mapping[str, str]) -> bool:
+def has_colors(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether words on this stream may have a color."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
@@ -40,6 +32,20 @@ def paint_result(line: str) -> str:
     word = line.partition(" ")[0]
     color = {"OK": GREEN, "WRONG": RED, "NOTE": YELLOW}.get(word)
     return line if color is None else paint(word, color) + line[len(word):]
+
+
+def table(rows: Sequence[Sequence[str]], left: Container[str]) -> list[str]:
+    """Return the lines of a table. Pure.
+
+    Args:
+        rows: the first is the heading.
+        left: columns of text, by their headings; the others are numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(cell.ljust(width) if name in left else cell.rjust(width)
+                  for name, cell, width in zip(rows[0], row, widths)).rstrip()
+        for row in rows]
 
 
 def render(records: int, size: int, total: int | None, seconds: float) -> str:

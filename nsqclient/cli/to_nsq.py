@@ -21,14 +21,14 @@ from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
+    BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
 from nsqclient.cli.json_filter import in_flags, key_of
 from nsqclient.cli.lines import FORMATS, body_of, unescape
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.terminal import Progress
 from nsqclient.cli.tool_flags import (
-    ToolFlags, add_secret_flags, check_name, read_config, turn_off_negative,
+    COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
 )
 from nsqclient.display import counted
 from nsqclient.runtime.rate_limiter import RateLimiter
@@ -46,7 +46,7 @@ _PARTS = 8
 #: How much longer than its body a JSON line may be: each byte may be an escape of six.
 _JSON_SIZE = 7
 
-DELIMITER = Kind("string", unescape, repr)
+DELIMITER = limited(Kind("string", unescape, repr), bool, "must be at least one byte")
 
 _SUMMARY = """\
 Publishes stdin, or --input-file, to a topic, one message per line (or record, see --delimiter); or
@@ -83,23 +83,27 @@ def build_command() -> ToolFlags:
     flags.add("delimiter", DELIMITER, b"\n",
               "one or more bytes that end a record; may contain \\n \\t \\r \\0 \\xHH")
     flags.group("Destination")
-    flags.add("topic", STRING, "", "NSQ topic to publish to; required")
+    flags.add_topic()
     flags.add("nsqd-tcp-address", STRINGS, (),
               "TCP address of an nsqd, <addr>:<port>; may be repeated")
     flags.add("lookupd-http-address", STRINGS, (),
               "for a partitioned NSQ: HTTP address of an nsqlookupd, <addr>:<port>, instead of"
               " nsqds; may be repeated")
+    flags.require(*SOURCES)
     flags.add("key-field", STRING, "",
               "for a partitioned NSQ: field of JSON records whose value is the key")
     flags.add("ordered", BOOL, False,
               "for a partitioned NSQ: keep all records in order, in one partition")
+    for name in ("key-field", "ordered"):
+        flags.need(name, "lookupd-http-address")
+        flags.exclude(name, "defer")  # a stock NSQ has no keys, another one no delay
     flags.add("round-robin", BOOL, False,
               "publish each record to one live nsqd in turn, instead of to every nsqd")
     flags.add_producer_options()
     add_secret_flags(flags)
     flags.group("Options")
-    flags.add("rate", INT, 0, "maximum number of messages per second; 0: no limit")
-    flags.add("defer", DURATION, 0.0, "delay after which nsqd delivers a message")
+    flags.add("rate", COUNT, 0, "maximum number of messages per second; 0: no limit")
+    flags.add("defer", NOT_NEGATIVE, 0.0, "delay after which nsqd delivers a message")
     flags.add("progress", BOOL, None,
               "show the progress on stderr (default: if stderr is a terminal)")
     flags.add_common()
@@ -108,17 +112,6 @@ def build_command() -> ToolFlags:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    topic = check_name(values["topic"], "topic")
-    if not values["nsqd-tcp-address"] and not values["lookupd-http-address"]:
-        raise FlagError("--nsqd-tcp-address required, or --lookupd-http-address")
-    if values["nsqd-tcp-address"] and values["lookupd-http-address"]:
-        raise CommandLineError("give --nsqd-tcp-address or --lookupd-http-address, not both")
-    key = _key_function(values, topic)
-    if not values["delimiter"]:
-        raise CommandLineError("--delimiter must be at least one byte")
-    turn_off_negative(values, "rate")
-    if values["defer"] < 0:
-        raise CommandLineError("--defer must not be negative")
     config = read_config(values, PROGRAM, "producer-opt")
     if values["defer"] > config.nsqd_max_req_timeout:
         raise CommandLineError(
@@ -137,8 +130,8 @@ def _run(parsed: Parsed) -> int:
             sys.stderr if terminal and not parsed.rest else None, _size_of(source))
         signals = stack.enter_context(Signals())
         publishers = [
-            Publisher(name, stack.enter_context(producer), topic, values["defer"], key,
-                      _PARTS if values["round-robin"] else 1)
+            Publisher(name, stack.enter_context(producer), values["topic"], values["defer"],
+                      _key_function(values), _PARTS if values["round-robin"] else 1)
             for name, producer in _producers(values, config).items()]
         copy = _Copy(values, config, publishers, signals, progress)
         if parsed.rest:
@@ -160,18 +153,12 @@ def _producers(values: dict[str, Any], config: Config) -> dict[str, Producer]:
     return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
-def _key_function(values: dict[str, Any], topic: str) -> Callable[[bytes], str] | None:
+def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:
     """Return what gives the key of a record; None where records have none."""
-    field = values["key-field"]
-    if not field and not values["ordered"]:
-        return None
-    if values["defer"]:
-        raise CommandLineError("--defer needs a stock NSQ, which has no keys")
-    if not values["lookupd-http-address"]:
-        raise CommandLineError("--key-field and --ordered need --lookupd-http-address")
+    field, topic = values["key-field"], values["topic"]
     if field:
         return lambda record: key_of(record, field)
-    return lambda record: topic
+    return (lambda record: topic) if values["ordered"] else None
 
 
 def _size_of(source: int) -> int | None:

@@ -13,12 +13,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
 from nsqclient.cli.flags import (
-    BOOL, DURATION, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
+    BOOL, DURATION, INT, NAME, PATH, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice,
+    not_negative, off_below_0, positive,
 )
 from nsqclient.errors import ConfigError
 from nsqclient.log_formatters import LineFormatter
@@ -42,11 +43,17 @@ LEVELS = {
 
 LOG_LEVEL = choice(*LEVELS, name="value")
 
-#: What an HTTP timeout of 0 stands for, in seconds.
-LONGEST_TIMEOUT = 600.0
+POSITIVE = positive(DURATION)
+NOT_NEGATIVE = not_negative(DURATION)
+COUNT = off_below_0(INT)
+#: 0 is no limit in the originals, and a long one here.
+HTTP_TIMEOUT = DURATION._replace(parse=lambda text: max(0.0, DURATION.parse(text)) or 600.0)
 
 #: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
 OPTIONS = Kind("key,value", str, is_list=True, separator=" ", joint=",")
+
+#: Where messages come from: one kind of address.
+SOURCES = ("nsqd-tcp-address", "lookupd-http-address")
 
 #: A file with a secret; the value of the flag is what the file holds, so the file is read once.
 SECRET_FILE = Kind("path", read_secret, is_path=True)
@@ -97,6 +104,29 @@ def add_http_tls_flags(flags: Command) -> None:
               " encrypted private key (or set $NSQCLIENT_TLS_KEY_PASSWORD)")
     flags.add("http-client-tls-insecure-skip-verify", BOOL, False, "do not verify the certificates"
               " of HTTPS servers")
+    flags.exclude("http-client-tls-root-ca-file", "http-client-tls-insecure-skip-verify")
+    flags.need("http-client-tls-cert", "http-client-tls-key")
+    flags.need("http-client-tls-key", "http-client-tls-cert")
+
+
+def read_http_tls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags of :func:`add_http_tls_flags` as options of Config; empty: none is given."""
+    from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+    options = {option: values[f"http-client-{option.replace('_', '-')}"] for option in (
+        "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify")}
+    given = {option: value for option, value in options.items() if value}
+    if values["http-client-tls-key"]:
+        given["tls_key_password"] = read_key_password(values, "http-client-tls-key-password-file")
+    if given and not values["http-client-tls-insecure-skip-verify"]:
+        given.setdefault("tls_root_ca_file", DEFAULT_CA_BUNDLE_PATH)
+    return {"tls_v1": True, **given} if given else {}
+
+
+def add_http_timeouts(flags: Command, kind: Kind = HTTP_TIMEOUT, request: float = 5.0) -> None:
+    """Add the flags for the time that HTTP requests may take."""
+    flags.add("http-client-connect-timeout", kind, 2.0, "timeout for connecting over HTTP")
+    flags.add("http-client-request-timeout", kind, request, "timeout for an HTTP request")
 
 
 class ToolFlags(Command):
@@ -124,11 +154,26 @@ class ToolFlags(Command):
 
         super().__init__(name, with_logs, summary, examples, **others)
 
-    def add_sources(self, *, only_looks: bool = False) -> None:
+    def add_topic(self, kind: Kind = NAME, channel: str | None = None) -> None:
+        """Add ``--topic``, which is required, and ``--channel`` with its default."""
+        self.add("topic", kind, () if kind.is_list else "",
+                 "NSQ topic; required" + (", may be repeated" if kind.is_list else ""))
+        self.require("topic")
+        if channel is not None:
+            self.add("channel", NAME, channel, "NSQ channel" + ("" if channel else "; required"))
+            self.require("channel")
+
+    def add_in_flight(self, help_text: str = "") -> None:
+        """Add ``--max-in-flight`` of a tool; :func:`read_consumer_config` reads it."""
+        self.add("max-in-flight", not_negative(INT), 200,
+                 f"maximum number of messages in flight{help_text}")
+
+    def add_sources(self, *, only_looks: bool = False, required: bool = True) -> None:
         """Add the group that says where messages come from, and ``--consumer-opt``.
 
         Args:
             only_looks: the command asks nsqds over HTTP before it subscribes.
+            required: whether the command needs such an address whatever else it is given.
         """
         self.group("Source (one kind of address is required)")
         self.add("nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd,"
@@ -137,11 +182,16 @@ class ToolFlags(Command):
                  "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
         self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
                  " max_attempts,5 or tls_v1 (see the options page of the docs); may be repeated")
-        self.alternatives.append(frozenset(("nsqd-tcp-address", "lookupd-http-address")))
+        if required:
+            self.require(*SOURCES)
+        else:
+            self.exclude(*SOURCES)
+            self.alternatives.append(SOURCES)
         if only_looks:
             self.add("nsqd-http-address", STRINGS, (), "HTTP address of the nsqd of each"
                      " --nsqd-tcp-address, in the same order\n      (default: the same host, and"
                      " the port after the TCP port)")
+            self.rules.append(_check_http_addresses)
         add_secret_flags(self)
 
     def add_http_servers(self) -> None:
@@ -151,9 +201,8 @@ class ToolFlags(Command):
                  "HTTP address of an nsqd, <addr>:<port> or URL; may be repeated")
         self.add("lookupd-http-address", STRINGS, (),
                  "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
-        self.alternatives.append(frozenset(("nsqd-http-address", "lookupd-http-address")))
-        self.add("http-client-connect-timeout", DURATION, 2.0, "timeout for connecting over HTTP")
-        self.add("http-client-request-timeout", DURATION, 5.0, "timeout for an HTTP request")
+        self.require("nsqd-http-address", "lookupd-http-address")
+        add_http_timeouts(self, POSITIVE)
 
     def add_producer_options(self) -> None:
         """Add ``--producer-opt`` to the current group."""
@@ -162,7 +211,7 @@ class ToolFlags(Command):
 
     def add_dead_letters(self, help_text: str) -> None:
         """Add ``--dead-letter-topic``, and the form of what is published there."""
-        self.add("dead-letter-topic", STRING, "", help_text)
+        self.add("dead-letter-topic", NAME, "", help_text)
         self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
                  " the body and details of the failure;\n      =false: only the body")
         self.add_dead_letter_key("file with a secret that signs dead letters, for 'dead_letters"
@@ -199,88 +248,22 @@ def log_lines(formatter: logging.Formatter, level: int) -> Iterator[None]:
         root.setLevel(former)
 
 
-def turn_off_negative(values: dict[str, Any], *names: str) -> None:
-    """Set numbers below 0 to 0 where that is off, as the originals do, and say so."""
-    for name in names:
-        if values[name] < 0:
-            logger.warning("--%s below 0 means 0: off", name)
-            values[name] = type(values[name])(0)
-
-
-def check_in_flight(values: Mapping[str, Any]) -> None:
-    """Check ``--max-in-flight``; with 0, which the originals take, nothing comes, so say so.
-
-    Raises:
-        CommandLineError: it is below 0.
-    """
-    if values["max-in-flight"] < 0:
-        raise CommandLineError("--max-in-flight must not be negative")
-    if values["max-in-flight"] == 0:
-        logger.warning("--max-in-flight=0: no message will arrive; set at least 1")
-
-
-def limit_timeouts(values: dict[str, Any]) -> None:
-    """Replace HTTP timeouts of 0 or less, no limit in the originals, by a long one; say so."""
-    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
-        if values[name] <= 0:
-            logger.warning("--%s: a limit is required; using %g s", name,
-                           LONGEST_TIMEOUT)
-            values[name] = LONGEST_TIMEOUT
-
-
-def check_http_servers(values: Mapping[str, Any]) -> None:
-    """Check the flags of ``add_http_servers``.
-
-    Raises:
-        CommandLineError: addresses of none or both kinds, or a timeout that is none.
-    """
-    for name in ("http-client-connect-timeout", "http-client-request-timeout"):
-        if values[name] <= 0:
-            raise CommandLineError(f"--{name} should be positive")
-    if values["nsqd-http-address"] and values["lookupd-http-address"]:
-        raise FlagError("use --nsqd-http-address or --lookupd-http-address not both")
-    if not values["nsqd-http-address"] and not values["lookupd-http-address"]:
-        raise FlagError("--nsqd-http-address or --lookupd-http-address required")
-
-
-def check_sources(values: Mapping[str, Any]) -> None:
-    """Check that there are addresses of one kind.
-
-    Raises:
-        FlagError: of none or both; in the words of the originals.
-    """
-    nsqds, lookupds = values["nsqd-tcp-address"], values["lookupd-http-address"]
-    if not nsqds and not lookupds:
-        raise FlagError("--nsqd-tcp-address or --lookupd-http-address required")
-    if nsqds and lookupds:
-        raise FlagError("use --nsqd-tcp-address or --lookupd-http-address not both")
-    nsqd_http = values.get("nsqd-http-address")
+def _check_http_addresses(values: Mapping[str, Any]) -> None:
+    nsqds, nsqd_http = values["nsqd-tcp-address"], values["nsqd-http-address"]
     if nsqds and nsqd_http and len(nsqd_http) != len(nsqds):
         raise FlagError("give one --nsqd-http-address for each --nsqd-tcp-address, in the same"
                         " order")
 
 
-def check_name(name: str, flag: str) -> str:
-    """Return a topic or channel name that was given with ``flag``.
+def checked_name(name: str, noun: str) -> str:
+    """Return a topic or channel name that was given as a word.
 
     Raises:
-        FlagError: it is missing.
         CommandLineError: it is no such name.
     """
-    if not name:
-        raise FlagError(f"--{flag} required")
     if not is_valid_name(name):
-        raise CommandLineError(f"--{flag} is invalid: {name!r} (1 to 64 of a-z A-Z 0-9 . _ -)")
+        raise CommandLineError(f"{noun} {name!r} is invalid (1 to 64 of a-z A-Z 0-9 . _ -)")
     return name
-
-
-def check_topics(topics: Sequence[str]) -> list[str]:
-    """Return the topics of a repeatable ``--topic``, each once.
-
-    Raises:
-        CommandLineError: there is none, or one is no topic name.
-    """
-    return [check_name(topic, "topic") for topic in dict.fromkeys(topics or [""])]
 
 
 def option_texts(given: Iterable[str]) -> dict[str, str]:
@@ -321,3 +304,11 @@ def read_config(
         return Config.from_strings(options)
     except ConfigError as exc:
         raise FlagError(f"invalid value for flag -{flag}: {exc}") from None
+
+
+def read_consumer_config(values: Mapping[str, Any], tool: str) -> Config:
+    """Build the Config of ``--consumer-opt`` and ``--max-in-flight``; errors: :func:`read_config`.
+    """
+    if values["max-in-flight"] == 0:  # which the originals take
+        logger.warning("--max-in-flight=0: no message will arrive; set at least 1")
+    return read_config(values, tool, "consumer-opt").replace(max_in_flight=values["max-in-flight"])

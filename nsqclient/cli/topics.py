@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
-from nsqclient.cli.flags import BOOL, DURATION, CommandLineError, FlagError, Parsed
+from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
 from nsqclient.cli.sampling import Answer, Counters, rates, total
-from nsqclient.cli.tool_flags import ToolFlags, check_http_servers, check_name
+from nsqclient.cli.terminal import table
+from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node
@@ -53,8 +54,8 @@ def build_topics() -> Command:
                       flags_anywhere=True)
     flags.add_http_servers()
     flags.group("Output")
-    flags.add("interval", DURATION, 1.0, "time over which messages per second are counted; 0: do"
-              " not count")
+    flags.add("interval", NOT_NEGATIVE, 1.0,
+              "time over which messages per second are counted; 0: do not count")
     flags.add("json", BOOL, False, "print a JSON object")
     flags.add_common(quiet=True)
     return flags
@@ -106,9 +107,8 @@ def _cluster(values: Mapping[str, Any]) -> Cluster:
 def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
     if len(parsed.rest) != len(wanted):
         raise FlagError(f"give {' and '.join(wanted)}")
-    names = [check_name(name, noun.lower()) for name, noun in zip(parsed.rest, wanted)]
+    names = [checked_name(name, noun.lower()) for name, noun in zip(parsed.rest, wanted)]
     topic, channel = names[0], "".join(names[1:])
-    check_http_servers(parsed.values)
     what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
     with _cluster(parsed.values) as cluster:
         if not parsed.values["yes"]:
@@ -189,10 +189,7 @@ class Line(NamedTuple):
 
 def _topics(parsed: Parsed) -> int:
     values = parsed.values
-    check_http_servers(values)
-    wanted = [check_name(topic, "topic") for topic in parsed.rest]
-    if values["interval"] < 0:
-        raise CommandLineError("--interval must not be negative")
+    wanted = [checked_name(topic, "topic") for topic in parsed.rest]
     with _cluster(values) as cluster:
         found = cluster.nodes()
         before, _ = _read(cluster, found.nodes)
@@ -274,10 +271,7 @@ def as_table(lines: Sequence[Line]) -> str:
             *("" if number is None else f"{number:.0f}" for number in numbers),
             "paused" if seen.paused else "" if line.nsqds else "on no nsqd",
         ))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(
-        printable(cell).ljust(width) if place in (0, 1, 8) else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+    return "\n".join(map(printable, table(rows, ("TOPIC", "CHANNEL", ""))))
 
 
 def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from nsqclient import Config
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, STRING, STRINGS, CommandLineError, FlagError, Parsed, choice,
+    BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    check_required, choice,
 )
 from nsqclient.cli.terminal import has_colors, paint_result
-from nsqclient.cli.tool_flags import (
-    LEVELS, ToolFlags, check_name, check_sources, check_topics, read_config,
-)
+from nsqclient.cli.tool_flags import LEVELS, ToolFlags, read_config
 from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.worker.group import ConsumerGroup, add_all
 from nsqclient.worker.loading import (
@@ -67,9 +66,9 @@ def build_command() -> ToolFlags:
                       words="MODULE... | MODULE:FUNCTION", flags_anywhere=True)
     flags.unknown = dict.fromkeys(("c", "concurrency"), _NO_CONCURRENCY)
     flags.group("Handlers")
-    flags.add("topic", STRINGS, (), "topic of the function; with modules: run only the handlers of"
+    flags.add("topic", NAMES, (), "topic of the function; with modules: run only the handlers of"
               " this topic; may be repeated")
-    flags.add("channel", STRING, "", "channel of the function")
+    flags.add("channel", NAME, "", "channel of the function")
     flags.add("workers", INT, 0, "number of threads per topic that run the function (default 1)")
     flags.add("max-in-flight", INT, 0, "maximum number of messages in flight, for each topic and"
               " process (default: max_in_flight of --consumer-opt, otherwise one per thread)")
@@ -100,7 +99,6 @@ def _run(parsed: Parsed) -> int:
     values, targets = parsed.values, parsed.rest
     if not targets:
         raise FlagError("name a module with handlers: nsqclient worker shop.handlers")
-    check_sources(values)
     function = _function(targets, parsed)
     config = read_config(
         values, PROGRAM, "consumer-opt", max_attempts=str(Config().max_attempts))
@@ -159,8 +157,8 @@ def _function(targets: Sequence[str], parsed: Parsed) -> str:
     """Return the path of the one function; empty for modules. Checks the flags that go with it."""
     values = parsed.values
     if len(targets) == 1 and ":" in targets[0]:
-        check_topics(values["topic"])
-        check_name(values["channel"], "channel")
+        check_required(values, "topic")
+        check_required(values, "channel")
         return targets[0]
     for target in targets:
         if ":" in target:

@@ -34,6 +34,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.threads import LibraryThread
 
 
 @checks_names("an argument of Consumer")
@@ -442,3 +443,16 @@ class Consumer:
     def __repr__(self) -> str:
         connections = counted(len(self._core.flow.subscriptions), "connection")
         return f"<Consumer {self.topic}/{self.channel} {connections}>"
+
+
+def stop_all(consumers: Iterable[Consumer], timeout: float) -> list[StopReport]:
+    """Stop consumers at once; return their reports. Blocks: as ``Consumer.stop`` does."""
+    reports: list[StopReport] = []
+    threads = [
+        LibraryThread(lambda one=one: reports.append(one.stop(timeout)), "nsq-stop-all")
+        for one in consumers]
+    for thread in threads:
+        thread.launch()
+    for thread in threads:
+        thread.join()
+    return reports

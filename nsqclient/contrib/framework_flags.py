@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nsqclient.cli import build_program
-from nsqclient.cli.flags import CommandLineError, Flag, FlagError, Parsed
-from nsqclient.cli.tool_flags import check_sources, option_texts
+from nsqclient.cli.flags import CommandLineError, Flag, FlagError, Parsed, check_required
+from nsqclient.cli.tool_flags import SOURCES, option_texts
 from nsqclient.cli.worker import build_command
 from nsqclient.config import OPTIONS
 from nsqclient.contrib.settings import Settings
@@ -53,8 +53,7 @@ def read_flags(given: Mapping[str, Any]) -> Parsed:
              if value for each in (value if isinstance(value, (list, tuple)) else [value])]
     try:
         parsed = command.parse(words, build_program())
-        if parsed.values["nsqd-tcp-address"] and parsed.values["lookupd-http-address"]:
-            check_sources(parsed.values)
+        check_required(parsed.values, *SOURCES, count=0)
         for name in option_texts(parsed.values["consumer-opt"]):
             if name not in OPTIONS:
                 raise FlagError(f"--consumer-opt: unknown option {name!r}", closest(name, OPTIONS))

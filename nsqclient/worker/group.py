@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.batch import BatchHandler
-from nsqclient.consumer.consumer import Consumer
+from nsqclient.consumer.consumer import Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, LocalProtocolError
-from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.user_functions import check_function
 from nsqclient.sanitize import without_password
 from nsqclient.worker.loading import UnknownTargetError
@@ -162,19 +161,7 @@ class ConsumerGroup:
 
     def stop(self, timeout: float = 30.0) -> list[StopReport]:
         """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
-        reports: list[StopReport] = []
-        threads = [
-            LibraryThread(
-                lambda consumer=consumer: reports.append(consumer.stop(timeout)),
-                "nsq-stop-group",
-            )
-            for consumer in self.consumers
-        ]
-        for thread in threads:
-            thread.launch()
-        for thread in threads:
-            thread.join()
-        return reports
+        return stop_all(self.consumers, timeout)
 
 
 def add_all(

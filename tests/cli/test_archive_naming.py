@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 
-from nsqclient import Message
 from nsqclient.cli.archive.naming import (
-    FileNames, FileState, RotationRules, count_that_fit, fill_rev, format_datetime, make_template,
-    next_rev, rotation_reason,
+    FileNames, RotationRules, count_that_fit, format_datetime, rotation_reason,
 )
-from nsqclient.cli.archive.options import make_formatter
 from nsqclient.cli.flags import CommandLineError
 
 #: 2026-01-04 was a Sunday.
@@ -38,15 +34,15 @@ def test_twelve_hour_clock_counts_from_1_to_12(hour, expected):
     assert format_datetime("%I %p", at) == expected
 
 
-def template(text, **changes):
-    """Make a template of one host."""
+def names(text, datetime_format="%S", **changes):
+    """Make the names of one host."""
     arguments = {"topic": "t", "hostname": "a.example.org", "host_identifier": "", "pid": 7,
                  "needs_rev": False, "suffix": ""}
-    return make_template(text, **(arguments | changes))
+    return FileNames(text, datetime_format, **(arguments | changes))
 
 
 @pytest.mark.parametrize(("text", "changes", "expected"), [
-    ("<TOPIC>.<HOST><REV>.<DATETIME>.log", {}, "t.a.<DATETIME>.log"),
+    ("<TOPIC>.<HOST><REV>.<DATETIME>.log", {}, "t.a.05.log"),
     ("<TOPIC><REV>", {"needs_rev": True}, "t<REV>"),
     ("<TOPIC><REV>", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
     ("<TOPIC><REV>.gz", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
@@ -55,24 +51,19 @@ def template(text, **changes):
 ])
 def test_filename_format_fills_its_tokens(text, changes, expected):
     """Tokens are filled in, <REV> goes where nothing needs it, the suffix comes once."""
-    assert template(text, **changes) == expected
+    assert names(text, **changes).at(5.0) == expected
 
 
 def test_a_missing_rev_is_rejected():
     """Where several files may want one name, <REV> must be there."""
     with pytest.raises(CommandLineError, match="missing <REV>"):
-        template("<TOPIC>", needs_rev=True)
+        names("<TOPIC>", needs_rev=True)
 
 
 def test_names_follow_the_time():
     """<DATETIME> is of the moment that is asked for; <REV> stays open."""
-    names = FileNames("a<REV>.<DATETIME>", "%S")
-    assert names.at(5.0) == "a<REV>.05" and names.at(5.9) == "a<REV>.05"
-    assert names.at(6.0) == "a<REV>.06"
-    assert fill_rev("a<REV>.06", 12) == "a-000012.06"
-
-
-CURRENT = FileState("name", opened=100.0, size=10)
+    found = names("a<REV>.<DATETIME>", needs_rev=True)
+    assert [found.at(moment) for moment in (5.0, 5.9, 6.0)] == ["a<REV>.05"] * 2 + ["a<REV>.06"]
 
 
 @pytest.mark.parametrize(("name", "now", "rules", "expected"), [
@@ -85,7 +76,7 @@ CURRENT = FileState("name", opened=100.0, size=10)
 ])
 def test_a_file_is_rotated_by_name_age_or_size(name, now, rules, expected):
     """A new name, more seconds or more bytes than allowed end a file; the limit itself does not."""
-    assert rotation_reason(CURRENT, name, now, rules) == expected
+    assert rotation_reason("name", 100.0, 10, name, now, rules) == expected
 
 
 @pytest.mark.parametrize(("sizes", "size", "limit", "expected"), [
@@ -99,35 +90,7 @@ def test_a_file_takes_records_until_it_is_over_its_limit(sizes, size, limit, exp
     assert count_that_fit(sizes, size, RotationRules(size=limit)) == expected
 
 
-def test_revisions_count_per_name():
-    """A new name begins at 0, the same one goes on."""
-    assert (next_rev(None, "a"), next_rev(("a", 4), "a"), next_rev(("a", 4), "b")) == (0, 5, 0)
-
-
 class Responder:
     """Just an address."""
 
     address = "127.0.0.1:4150"
-
-
-def make(body):
-    """Make a message."""
-    return Message(body, b"0123456789abcdef", 2, 7, 0.0, 60.0, Responder())
-
-
-@pytest.mark.parametrize(("body", "key", "shown"), [
-    (b"a\nb", "body", "a\nb"), (b"\xff", "body_base64", "/w=="), (b"", "body", ""),
-])
-def test_jsonl_records_have_the_fields_of_the_message(body, key, shown):
-    """A JSON record is one line and keeps every body."""
-    record = make_formatter("jsonl", "t")(make(body))
-    assert record.count(b"\n") == 1
-    assert json.loads(record) == {
-        "topic": "t", "id": "0123456789abcdef", "timestamp": 7, "attempts": 2,
-        "nsqd": "127.0.0.1:4150", key: shown,
-    }
-
-
-def test_a_line_is_the_body_and_a_newline():
-    """A plain record is the body and an end of line."""
-    assert make_formatter("lines", "t")(make(b"a\nb")) == b"a\nb\n"

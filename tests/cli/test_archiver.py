@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import Message
 from nsqclient.cli.archive.archiver import Archiver
-from nsqclient.cli.archive.output_file import gzip_codec
+from nsqclient.cli.archive.files import gzip_codec
 from tests.cli.test_archive import LOG, make
 
 

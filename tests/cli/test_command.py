@@ -13,7 +13,7 @@ from nsqclient.cli.command import Command
 from nsqclient.cli.flags import BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.sources import misspelt_variables, variables
-from nsqclient.cli.tool_flags import OPTIONS, ToolFlags
+from nsqclient.cli.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from nsqclient.version import __version__
 from tests.support.processes import user_environment
 
@@ -33,7 +33,7 @@ def build(body=lambda parsed: 7, **options) -> Command:
     flags.group("What")
     flags.add("nsqd-tcp-address", STRINGS, (), "where nsqds are")
     flags.add("lookupd-http-address", STRINGS, (), "where nsqlookupds are")
-    flags.alternatives.append(frozenset(("nsqd-tcp-address", "lookupd-http-address")))
+    flags.alternatives.append(("nsqd-tcp-address", "lookupd-http-address"))
     flags.add("topic", STRING, "x", "the topic")
     flags.add("n", INT, 0, "how many")
     flags.add("max-in-flight", INT, 200, "how many at once, 100 % of them")
@@ -145,6 +145,39 @@ def test_help_shows_groups_defaults_and_examples(word, capsys):
     assert "\nWhat:\n  --nsqd-tcp-address value\n" in out and "100 % of them" in out
     assert "(default 200)" in out and "(default 1s)" in out
     assert out.endswith("Examples:\n  # nothing\n  nsqclient nsq_tail\n")
+
+
+RULES = ["--topic=t", "--channel=c", "--lookupd-http-address=l:1"]
+
+
+@pytest.mark.parametrize("words, status, said", [
+    ([], 2, "--topic required"),
+    (["--topic="], 2, "--topic required"),
+    (["--topic=t", "--channel="], 2, "--channel required"),
+    (RULES[:2], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
+    ([*RULES, "--nsqd-tcp-address=n:1"], 2,
+     "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    (["--topic=a b"], 1, "--topic is invalid: 'a b'"),
+    ([*RULES, "--a=1", "--b=1"], 2, "use --a or --b not both"),
+    ([*RULES, "--c=1"], 2, "--c needs --a or --b"),
+    (["--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
+    (["--http-client-connect-timeout=0"], 1, "--http-client-connect-timeout should be positive"),
+    ([*RULES, "--b=-1", "--c=0"], 0, ""),
+])
+def test_flags_that_go_together_or_not_are_checked_first(words, status, said, capsys):
+    """In the words of Go's tools where they have some; what does not parse or is missing is 2."""
+    flags = ToolFlags("nsq_tail", lambda parsed: parsed.values["b"], "Does nothing.")
+    flags.add_topic(channel="c")
+    flags.add_in_flight()
+    for name in "abc":
+        flags.add(name, COUNT, 0, "a number")
+    flags.exclude("a", "b")
+    flags.need("c", "a", "b")
+    flags.add_sources()
+    add_http_timeouts(flags, POSITIVE)
+    flags.add_common()
+    assert flags.run(words) == status
+    assert said in capsys.readouterr().err
 
 
 # -- the other places

@@ -111,21 +111,9 @@ def test_a_message_that_cannot_be_written_is_requeued():
     assert stops == [1] and isinstance(tail.error, BrokenPipeError)
 
 
-#: Ends after other flags were looked at.
-BOTH = ["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"]
-
-
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        ([], 2, "--topic required"),
-        (["--topic=t"], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 2, "not both"),
-        (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--channel=c c"], 1, "--channel is invalid"),
-        ([*BOTH, "-n=-1"], 2, "--n below 0 means 0: off"),
-        ([*BOTH, "--max-in-flight=0"], 2, "--max-in-flight=0: no message will arrive"),
-        ([*BOTH, "--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 2, "not both"),
         (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
         (["--format={nope}"], 2, "unknown field {nope}"),

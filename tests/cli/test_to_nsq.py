@@ -92,11 +92,7 @@ def test_the_progress_line_has_counts_and_the_rate():
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        ([], 2, "--topic required"),
-        (["--topic=t"], 2, "--nsqd-tcp-address required"),
-        (["--topic=t t", "--nsqd-tcp-address=a:1"], 1, "--topic is invalid"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter="], 1, "at least one byte"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=-1s"], 1, "must not be negative"),
         (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=2h"], 1, "nsqd_max_req_timeout"),
         (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
         (["--delimiter=\\q"], 2, "unknown escape"),
@@ -124,7 +120,7 @@ class FakeProducer:
 @pytest.mark.parametrize(("count", "parts", "sizes"), [
     (10, 1, [10]), (10, 8, [2, 2, 2, 2, 2]), (3, 8, [1, 1, 1]), (80, 8, [10] * 8),
 ])
-def test_round_robin_divides_the_records_of_one_read( count, parts, sizes):
+def test_round_robin_divides_the_records_of_one_read(count, parts, sizes):
     """Each command goes to the next nsqd; the order stays."""
     producer, records = FakeProducer(), [b"%d" % number for number in range(count)]
     publisher = Publisher("name", producer, "t", 0.0, None, parts)

@@ -53,29 +53,6 @@ def test_invalid_options_are_bad_flags(text):
     assert caught.value.status == 2 and "-consumer-opt" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("nsqds", "lookupds", "text"),
-    [
-        ([], [], "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["a:1"], ["b:1"], "use --nsqd-tcp-address or --lookupd-http-address not both"),
-    ],
-)
-def test_addresses_of_one_kind_are_required(nsqds, lookupds, text):
-    """None or both are refused in the originals' words."""
-    with pytest.raises(CommandLineError, match=text):
-        tool_flags.check_sources({"nsqd-tcp-address": nsqds, "lookupd-http-address": lookupds})
-    tool_flags.check_sources({"nsqd-tcp-address": ["a:1"], "lookupd-http-address": []})
-
-
-def test_topics_are_checked_and_each_counts_once():
-    """A missing or bad topic is named; a repeated one is one topic."""
-    assert tool_flags.check_topics(["a", "b", "a"]) == ["a", "b"]
-    with pytest.raises(CommandLineError, match="--topic required"):
-        tool_flags.check_topics([])
-    with pytest.raises(CommandLineError, match="--topic is invalid: 'a b'"):
-        tool_flags.check_topics(["a b"])
-
-
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_for_the_end(signum):
     """wait() returns True after it, and the former handlers come back."""

@@ -915,7 +915,7 @@ MUTANTS = [
     # -- tools
     Mutant(
         "file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
-        "nsqclient/cli/archive/output_file.py",
+        "nsqclient/cli/archive/files.py",
         "os.fsync(self._fd)", "pass",
         "tests/cli/test_archiver.py::test_messages_are_finished_after_fsync",
     ),
@@ -941,7 +941,7 @@ MUTANTS = [
     Mutant(
         "copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
         "nsqclient/cli/nsq_to_nsq.py",
-        "attempt.result()", "pass",
+        "wait()\n            except", "pass\n            except",
         "tests/cli/test_nsq_to_nsq.py::test_a_message_is_finished_when_it_is_stored_and_only_then",
     ),
     # -- Spark

@@ -48,10 +48,10 @@ def test_a_record_without_a_key_is_an_error(body):
 
 
 @pytest.mark.parametrize(("words", "status", "text"), [
-    (["--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "not both"),
-    (["--nsqd-tcp-address=a:1", "--key-field=x"], 1, "need --lookupd-http-address"),
-    (["--nsqd-tcp-address=a:1", "--ordered"], 1, "need --lookupd-http-address"),
-    (["--lookupd-http-address=a:1", "--ordered", "--defer=1s"], 1, "stock NSQ"),
+    (["--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 2, "not both"),
+    (["--nsqd-tcp-address=a:1", "--key-field=x"], 2, "needs --lookupd-http-address"),
+    (["--nsqd-tcp-address=a:1", "--ordered"], 2, "needs --lookupd-http-address"),
+    (["--lookupd-http-address=a:1", "--ordered", "--defer=1s"], 2, "not both"),
 ])
 def test_to_nsq_refuses_flags_that_do_not_fit(words, status, text, capsys):
     """Before anything is dialed."""

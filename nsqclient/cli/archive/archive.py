@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from nsqclient.cli.archive.files import OutputFile, OutputPaths
 from nsqclient.cli.archive.naming import (
-    FileNames, RotationRules, count_that_fit, next_rev, rotation_reason,
+    FileNames, RotationRules, count_that_fit, rotation_reason,
 )
-from nsqclient.cli.archive.output_file import OutputFile
-from nsqclient.cli.archive.output_paths import OutputPaths
 from nsqclient.message import Message
 from nsqclient.runtime.log_lines import PrefixedLogger
 
@@ -52,7 +51,7 @@ class Archive:
         self._on_closed = on_closed
         self._log = log
         self._files: dict[str, OutputFile] = {}  # open ones by name, the latest last
-        self._last: tuple[str, int] | None = None  # name and revision of the last one opened
+        self._last = ("", 0)  # name and revision of the last one opened
         self._closed: list[OutputFile] = []  # not in the output directory yet
 
     def write(self, messages: Sequence[Message], now: float) -> None:
@@ -86,7 +85,7 @@ class Archive:
         name = self._names.at(now)
         for file in list(self._files.values()):
             expected = file.name if self._by_timestamp else name
-            reason = rotation_reason(file.current, expected, now, self._rules)
+            reason = self._rotation_reason(file, expected, now)
             if reason is None and self._by_timestamp and not file.is_used:
                 reason = "no new record for it"
             if reason is not None:
@@ -122,14 +121,19 @@ class Archive:
             self._close(next(iter(self._files.values())), f"new filename {name}")
         file = self._files.get(name)
         if file is not None:
-            reason = rotation_reason(file.current, name, now, self._rules)
+            reason = self._rotation_reason(file, name, now)
             if reason is None:
                 return file
             self._close(file, reason)
         return self._open(name, now)
 
+    def _rotation_reason(self, file: OutputFile, name: str, now: float) -> str | None:
+        return rotation_reason(file.name, file.opened, file.size, name, now, self._rules)
+
     def _open(self, name: str, now: float) -> OutputFile:
-        file = self._paths.open(name, next_rev(self._last, name), now)
+        # One more than the last of this name.
+        first = self._last[1] + 1 if self._last[0] == name else 0
+        file = self._paths.open(name, first, now)
         self._last = (name, file.rev)
         self._files[name] = file
         return file

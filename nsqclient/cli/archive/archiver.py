@@ -51,7 +51,7 @@ class Archiver(BatchHandler):
         self._interval = sync_interval
         self._log = log
         self._now = now
-        self._owner: BatchDelegate | None = None
+        self._owner: BatchDelegate  # from bind() on
         # Of the worker thread alone, all below.
         self._pending: list[Message] = []
         self._written = 0  # how many of them were handed to the archive
@@ -72,7 +72,6 @@ class Archiver(BatchHandler):
         pending = self._pending
         pending.append(message)
         owner = self._owner
-        assert owner is not None, "bind() comes first"
         if len(pending) >= self._most or owner.is_starved():
             self._sync()
         elif not self._write_is_due:
@@ -81,7 +80,6 @@ class Archiver(BatchHandler):
 
     def reopen(self) -> None:
         """Sync and close the files; the next message opens one. From any thread, for SIGHUP."""
-        assert self._owner is not None
         self._owner.run_on_worker(self._reopen)
 
     def flush(self) -> None:
@@ -100,13 +98,11 @@ class Archiver(BatchHandler):
 
     def _on_tick(self) -> None:
         """On the timer thread."""
-        assert self._owner is not None
         self._owner.run_on_worker(self._tick)
 
     def _tick(self) -> None:
         if self._is_closed:
             return
-        assert self._owner is not None
         self._owner.run_later(self._interval, self._on_tick)
         if self._try(self._write_pending) and self._try(lambda: self._archive.tick(self._now())):
             self._sync()
@@ -127,7 +123,6 @@ class Archiver(BatchHandler):
         if not self._pending or self._sync_is_due:
             return
         first, owner = self._pending[0], self._owner
-        assert owner is not None
         left = first.time_left - (first.deadline - first.received) * (1 - _PART_OF_TIMEOUT)
         if left <= 0:
             self._sync()

@@ -22,65 +22,44 @@ def format_datetime(text: str, at: time.struct_time) -> str:
     return _CODES.sub(lambda code: time.strftime(code[0], at), text)
 
 
-def make_template(
-    text: str, *, topic: str, hostname: str, host_identifier: str, pid: int, needs_rev: bool,
-    suffix: str,
-) -> str:
-    """Fill in the constant tokens: all but ``<DATETIME>`` and ``<REV>``.
+class FileNames:
+    """The names of one topic's files, each with its ``<REV>`` left open.
 
     Args:
         text: the ``--filename-format``.
+        datetime_format: the ``--datetime-format``.
         needs_rev: whether several files may want one name; else every ``<REV>`` is removed.
         suffix: what the name must end with, such as ``.gz``; may be empty.
 
     Raises:
         CommandLineError: ``<REV>`` is needed and missing.
     """
-    if needs_rev and "<REV>" not in text:
-        raise CommandLineError(
-            "missing <REV> in --filename-format when gzip, rotation, or work dir enabled"
-        )
-    short = hostname.split(".")[0]
-    host = host_identifier or short
-    host = host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname)
-    if not needs_rev:
-        text = text.replace("<REV>", "")
-    text = text.replace("<TOPIC>", topic).replace("<HOST>", host).replace("<PID>", str(pid))
-    return text if text.endswith(suffix) else text + suffix
 
-
-def fill_rev(name: str, rev: int) -> str:
-    """Fill ``<REV>`` in."""
-    return name.replace("<REV>", f"-{rev:06d}")
-
-
-class FileNames:
-    """The names of one topic's files, each with its ``<REV>`` left open.
-
-    Args:
-        template: from :func:`make_template`.
-        datetime_format: the ``--datetime-format``.
-    """
-
-    def __init__(self, template: str, datetime_format: str) -> None:
-        self._template = template
+    def __init__(
+        self, text: str, datetime_format: str, *, topic: str, hostname: str, host_identifier: str,
+        pid: int, needs_rev: bool, suffix: str,
+    ) -> None:
+        if needs_rev and "<REV>" not in text:
+            raise CommandLineError(
+                "missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
+        short = hostname.split(".")[0]
+        host = host_identifier or short
+        host = host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname)
+        if not needs_rev:
+            text = text.replace("<REV>", "")
+        text = text.replace("<TOPIC>", topic).replace("<HOST>", host).replace("<PID>", str(pid))
+        self._template = text if text.endswith(suffix) else text + suffix
         self._format = datetime_format
-        self._changes = "<DATETIME>" in template
         self._second = -1
-        self._name = template
+        self._name = self._template
 
     def at(self, moment: float) -> str:
         """The name for a moment, in seconds since the epoch, in local time."""
         second = int(moment)
-        if self._changes and second != self._second:
+        if second != self._second and "<DATETIME>" in self._template:
             text = format_datetime(self._format, time.localtime(second))
             self._name, self._second = self._template.replace("<DATETIME>", text), second
         return self._name
-
-
-def next_rev(previous: tuple[str, int] | None, name: str) -> int:
-    """The first revision to try: one more than the last for the same name, else 0."""
-    return previous[1] + 1 if previous is not None and previous[0] == name else 0
 
 
 class RotationRules(NamedTuple):
@@ -90,26 +69,23 @@ class RotationRules(NamedTuple):
     interval: float = 0.0  #: seconds; a file that is open for longer is old
 
 
-class FileState(NamedTuple):
-    """What rotation needs to know of the open file."""
-
-    name: str  #: with ``<REV>`` left open
-    opened: float  #: on the clock of ``now``
-    size: int  #: bytes found at its opening and written since, before compression
-
-
-def rotation_reason(current: FileState, name: str, now: float, rules: RotationRules) -> str | None:
-    """Return why the next record may not go into ``current``; None when it may.
+def rotation_reason(
+    former: str, opened: float, size: int, name: str, now: float, rules: RotationRules
+) -> str | None:
+    """Return why the next record may not go into the open file; None when it may.
 
     Args:
+        former: its name, with ``<REV>`` left open.
+        opened: when, on the clock of ``now``.
+        size: bytes found at its opening and written since, before compression.
         name: the name that a file opened now would have.
     """
-    if name != current.name:
+    if name != former:
         return f"new filename {name}"
-    if 0 < rules.interval < now - current.opened:
-        return f"{now - current.opened:.3f}s since last open"
-    if 0 < rules.size < current.size:
-        return f"currently {counted(current.size, 'byte')} (> {rules.size})"
+    if 0 < rules.interval < now - opened:
+        return f"{now - opened:.3f}s since last open"
+    if 0 < rules.size < size:
+        return f"currently {counted(size, 'byte')} (> {rules.size})"
     return None
 
 

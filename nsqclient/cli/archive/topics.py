@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 
 from nsqclient import Config
-from nsqclient.cli.flags import CommandLineError
 from nsqclient.http.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 #: Seconds until the next try when no nsqlookupd answered, at most.
 _RETRY = 5.0
-
-
-class TopicFilter:
-    """The topics that ``--topic-pattern`` allows: it may match anywhere in the name.
-
-    Raises:
-        CommandLineError: it is no regular expression.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        try:
-            self._pattern = re.compile(pattern)
-        except re.error as exc:
-            raise CommandLineError(f"--topic-pattern {pattern!r} is invalid: {exc}") from None
-
-    def __call__(self, topic: str) -> bool:
-        """Return whether a topic is allowed."""
-        return self._pattern.search(topic) is not None
 
 
 class TopicWatcher:

@@ -1,0 +1,390 @@
+"""``OutputFile``: one open file, plain or compressed, and how much of it is durable.
+
+``OutputPaths``: where files are created, and where they move when they are finished.
+
+What is written after the last ``sync()`` belongs to messages that nsqd still holds, so it may be
+rolled back after an error, and is when possible: a half-written record or gzip member in the
+middle of a file would spoil what follows.
+
+What is compressed between two ``sync()`` is one gzip member or zstd frame. Files are such parts
+in a row, which every reader of the format reads as one stream; a crash costs at most the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import os
+import shutil
+import stat
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from nsqclient.cli.flags import CommandLineError
+from nsqclient.runtime.log_lines import PrefixedLogger
+
+#: Mode of directories, as the original makes them.
+_DIRECTORY_MODE = 0o770
+
+
+class Codec(Protocol):
+    """Compresses one part of a file: a gzip member, a zstd frame."""
+
+    def compress(self, data: bytes) -> bytes:
+        """Take bytes; return those that can be written already."""
+        ...
+
+    def flush(self) -> bytes:
+        """End the part; return the rest to write. The object cannot be used again."""
+        ...
+
+
+class Plain:
+    """No compression."""
+
+    def compress(self, data: bytes) -> bytes:
+        """Return ``data``."""
+        return data
+
+    def flush(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+
+#: Makes the codec of the next part.
+CodecFactory = Callable[[], Codec]
+
+
+def gzip_codec(level: int) -> CodecFactory:
+    """Compress to gzip members; ``level`` is 1 to 9."""
+
+    def make() -> Codec:
+        return zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+    return make
+
+
+def zstd_codec(level: int) -> CodecFactory:
+    """Compress to zstd frames.
+
+    Raises:
+        CommandLineError: the package ``zstandard`` is not installed, or it has no such level.
+    """
+    try:
+        zstandard: Any = importlib.import_module("zstandard")
+    except ImportError:
+        raise CommandLineError("--zstd needs the package zstandard") from None
+    highest = zstandard.MAX_COMPRESSION_LEVEL
+    if not 1 <= level <= highest:
+        raise CommandLineError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
+    compressor: Any = zstandard.ZstdCompressor(level=level)
+
+    def make() -> Codec:
+        codec: Codec = compressor.compressobj()
+        return codec
+
+    return make
+
+
+class OutputFile:
+    """A file that grows by records.
+
+    Args:
+        name, rev: what its name was made of.
+        path: where it is.
+        codec: makes the codec of each part.
+        exclusive: the file must not exist; else records are appended to it.
+        end_line: end a line that a crash left unfinished, lest the first record continue it.
+        mode: permissions of a new file, before the umask.
+        now: for the rotation.
+
+    Raises:
+        FileExistsError: only with ``exclusive``.
+        OSError: it cannot be opened. All methods raise it for an error of the disk.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self, name: str, rev: int, path: str, codec: CodecFactory, *, exclusive: bool,
+        end_line: bool, mode: int, now: float,
+    ) -> None:
+        self.name = name
+        self.rev = rev
+        self.path = path
+        self.opened = now
+        #: Whether anything was written since it was set to False.
+        self.is_used: bool = True
+        self._make_codec = codec
+        self._codec: Codec | None = None  # None: the next part has not begun
+        # The caller has followed a link in place of the file, and checked its target.
+        kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
+        # O_NONBLOCK: the opening of a FIFO does not wait for its reader.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | kind
+        self._fd = os.open(path, flags, mode)
+        try:
+            found = os.fstat(self._fd)
+            if not stat.S_ISREG(found.st_mode):  # nothing in it is durable
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
+            #: Bytes found at the opening and written since, before compression.
+            self.size: int = found.st_size
+            self._end = self.size
+            if end_line and self.size and not _ends_with_newline(path):
+                self._write(b"\n")
+                self.size += 1
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._synced = (self._end, self.size)
+        sync_directory(path)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing in it is durable."""
+        return self._synced[0] == 0
+
+    def write(self, data: bytes) -> None:
+        """Add records. They are durable after ``sync()``."""
+        if self._codec is None:
+            self._codec = self._make_codec()
+        self.is_used = True
+        self.size += len(data)
+        self._write(self._codec.compress(data))
+
+    def sync(self) -> None:
+        """End the part that was begun and wait until the disk has it. Blocks: fsync."""
+        if self._codec is not None:
+            self._write(self._codec.flush())
+            self._codec = None
+        if self._end != self._synced[0]:
+            os.fsync(self._fd)
+            self._synced = (self._end, self.size)
+
+    def roll_back(self) -> bool:
+        """Cut off what came after the last ``sync()``; False when that is impossible.
+
+        Raises nothing. Where another process appends to the same file nothing is cut off.
+        """
+        self._codec = None
+        try:
+            if os.fstat(self._fd).st_size != self._end:
+                return False
+            os.ftruncate(self._fd, self._synced[0])
+        except OSError:
+            return False
+        self._end, self.size = self._synced
+        return True
+
+    def close(self) -> None:
+        """Sync and close. After an OSError it is still open.
+
+        A compressed file without records gets an empty part: no bytes at all are no gzip file.
+        """
+        if self._end == 0 and self._codec is None:
+            self._codec = self._make_codec()
+        self.sync()
+        os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Close without a sync. Raises nothing."""
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        # A full disk may take a part of it before it reports that.
+        view = memoryview(data)
+        while view:
+            count = os.write(self._fd, view)
+            self._end += count
+            view = view[count:]
+
+
+def sync_directory(path: str) -> None:
+    """Make the entry of a file in its directory durable, where the file system can."""
+    with contextlib.suppress(OSError):
+        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _ends_with_newline(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except OSError:
+        return True  # write-only for us: assume that it is complete
+
+
+class OutsideError(PermissionError):
+    """The name of a file leads out of its directory, with dots or by a symbolic link."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f"{name!r} is outside of {directory}")
+
+
+class OutputPaths:
+    """The work directory and the output directory; they may be the same.
+
+    Args:
+        output_dir, work_dir: directories; created when they are needed.
+        codec: for the files.
+        exclusive: a file is never opened twice.
+        end_line: see :class:`OutputFile`.
+        rotate_size: a file that exists and has more bytes is not opened again; 0: no limit.
+        file_mode: permissions of new files, before the umask.
+        log: for files that are opened and moved.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self, output_dir: str, work_dir: str, codec: CodecFactory, *, exclusive: bool,
+        end_line: bool, rotate_size: int, file_mode: int, log: PrefixedLogger,
+    ) -> None:
+        self._output_dir = os.path.abspath(output_dir)
+        self._work_dir = os.path.abspath(work_dir)
+        self._codec = codec
+        self._exclusive = exclusive
+        self._end_line = end_line
+        self._rotate_size = rotate_size
+        self._file_mode = file_mode
+        self._log = log
+
+    @property
+    def moves(self) -> bool:
+        """Return whether files move when they are finished."""
+        return self._work_dir != self._output_dir
+
+    def check(self, name: str) -> None:
+        """Check that the files of a name are inside of both directories, as they are now.
+
+        Raises:
+            OutsideError: they are not.
+        """
+        for directory in (self._work_dir, self._output_dir):
+            self._path(directory, name, 0)
+
+    def open(self, name: str, rev: int, now: float) -> OutputFile:
+        """Open the first file of a name that is free, from revision ``rev`` on.
+
+        Raises:
+            OutsideError: it would not be inside of its directory.
+            OSError: directories or file cannot be made.
+        """
+        while True:
+            path = self._path(self._work_dir, name, rev)
+            final = self._path(self._output_dir, name, rev)
+            _make_parents(path)
+            if self.moves:
+                _make_parents(final)
+            if not (self.moves and os.path.lexists(final)):
+                try:
+                    if not self._is_full(path):
+                        return self._open(name, rev, path, now)
+                except FileExistsError:
+                    pass
+            if "<REV>" not in name:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self._log.debug("%s exists: trying the next revision", path)
+            rev += 1
+
+    def publish(self, file: OutputFile) -> str:
+        """Move a closed file to the output directory, never over another; return its path.
+
+        Raises:
+            OSError: it stays where it is, and may be published again.
+        """
+        if not self.moves:
+            return file.path
+        rev = file.rev
+        while True:
+            final = self._path(self._output_dir, file.name, rev)
+            _make_parents(final)
+            try:
+                _move(file.path, final)
+            except FileExistsError:
+                self._log.warning("destination file already exists: %s", final)
+                rev += 1
+                continue
+            self._log.info("moved finished file %s to %s", file.path, final)
+            return final
+
+    def _open(self, name: str, rev: int, path: str, now: float) -> OutputFile:
+        if not self._exclusive:
+            path = os.path.realpath(path)  # a link to another file of the directory
+        file = OutputFile(
+            name, rev, path, self._codec, exclusive=self._exclusive, end_line=self._end_line,
+            mode=self._file_mode, now=now,
+        )
+        self._log.info("opening %s", path)
+        return file
+
+    def _is_full(self, path: str) -> bool:
+        try:
+            return 0 < self._rotate_size < os.stat(path).st_size
+        except FileNotFoundError:
+            return False
+
+    @staticmethod
+    def _path(directory: str, name: str, rev: int) -> str:
+        """The path of a file, with all links below the directory followed but in its last part."""
+        base = os.path.realpath(directory)
+        filled = name.replace("<REV>", f"-{rev:06d}").lstrip("/")
+        folder, last = os.path.split(os.path.join(base, filled))
+        path = os.path.join(os.path.realpath(folder), last)
+        # The file itself may be a link, too.
+        for resolved in (path, os.path.realpath(path)):
+            if last in ("", ".", "..") or os.path.commonpath([base, resolved]) != base:
+                raise OutsideError(directory, name)
+        return os.path.join(directory, os.path.relpath(path, base))
+
+
+def _make_parents(path: str) -> None:
+    """Make the directories above a file. ``os.makedirs`` gives its mode to the last one only."""
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        _make_parents(parent)
+        try:
+            os.mkdir(parent, _DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(parent):
+                raise
+
+
+def _move(source: str, target: str) -> None:
+    """Move a file without ever replacing one. FileExistsError where ``target`` exists."""
+    try:
+        os.link(source, target)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        _copy(source, target)
+    sync_directory(target)
+    os.unlink(source)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy to another file system; the target appears whole or not at all."""
+    partial = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.moving")
+    mode = os.stat(source).st_mode & 0o777
+
+    def create(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_EXCL, mode)
+
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partial)  # of a copy that a crash cut off
+    try:
+        with open(source, "rb") as reader, open(partial, "wb", opener=create) as writer:
+            os.fchmod(writer.fileno(), mode)  # whatever the umask is now
+            shutil.copyfileobj(reader, writer, 1024 * 1024)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.link(partial, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
