@@ -20,7 +20,7 @@ from urllib.parse import quote_plus
 import requests
 
 from nsqclient import GiveUp, Message, Requeue
-from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, Strategy
+from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
 from nsqclient.http.limits import (
     ACCEPT_ENCODING, TotalTimeoutAdapter, TooLarge, UnexpectedEncoding, read_body,
 )
@@ -209,7 +209,7 @@ class Sender:
         self._rules = rules
         self._random = random.Random()
         self._lock = threading.Lock()
-        self._strategy: Strategy | None = None  # None: all; guarded by _lock
+        self._strategy: RoundRobin | None = None  # None: all; guarded by _lock
         if mode != ALL:
             self._strategy = STRATEGIES[mode](urls, self._random)
 

@@ -12,7 +12,6 @@ import math
 import random
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from nsqclient.runtime.deadline import format_duration
 
@@ -23,33 +22,24 @@ ALL = "all"
 _AGGREGATE = "aggregate"
 
 
-class Strategy(Protocol):
-    """A load balancing strategy. Not thread-safe: the caller holds a lock."""
-
-    def order(self, now: float) -> list[str]:
-        """Return all destinations in the order in which to try them."""
-        ...
-
-    def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
-        """Report the outcome of an attempt and how long it took."""
-        ...
-
-
 class RoundRobin:
-    """One after the other, whether they work or not."""
+    """One after the other, whether they work or not.
+
+    As the other strategies: not thread-safe, the caller holds a lock; ``now`` is in seconds.
+    """
 
     def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
         self._all = list(destinations)
         self._next = 0
 
     def order(self, now: float) -> list[str]:
-        """Start with the next one."""
+        """Return all destinations in the order in which to try them: start with the next one."""
         first = self._next % len(self._all)
         self._next = first + 1
         return self._all[first:] + self._all[:first]
 
     def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
-        """Ignore the outcome."""
+        """Report the outcome of an attempt and how long it took: here it is ignored."""
 
 
 class HostPool(RoundRobin):

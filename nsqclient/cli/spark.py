@@ -17,7 +17,7 @@ from typing import Any
 from nsqclient.cli import build_program, spark_run
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Parsed,
+    BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
 from nsqclient.cli.spark_ingest import ingest_flags
 from nsqclient.cli.spark_status import status_flags
@@ -91,6 +91,30 @@ _STREAM_EXAMPLES = [
      "nsqclient spark stream ... --map=jobs:enrich --sink-topic=rich"),
 ]
 
+
+def _parse_partitions(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [] if parts == ["none"] else parts
+
+
+def _parse_timestamp(text: str) -> int | None:
+    """Read a time, as milliseconds: ISO 8601 with its zone, or milliseconds since 1970."""
+    if not text or text.isdecimal():
+        return int(text) if text else None
+    try:
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if moment.tzinfo is None:
+            raise ValueError("no zone")
+    except ValueError as exc:
+        raise CommandLineError(
+            f"is invalid: {text!r} ({exc}): write 2026-01-31T12:00:00Z, +01:00 for another"
+            " zone, or milliseconds since 1970") from None
+    return round(moment.timestamp() * 1000)
+
+
+PARTITIONS = Kind("string", _parse_partitions, ",".join)
+TIMESTAMP = Kind("string", _parse_timestamp)
+
 _TRANSFORM_FLAGS = ("sql", "sql-file", "map", "transform", "for-each-batch")
 
 
@@ -103,8 +127,8 @@ def _archive_flags() -> ToolFlags:
     flags.add("path", PATH, "", "folder of the archive; required")
     flags.require("path")
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
-              " folder")
+    flags.add("partition-by", PARTITIONS, ["date", "hour"],
+              "any of date, hour, nsqd and channel; none: one folder")
     flags.add("files-per-batch", INT, 0, "maximum number of files per folder and batch; 0: one for"
               " each task")
     flags.add("compact-to", PATH, "", "folder for few large files of past hours")
@@ -124,31 +148,25 @@ def _archive(parsed: Parsed) -> int:
     source = spark_run.read_source(values)
     if values["compact-to"] and values["format"] != "parquet":
         raise CommandLineError("--compact-to is for --format=parquet; Delta has OPTIMIZE")
-    partition_by = _partitions(values["partition-by"])
-    check_target(values["path"], values["format"], partition_by, values["files-per-batch"])
+    check_target(values["path"], values["format"], values["partition-by"],
+                 values["files-per-batch"])
     sink = _read_dead_letters(values)
     place = values["dead-letter-topic"], values["dead-letter-path"]
     check_mapping(bool(values["map"]), *place)
     choose_dead_letters(source, *place, sink)
     work = _transform_argument("map", values["map"]) if values["map"] else {}
 
-    def start(spark: Any) -> spark_run.Query:
-        query: spark_run.Query = archive(
+    def start(spark: Any) -> Any:
+        return archive(
             spark, path=values["path"], format=values["format"], every=values["trigger"],
-            partition_by=partition_by, files_per_batch=values["files-per-batch"],
+            partition_by=values["partition-by"], files_per_batch=values["files-per-batch"],
             dead_letter_topic=values["dead-letter-topic"],
             dead_letter_path=values["dead-letter-path"], sink_options=sink, **work, **source)
-        return query
 
     between = None
     if values["compact-to"]:
         between = _compactor(values["path"], values["compact-to"], values["compact-every"])
     return spark_run.run_query(values, f"nsqclient spark archive {source['topic']}", start, between)
-
-
-def _partitions(text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    return [] if parts == ["none"] else parts
 
 
 def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], None]:
@@ -203,11 +221,11 @@ def _replay_flags() -> ToolFlags:
     flags.add("starting-offset", STRING, "", 'begin after {"v": 2, "shards": {"HOST:PORT": N}}, an'
               " offset of the checkpoint, or after the last commit of Spark (committed) (default:"
               " the oldest kept segment)")
-    flags.add("starting-timestamp", STRING, "", "begin with the first segment that was stored at"
-              " this time or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
+    flags.add("starting-timestamp", TIMESTAMP, None, "begin with the first segment that was stored"
+              " at this time or later, such as 2026-01-31T12:00:00Z, or milliseconds since 1970")
     flags.add("ending-offset", STRING, "", "last segment of each shard, as an offset of the"
               " checkpoint (default: the newest)")
-    flags.add("ending-timestamp", STRING, "", "end before the first segment that was stored at"
+    flags.add("ending-timestamp", TIMESTAMP, None, "end before the first segment that was stored at"
               " this time or later")
     flags.add("fail-on-data-loss", BOOL, True, "fail if segments are missing or damaged; false:"
               " read the rest")
@@ -215,8 +233,8 @@ def _replay_flags() -> ToolFlags:
     flags.group("Output (--path or --sink-topic is required)")
     flags.add("path", PATH, "", "folder for the files, which must not exist")
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", STRING, "date,hour", "any of date, hour, nsqd and channel; none: one"
-              " folder")
+    flags.add("partition-by", PARTITIONS, ["date", "hour"],
+              "any of date, hour, nsqd and channel; none: one folder")
     flags.add("sink-topic", NAME, "", "NSQ topic to which to publish the bodies")
     flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
               " <addr>:<port>; may be repeated (or --producer-opt=lookupd,<addr>:<port>)")
@@ -238,7 +256,7 @@ def _replay(parsed: Parsed) -> int:
             sink = read_secrets(values, sink)
         target: dict[str, Any] = {
             "path": values["path"], "sink_topic": values["sink-topic"], "sink_options": sink,
-            "format": values["format"], "partition_by": _partitions(values["partition-by"])}
+            "format": values["format"], "partition_by": values["partition-by"]}
         check_sink(**target)
     print(select(read_options(texts, BATCH)), flush=True)
     if values["dry-run"]:
@@ -261,27 +279,11 @@ def _range_options(values: dict[str, Any]) -> dict[str, Any]:
     """The options of the source that say what a replay reads."""
     options: dict[str, Any] = {"failOnDataLoss": values["fail-on-data-loss"]}
     for name in ("starting", "ending"):
-        offset, timestamp = values[f"{name}-offset"], values[f"{name}-timestamp"]
-        if offset:
-            options[f"{name}Offsets"] = offset
-        if timestamp:
-            options[f"{name}Timestamp"] = _milliseconds(timestamp, f"{name}-timestamp")
+        if values[f"{name}-offset"]:
+            options[f"{name}Offsets"] = values[f"{name}-offset"]
+        if values[f"{name}-timestamp"] is not None:
+            options[f"{name}Timestamp"] = values[f"{name}-timestamp"]
     return options
-
-
-def _milliseconds(text: str, flag: str) -> int:
-    """Read a time: ISO 8601 with its zone, or milliseconds since 1970."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-        if moment.tzinfo is None:
-            raise ValueError("no zone")
-    except ValueError as exc:
-        raise CommandLineError(
-            f"--{flag} is invalid: {text!r} ({exc}): write 2026-01-31T12:00:00Z, +01:00 for another"
-            " zone, or milliseconds since 1970") from None
-    return round(moment.timestamp() * 1000)
 
 
 def _stream_flags() -> ToolFlags:
@@ -317,12 +319,11 @@ def _stream(parsed: Parsed) -> int:
     if given != "for-each-batch":
         Sink(source, sink, values["sink-topic"], values["dead-letter-topic"])
 
-    def start(spark: Any) -> spark_run.Query:
-        query: spark_run.Query = stream(
+    def start(spark: Any) -> Any:
+        return stream(
             spark, sink_topic=values["sink-topic"],
             dead_letter_topic=values["dead-letter-topic"], sink_options=sink,
             max_bad_rows=values["max-bad-rows"], every=values["trigger"], **work, **source)
-        return query
 
     return spark_run.run_query(values, f"nsqclient spark stream {source['topic']}", start)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import nsqclient.spark
 from nsqclient.cli.flags import (
@@ -25,23 +25,6 @@ SETTING = Kind("key=value", str, is_list=True, separator="\n", joint="=")
 _CHECK_INTERVAL = 0.5
 #: Seconds for the last lines of progress, which Spark reports late.
 _LINES = 5.0
-
-
-class Query(Protocol):
-    """What waiting needs of a StreamingQuery."""
-
-    @property
-    def isActive(self) -> bool:
-        """Whether it runs."""
-        ...
-
-    def stop(self) -> None:
-        """Stop it."""
-        ...
-
-    def awaitTermination(self) -> object:
-        """Return, or raise why it ended."""
-        ...
 
 
 def add_queue(flags: ToolFlags, channel: str, *, required: bool) -> None:
@@ -155,13 +138,13 @@ def start_session(values: dict[str, Any], name: str) -> Any:
 
 
 def run_query(
-    values: dict[str, Any], name: str, start: Callable[[Any], Query],
+    values: dict[str, Any], name: str, start: Callable[[Any], Any],
     between: Callable[[Any, bool], None] | None = None,
 ) -> int:
     """Start Spark and a query, print a line for each batch, and wait for its end or a signal.
 
     Args:
-        start: is given the session.
+        start: is given the session; returns a StreamingQuery.
         between: called now and then while the query runs (False), and once after a query that
             ended by itself (True).
 
@@ -193,8 +176,8 @@ def run_query(
     return 0
 
 
-def finish(query: Query, stopping: bool) -> None:
-    """Stop a query, or raise why it has ended.
+def finish(query: Any, stopping: bool) -> None:
+    """Stop a StreamingQuery, or raise why it has ended.
 
     Raises:
         CommandLineError: it failed.

@@ -108,7 +108,7 @@ def test_each_command_has_a_help_text(capsys, command):
     ("2026-01-31 13:00:00.250+01:00", 1769860800250)])
 def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
     """As Spark's Kafka source has it, or as a log shows it."""
-    assert spark._milliseconds(text, "starting-timestamp") == milliseconds
+    assert spark.TIMESTAMP.parse(text) == milliseconds
 
 
 @pytest.mark.parametrize("words, found", [
