@@ -175,22 +175,6 @@ def test_finished_files_move_and_never_replace(tmp_path):
     assert tree(tmp_path / "out") == {"d/t-000000": b"mine", "d/t-000001": b"a\n"}
 
 
-def test_files_move_to_another_file_system(tmp_path, monkeypatch):
-    """Where no link is possible the file is copied, and still appears whole."""
-    link = os.link
-
-    def refuse(source, target):
-        if os.path.dirname(source) != os.path.dirname(target):
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", refuse)
-    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
-    archive.write(messages(b"a"), 1.0)
-    archive.close()
-    assert tree(tmp_path) == {"out/t-000000": b"a\n"}
-
-
 def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
     """The file waits in the work directory until the output directory takes it."""
     archive = make(tmp_path, "t<REV>", work=tmp_path / "work")

@@ -63,15 +63,6 @@ def end(process):
     return process.wait(20)
 
 
-def test_messages_are_finished_after_they_are_in_the_file(nsqd, tmp_path):
-    """What nsqd has no longer stands in the file."""
-    publish(nsqd, b"one", b"two")
-    with start(nsqd, tmp_path) as process:
-        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
-        assert read_tree(tmp_path) == {"f": b"one\ntwo\n"}
-        assert end(process) == 0
-
-
 def test_a_slow_topic_is_seen_at_once_and_synced_at_the_stop(nsqd, tmp_path):
     """Records are written long before --sync-interval is over; a stop finishes them."""
     publish(nsqd, b"one")
@@ -110,19 +101,6 @@ def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
     assert sorted(content.splitlines()) == bodies
 
 
-def test_a_directory_that_cannot_be_written_is_waited_for(nsqd, tmp_path):
-    """The directory cannot be made for a while; then the messages are written."""
-    publish(nsqd, b"one", b"two")
-    folder = tmp_path / "out"
-    folder.write_text("in the way")
-    with start(nsqd, folder, *QUICK) as process:
-        wait_until(lambda: stats(nsqd)["requeue_count"])
-        folder.unlink()
-        wait_until(lambda: is_empty(nsqd))
-        assert end(process) == 0
-    assert sorted(read_tree(folder)["f"].split()) == [b"one", b"two"]
-
-
 def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     """--exec-on-close gets the path of every file, also of the last one."""
     publish(nsqd, b"one", b"two")
@@ -152,22 +130,6 @@ def test_a_command_that_fails_is_logged_and_the_next_one_runs(nsqd, tmp_path):
     said = (tmp_path / "log").read_text()
     assert len(files) >= 3 and seen.read_text() == "x" * len(files)
     assert all(f"--exec-on-close for {path}: exit status 3" in said for path in files)
-
-
-def test_a_command_that_cannot_be_run_any_more_is_logged(nsqd, tmp_path):
-    """--exec-on-close: the program was there at the start and is gone."""
-    publish(nsqd, b"one")
-    script = tmp_path / "hook"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o755)
-    with (tmp_path / "log").open("wb") as log:
-        command = f"--exec-on-close={shlex.quote(str(script))}"
-        with start(nsqd, tmp_path / "out", command, stderr=log) as process:
-            wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
-            script.unlink()
-            assert end(process) == 0
-    assert "No such file" in (tmp_path / "log").read_text()
-    assert read_tree(tmp_path / "out") == {"f": b"one\n"}
 
 
 def test_jsonl_files_have_the_fields_of_each_message(nsqd, tmp_path):

@@ -243,11 +243,6 @@ def test_a_message_that_did_not_arrive_is_requeued(mode, urls, backoff):
     assert caught.value.backoff is backoff
 
 
-def test_mode_all_sends_to_every_url():
-    """Also after a URL that fails."""
-    assert send(["a", "b"], "all")[0] == ["a", "b"]
-
-
 @pytest.mark.parametrize("sample, least, most", [(0.0, 0, 0), (0.3, 220, 380), (1.0, 1000, 1000)])
 def test_sample_sends_a_part_and_finishes_the_rest(sample, least, most):
     """Only a part is sent, the rest is finished."""

@@ -137,22 +137,3 @@ def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
     watcher.stop()
     for client in clients:
         client.close()
-
-
-def test_a_topic_that_comes_back_is_reported_again(lookupds):
-    """on_gone is asked until it agrees, and then the topic is new."""
-    came, gone, agrees = [], [], [False, True]
-    with NsqlookupdHTTP(lookupds[0].http_address) as client:
-        client.create_topic("t")
-        watcher = TopicWatcher(
-            [lookupds[0].http_address], Config(), (1, 1), 60, came.append,
-            lambda topic: gone.append(topic) or agrees.pop(0), LOG)
-        watcher.poll()
-        client.delete_topic("t")
-        for _ in range(3):
-            watcher.poll()
-        client.create_topic("t")
-        watcher.poll()
-    assert (came, gone) == (["t", "t"], ["t", "t"])
-    watcher.start()
-    watcher.stop()

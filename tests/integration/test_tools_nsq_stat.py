@@ -15,7 +15,6 @@ import pytest
 
 from nsqclient.http import NsqdHTTP
 from tests.support.docs.tool_runs import run_tool, tool
-from tests.support.servers.ports import free_port
 
 pytestmark = pytest.mark.real
 
@@ -62,30 +61,6 @@ def test_rates_are_those_of_the_original(nsqd):
             rows[kind] = process.stdout.read().decode().splitlines()[-1].split()
     assert rows["ours"][2:] == rows["original"][2:]
     assert 20 < int(rows["ours"][0]) <= 40 == int(rows["original"][0])
-
-
-def test_nsqds_found_through_nsqlookupd_are_summed(real_nsqd, real_nsqlookupd):
-    """Two nsqds are found and summed by both."""
-    lookupd = real_nsqlookupd()
-    for _ in range(2):
-        server = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
-        with NsqdHTTP(server.http_address) as client:
-            client.create_topic("t")
-            client.create_channel("t", "c")
-            client.pub("t", b"x")
-    words = [*WATCH, "--count=1", f"--lookupd-http-address={lookupd.http_address}"]
-    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
-    assert ours.stdout == original.stdout
-    assert ours.stdout.splitlines()[2].split()[3] == b"2"
-
-
-def test_bug_7_nsq_stat_a_single_error_ends_only_the_original(nsqd):
-    """One dead nsqd of two."""
-    words = [*WATCH, "--count=1", f"--nsqd-http-address={nsqd.http_address}",
-             f"--nsqd-http-address=127.0.0.1:{free_port()}"]
-    ours, original = (run_tool(kind, "nsq_stat", *words) for kind in KINDS)
-    assert (ours.returncode, original.returncode) == (0, 1)
-    assert len(ours.stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize("words", [

@@ -11,8 +11,6 @@ Deliberate differences:
 
 from __future__ import annotations
 
-import gzip
-import json
 import signal
 import subprocess
 
@@ -140,17 +138,6 @@ def test_a_full_disk_is_status_1(nsqd):
     assert nsqd.stats("t", "c")["depth"] == 1
 
 
-def test_formats_and_gzip_are_printed(nsqd):
-    """--json, --format, --gunzip and --no-newline on real messages."""
-    publish(nsqd, "t", gzip.compress(b"packed"), b"plain")
-    done = run_tool("ours", "nsq_tail", *words(nsqd, "-n=1", "--json", "--gunzip"))
-    shown = json.loads(done.stdout)
-    assert shown["body"] == "packed" and shown["nsqd"] == nsqd.tcp_address
-    done = run_tool("ours", "nsq_tail", *words(nsqd, "-n=1", "--no-newline",
-                                               "--format={attempts}:{topic}:{body}"))
-    assert done.stdout == b"1:t:plain"
-
-
 def looks(nsqd, *more, topic="t"):
     """Words that look at a topic without a channel of their own."""
     return [f"--topic={topic}", f"--nsqd-tcp-address={nsqd.tcp_address}",
@@ -201,41 +188,6 @@ def test_an_nsqd_that_cannot_be_asked_is_left_alone(nsqd):
     assert nsqd.stats("t")["channels"] == []
 
 
-@pytest.mark.parametrize("more", [[], ["--topic=other"]])
-def test_a_backlog_is_left_alone_on_an_nsqd_that_nsqlookupd_lists(
-    real_nsqlookupd, real_nsqd, more
-):
-    """Status 1 where it may look nowhere; with another topic to look at it goes on."""
-    lookupd = real_nsqlookupd()
-    nsqd = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
-    nsqd.post("/pub", b"x", topic="t")
-    if more:
-        publish(nsqd, "other", b"x")
-    topics = {"t", *(["other"] if more else [])}
-    wait_until(lambda: topics <= {*lookupd.get("/topics").json()["topics"]})
-    address = f"--lookupd-http-address={lookupd.http_address}"
-    with tool("ours", "nsq_tail", "--topic=t", address, "-n=1", *more,
-              stderr=subprocess.PIPE) as process:
-        if more:
-            wait_until(lambda: len(nsqd.stats("other")["channels"]) == 2)
-            nsqd.post("/pub", b"y", topic="other")
-        assert process.communicate(timeout=20)[0] == (b"y\n" if more else b"")
-        assert process.returncode == (0 if more else 1)
-    assert nsqd.stats("t")["depth"] == 1 and nsqd.stats("t")["channels"] == []
-
-
-def test_a_topic_that_comes_later_is_found(real_nsqlookupd, real_nsqd):
-    """Through nsqlookupd; a topic that does not exist yet is waited for."""
-    lookupd = real_nsqlookupd()
-    nsqd = real_nsqd(lookupd_tcp_addresses=[lookupd.tcp_address])
-    with tool("ours", "nsq_tail", "--topic=t", "--channel=c", "-n=1",
-              f"--lookupd-http-address={lookupd.http_address}",
-              "--consumer-opt=lookupd_poll_interval,100ms") as process:
-        publish(nsqd, "t", b"late")
-        assert process.stdout.readline() == b"late\n"
-        assert process.wait(20) == 0
-
-
 @pytest.mark.parametrize("name", ["nsq_tail", "nsq_to_file", "nsq_to_file --topic-pattern=."])
 def test_another_server_than_an_nsqlookupd_is_status_1(nsqd, name):
     """It would be asked for ever: nsqd's TCP port, and its HTTP port."""
@@ -244,20 +196,6 @@ def test_another_server_than_an_nsqlookupd_is_status_1(nsqd, name):
         done = run_tool("ours", name, *(more or ["--topic=t"]), f"--lookupd-http-address={address}",
                         *(["--output-dir=/tmp"] if "file" in name else []))
         assert done.returncode == 1 and address.encode() in done.stderr
-
-
-def test_a_second_signal_ends_a_tail_that_cannot_write(nsqd):
-    """Where stdout is not read, the first signal waits for the write and the second does not."""
-    publish(nsqd, "t", b"x" * 500_000)
-    with tool("ours", "nsq_tail", *words(nsqd)) as process:
-        wait_until(lambda: nsqd.stats("t", "c").get("in_flight_count"))
-        assert process.stdout.read(1) == b"x"
-        process.send_signal(signal.SIGTERM)
-        # It answers CLS first, so nsqd shows when the first signal has come.
-        wait_until(lambda: not nsqd.stats("t", "c")["clients"]
-                   or nsqd.stats("t", "c")["clients"][0]["state"] == 4)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
 
 
 def test_one_dead_nsqd_of_two_is_waited_for(nsqd):

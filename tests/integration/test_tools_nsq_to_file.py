@@ -28,7 +28,6 @@ import pytest
 from nsqclient import Config, Consumer, Producer
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import run_tool, tool
-from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -150,21 +149,6 @@ def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
     assert trees[0] == trees[1]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_read_what_the_other_began(nsqd, tmp_path, kind):
-    """A plain file of one is appended to by the other."""
-    other = KINDS[1 - KINDS.index(kind)]
-    publish(nsqd, BODIES)
-    for name in (kind, other):
-        with tool(name, "nsq_to_file", *words(
-                nsqd, tmp_path, name, "--datetime-format=%Y")) as process:
-            wait_for_end(nsqd, name)
-            assert end(process) == 0
-    (content,) = read_tree(tmp_path / "out").values()
-    assert content == b"".join(body + b"\n" for body in BODIES) * 2
-
-
 @pytest.mark.parametrize("flags", [[], ["--gzip"]], ids=" ".join)
 def test_hangup_closes_the_file_as_the_original(nsqd, tmp_path, flags):
     """After SIGHUP the next message opens a file: the same one, or with gzip the next revision."""
@@ -202,87 +186,12 @@ def _holds_file(pid, folder):
     return False
 
 
-def test_bug_2_nsq_to_file_work_dir_and_hangup_do_not_crash(nsqd, tmp_path):
-    """The original dies of "file already closed" at the first message after the SIGHUP."""
-    work = f"--work-dir={tmp_path / 'work'}"
-    publish(nsqd, [b"one"], channels=["ours"])
-    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", work)) as process:
-        for number in (1, 2, 3):
-            wait_for_end(nsqd, "ours")
-            process.send_signal(signal.SIGHUP)
-            wait_until(lambda: len(read_tree(tmp_path / "out")) >= number)
-            with Producer([nsqd.tcp_address]) as producer:
-                producer.publish("t", b"more")
-        wait_for_end(nsqd, "ours")
-        assert end(process) == 0
-    contents = b"".join(read_tree(tmp_path / "out").values())
-    assert Counter(contents.split()) == {b"one": 1, b"more": 3}
-    assert read_tree(tmp_path / "work") == {}
-
-
-def test_bug_2_nsq_to_file_work_dir_and_skip_empty_files_do_not_crash(nsqd, tmp_path):
-    """The original dies at the second tick after a rotation."""
-    more = [f"--work-dir={tmp_path / 'work'}", "--skip-empty-files", "--rotate-interval=50ms"]
-    publish(nsqd, [b"one"], channels=["ours"])
-    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
-        wait_until(lambda: read_tree(tmp_path / "out"))
-        with Producer([nsqd.tcp_address]) as producer:
-            producer.publish("t", b"two")
-        wait_until(lambda: len(read_tree(tmp_path / "out")) == 2)
-        assert end(process) == 0
-
-
-@pytest.mark.parametrize("more", [
-    ["--topic=t", "--gzip", "--filename-format=<TOPIC>"],
-    ["--topic=bad$name"],
-    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:%d"],
-    ["--topic=t", "--channel="],
-    [],
-], ids=" ".join)
-def test_bug_3_nsq_to_file_bad_configuration_is_no_idle_zombie(nsqd, tmp_path, more):
-    """What can never work ends it with status 1, or 2 for a missing flag, and says why."""
-    status = 2 if not more or "--channel=" in more else 1
-    more = [word.replace("%d", str(free_port())) for word in more]
-    if not any("nsqd-tcp" in word for word in more):
-        more.append(f"--nsqd-tcp-address={nsqd.tcp_address}")
-    done = run_tool("ours", "nsq_to_file", f"--output-dir={tmp_path}", *more)
-    assert done.returncode == status and b"nsq_to_file: " in done.stderr
-
-
 @pytest.mark.parametrize("name", ["nsq_to_file", "nsq_tail", "nsq_stat"])
 def test_a_bad_log_level_has_the_status_of_the_original(name):
     """1 for nsq_to_file; 2 for the others, whose originals have no such flag."""
     flags = ["--log-level=bad", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
     ours, original = (run_tool(kind, name, *flags).returncode for kind in KINDS)
     assert ours == original == (1 if name == "nsq_to_file" else 2)
-
-
-def test_bug_3_nsq_to_file_topic_pattern_looks_at_once(real_nsqd, real_nsqlookupd, tmp_path):
-    """Topics are found at the start, and new ones with the next refresh."""
-    lookupd = real_nsqlookupd()
-    nsqd = real_nsqd(lookupd_tcp_address=lookupd.tcp_address)
-    publish(nsqd, [b"x"], topic="web.one", channels=["ours"])
-    publish(nsqd, [b"x"], topic="other", channels=["ours"])
-    more = ["--topic-pattern=^web", "--topic-refresh=300ms", "--channel=ours",
-            "--sync-interval=100ms", "--consumer-opt=lookupd_poll_interval,100ms",
-            f"--output-dir={tmp_path / 'out'}", f"--lookupd-http-address={lookupd.http_address}"]
-    wait_until(lambda: "web.one" in lookupd.get("/topics").json()["topics"])
-    with tool("ours", "nsq_to_file", *more) as process:
-        wait_for_end(nsqd, "ours", "web.one")
-        publish(nsqd, [b"y"], topic="web.two", channels=["ours"])
-        wait_for_end(nsqd, "ours", "web.two")
-        assert end(process) == 0
-    assert {name.split(".")[1] for name in read_tree(tmp_path / "out")} == {"one", "two"}
-
-
-def test_bug_3_nsq_to_file_drops_nothing_after_five_attempts(nsqd, tmp_path):
-    """The original finishes a message unwritten when it was delivered six times."""
-    publish(nsqd, [b"often"], channels=["ours"])
-    _requeue_often(nsqd, 7)
-    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours")) as process:
-        wait_for_end(nsqd, "ours")
-        assert end(process) == 0
-    assert list(read_tree(tmp_path / "out").values()) == [b"often\n"]
 
 
 def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):

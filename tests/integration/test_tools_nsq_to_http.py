@@ -112,13 +112,6 @@ def test_bug_5_nsq_to_http_a_201_for_a_get_has_arrived(nsqd):
         assert len(server.requests) == 1
 
 
-def test_bug_5_nsq_to_http_an_unknown_mode_is_refused():
-    """Nothing is sent anywhere."""
-    flags = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--mode=rr"]
-    done = run_tool("ours", "nsq_to_http", *flags)
-    assert done.returncode == 1 and b"--mode 'rr' is unknown" in done.stderr
-
-
 def test_500s_back_off_recover_and_lose_nothing(nsqd):
     """While the only URL fails everything waits; then all of it arrives."""
     bodies = [b"%d" % n for n in range(50)]

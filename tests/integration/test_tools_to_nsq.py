@@ -12,8 +12,6 @@ Deliberate differences:
 
 from __future__ import annotations
 
-import os
-import pty
 import signal
 import subprocess
 import time
@@ -21,7 +19,7 @@ import time
 import pytest
 
 from nsqclient import Config, Consumer
-from tests.support.docs.tool_runs import command, run_tool, tool
+from tests.support.docs.tool_runs import run_tool, tool
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -74,12 +72,6 @@ def test_the_messages_are_those_of_the_original(nsqd, data, more):
         done = run_tool(kind, "to_nsq", *words(nsqd, *more, topic=kind), stdin=data)
         results.append((done.returncode, done.stdout, stored(nsqd, kind)))
     assert results[0] == results[1] and results[0][0] == 0
-
-
-def test_bug_1_to_nsq_keeps_the_last_byte_of_an_unterminated_record(nsqd):
-    """The last record needs no delimiter."""
-    assert run_tool("ours", "to_nsq", *words(nsqd), stdin=b"one\ntwo").returncode == 0
-    assert stored(nsqd) == [b"one", b"two"]
 
 
 def test_several_nsqds_each_get_everything(nsqd, real_nsqd):
@@ -151,15 +143,6 @@ def test_lines_leave_when_they_come(nsqd):
         assert process.wait(20) == 0
 
 
-def test_many_records_are_sent_in_few_commands(nsqd, tmp_path):
-    """100,000 lines are a few dozen commands, in order."""
-    lines = b"".join(b"%d\n" % number for number in range(100_000))
-    (tmp_path / "lines").write_bytes(lines)
-    with (tmp_path / "lines").open("rb") as stdin:
-        done = subprocess.run(command("ours", "to_nsq", *words(nsqd)), stdin=stdin, timeout=60)
-    assert done.returncode == 0 and nsqd.stats("t")["message_count"] == 100_000
-
-
 def test_the_rate_limit_holds(nsqd):
     """--rate=50 needs at least 0.6 s for 31 records, and not much more."""
     began = time.monotonic()
@@ -188,25 +171,3 @@ def test_deferred_messages_are_held_back_in_order(nsqd):
     done = run_tool("ours", "to_nsq", *words(nsqd, "--defer=1h"), stdin=b"a\nb\nc\n")
     assert done.returncode == 0
     wait_until(lambda: nsqd.stats("t", "c")["deferred_count"] == 3)
-
-
-@pytest.mark.parametrize(
-    ("delimiter", "data"), [("\\0", b"a\nb\0c"), ("--", b"a\nb--c"), ("\\x0a\\n", b"a\n\nb\n\nc")])
-def test_a_delimiter_may_have_several_bytes_and_escapes(nsqd, delimiter, data):
-    """Several bytes and escapes."""
-    run_tool("ours", "to_nsq", *words(nsqd, f"--delimiter={delimiter}"), stdin=data)
-    assert stored(nsqd) == ([b"a\nb", b"c"] if b"\n\n" not in data else [b"a", b"b", b"c"])
-
-
-def test_progress_is_shown_on_a_terminal(nsqd):
-    """Where stderr is one; never on stdout."""
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run(
-            command("ours", "to_nsq", *words(nsqd)), input=b"a\nb\n", stdout=subprocess.PIPE,
-            stderr=theirs, timeout=60)
-        shown = os.read(ours, 10_000)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 0 and done.stdout == b"" and b"2 messages, 4 B" in shown
