@@ -31,6 +31,8 @@ from nsqclient.version import __version__
 
 #: Exit status of a SIGINT that nothing else handles.
 _INTERRUPTED = 128 + signal.SIGINT
+#: Flags that mean something else in each command.
+_OWN_FLAGS = ("count", "format", "interval", "n", "path")
 #: Before each value: argparse of Python 3.12 and older drops a value that is "--".
 _MARK = "="
 
@@ -112,7 +114,8 @@ class Command:
             f"--{name}", dest=name, type=read, action="append" if kind.is_list else "store",
             nargs="?" if kind.is_switch else None, choices=kind.choices or None,
             metavar=kind.name, help=text.replace("%", "%%"))
-        self.flags[name] = Flag(name, kind, default, help_text)
+        self.flags[name] = Flag(
+            name, kind, default, help_text, self.name if name in _OWN_FLAGS else "")
         if kind.is_path:
             self.paths.append(action)
 
@@ -236,9 +239,13 @@ class Command:
 
         def others() -> list[str]:
             return [key for command in program.commands()
-                    for key in (*command.keys(), command.name.partition(" ")[0])]
+                    for key in (*shared(command.keys()), command.name.partition(" ")[0])]
 
-        return in_table(content, by_key, path, others) | in_table(table, by_key, path, list)
+        def shared(flags: Mapping[str, Flag]) -> dict[str, Flag]:
+            return {key: flag for key, flag in flags.items() if not flag.command}
+
+        return (in_table(content, shared(by_key), path, others)
+                | in_table(table, by_key, path, list))
 
     def keys(self) -> dict[str, Flag]:
         """Return how a configuration file may call each flag."""

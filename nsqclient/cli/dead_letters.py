@@ -28,7 +28,7 @@ from nsqclient.cli.flags import (
     positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_config
+from nsqclient.cli.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
 from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
@@ -99,8 +99,9 @@ def _flags(command: str) -> ToolFlags:
     flags.require("channel")
     flags.add("create-channel", BOOL, False, "create the channel if it does not exist; the first"
               " channel of a topic\n      takes the messages that wait in the topic")
-    flags.add_dead_letter_key("with --topic: file with the key of the DeadLetterTopic; what it has"
-                              " not signed is shown\n      and replayed as a bare body")
+    flags.add("dead-letter-key-file", SECRET_FILE, "", "with --topic: file with the key of the"
+              " DeadLetterTopic;\n      what it has not signed is shown and replayed as a bare"
+              " body")
     flags.group("Selection")
     flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
               " the same id; may be repeated")

@@ -57,12 +57,17 @@ class Kind(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """One flag of a command."""
+    """One flag of a command.
+
+    ``command``: where a flag of this name means something else in other commands, which one; only
+    its own variable and table give such a flag.
+    """
 
     name: str
     kind: Kind
     default: Any
     help: str
+    command: str = ""
 
 
 class Parsed(NamedTuple):

@@ -11,7 +11,6 @@ import string
 import zlib
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import NamedTuple
 
 from nsqclient import Message
 
@@ -60,11 +59,8 @@ def unescape(text: str) -> bytes:
     return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, text).encode("utf-8", "surrogateescape")
 
 
-class Template(NamedTuple):
-    """A format with its fields found: pairs of plain bytes and a field ("" for none)."""
-
-    text: str
-    parts: list[tuple[bytes, str]]
+#: A format with its fields found: plain bytes, each with the field behind it ("" for none).
+Template = list[tuple[bytes, str]]
 
 
 def parse_format(text: str) -> Template:
@@ -78,7 +74,7 @@ def parse_format(text: str) -> Template:
         if field is not None and (field not in FIELDS or spec or conversion):
             raise ValueError(f"unknown field {{{field}}}: use {', '.join(FIELDS)}")
         parts.append((unescape(plain), field or ""))
-    return Template(text, parts)
+    return parts
 
 
 class Renderer:
@@ -110,7 +106,7 @@ class Renderer:
         elif self._template is not None:
             shown = b"".join(
                 plain + (FIELDS[field][1](topic, message, body) if field else b"")
-                for plain, field in self._template.parts
+                for plain, field in self._template
             )
         else:
             shown = body

@@ -30,12 +30,12 @@ def variables(flag: Flag) -> list[str]:
 
     ``--max-in-flight`` is NSQ_MAX_IN_FLIGHT; that of a list is in the plural, as in
     NSQ_LOOKUPD_HTTP_ADDRESSES, and the singular is taken as well. Names that begin with NSQD need
-    no prefix: NSQD_TCP_ADDRESSES.
+    no prefix: NSQD_TCP_ADDRESSES. A flag of one command begins with it: NSQ_TAIL_FORMAT.
     """
     if flag.name in _ONLY_TYPED:
         return []
-    name = flag.name.upper().replace("-", "_")
-    name = name if name.startswith("NSQD_") else f"NSQ_{name}"
+    name = re.sub("[- ]", "_", f"{flag.command} {flag.name}".strip().upper())
+    name = name if name.startswith(("NSQD_", "NSQ_")) else f"NSQ_{name}"
     return [_plural(name, "ES", "S"), name] if flag.kind.is_list else [name]
 
 

@@ -43,6 +43,7 @@ _CHUNK = 256 * 1024
 #: Commands into which the records of a read are divided where several nsqds share them.
 _PARTS = 8
 
+_TOO_LONG = "it is over %d bytes, the largest message (nsqd_max_msg_size)"
 #: How much longer than its body a JSON line may be: each byte may be an escape of six.
 _JSON_SIZE = 7
 
@@ -293,13 +294,6 @@ class _Copy:
         self.left = len(records) - at
 
 
-class RecordTooLong(ValueError):
-    """A record is longer than a message may be."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"it is over {limit} bytes, the largest message (nsqd_max_msg_size)")
-
-
 def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iterator[list[bytes]]:
     """Cut a stream at a delimiter, as the original does; yield the records of each chunk. Pure.
 
@@ -310,7 +304,7 @@ def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iter
         limit: bytes of the longest record.
 
     Raises:
-        RecordTooLong: the next record is too long; those before it were yielded.
+        ValueError: the next record is too long; those before it were yielded.
     """
     rest = b""
     for data in chunks:
@@ -318,7 +312,7 @@ def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iter
         yield from _up_to(limit, records)
         # The rest may hold all of a delimiter but its last byte.
         if len(rest) >= limit + len(delimiter):
-            raise RecordTooLong(limit)
+            raise ValueError(_TOO_LONG % limit)
     yield from _up_to(limit, [rest])
 
 
@@ -328,4 +322,4 @@ def _up_to(limit: int, records: list[bytes]) -> Iterator[list[bytes]]:
         records = list(itertools.takewhile(lambda record: len(record) <= limit, records))
     yield list(filter(None, records))
     if has_long:
-        raise RecordTooLong(limit)
+        raise ValueError(_TOO_LONG % limit)

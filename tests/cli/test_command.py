@@ -199,7 +199,7 @@ def test_each_place_wins_over_those_behind_it(read):
     ("NSQD_TCP_ADDRESSES", "a:1, b:2", "nsqd-tcp-address", ["a:1", "b:2"]),
     ("NSQD_TCP_ADDRESS", "a:1", "nsqd-tcp-address", ["a:1"]),
     ("NSQ_LOOKUPD_HTTP_ADDRESSES", "a:1,b:2,", "lookupd-http-address", ["a:1", "b:2"]),
-    ("NSQ_TOPIC", "orders", "topic", "orders"),
+    ("NSQ_TOPIC", "orders", "topic", "orders"), ("NSQ_TAIL_N", "3", "n", 3), ("NSQ_N", "", "n", 0),
     ("NSQ_WAIT", "1m30s", "wait", 90.0),
     ("NSQ_FAST", "0", "fast", False),
     ("NSQ_CONSUMER_OPTS", "max_attempts,5 tls_v1", "consumer-opt", ["max_attempts,5", "tls_v1"]),
@@ -254,6 +254,7 @@ def test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it(read):
     ({}, 'topic = ["a", "b"]', "takes one value, not a list"),
     ({}, '[topic]\na = 1', "option 'topic' is no table"),
     ({}, 'version = true', "unknown option 'version'"),
+    ({}, 'n = 5', "unknown option 'n'"),
 ])
 def test_a_wrong_value_or_name_is_a_usage_error(read, environ, file, said):
     """It says which variable or file, and what was probably meant; the status is 2."""
