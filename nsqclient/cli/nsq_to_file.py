@@ -23,8 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.archive.archive import Archive, RecordFormatter
-from nsqclient.cli.archive.archiver import Archiver
+from nsqclient.cli.archive.archive import Archive, Archiver, RecordFormatter
 from nsqclient.cli.archive.files import (
     CodecFactory, OutputPaths, OutsideError, Plain, gzip_codec, zstd_codec,
 )

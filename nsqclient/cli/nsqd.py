@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
 from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
@@ -60,6 +60,24 @@ def _parse_percentiles(text: str) -> list[float]:
     return percentiles
 
 
+def parse_topic(text: str) -> dict[str, Any]:
+    """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``.
+
+    Raises:
+        CommandLineError: it is not that.
+    """
+    name, _, rest = text.partition(":")
+    number, *kinds = rest.split(":")
+    count = parse_uint(number, 9)
+    good = is_valid_name(name) and set(kinds) <= set(_TOPIC_KINDS)
+    if not good or count is None or not 1 <= count <= _MOST_PARTITIONS:
+        raise CommandLineError(
+            f"{text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to {_MOST_PARTITIONS}"
+            " partitions")
+    return {"topic": name, "partitions": count, **{kind: kind in kinds for kind in _TOPIC_KINDS}}
+
+
+TOPICS = Kind("value", parse_topic, is_list=True)
 PERCENTILES = Kind("value", _parse_percentiles, is_list=True)
 #: An empty one is the default, as in nsqd.
 TLS_VERSION = choice(*TLS_VERSIONS, name="value")._replace(
@@ -216,15 +234,6 @@ def _optional_address(values: Mapping[str, Any], flag: str) -> tuple[str | None,
     return parse_listen_address(values[flag], flag) if values[flag] else (None, None)
 
 
-class TopicSpec(NamedTuple):
-    """A topic that exists from the start."""
-
-    name: str
-    partitions: int
-    ordered: bool
-    extended: bool
-
-
 def _add_partitioned_flags(flags: Command) -> None:
     flags.group("Partitioned NSQ")
     flags.add("partitioned", BOOL, False,
@@ -234,33 +243,15 @@ def _add_partitioned_flags(flags: Command) -> None:
               "with --partitioned: number of nsqlookupds")
     flags.add("partitioned-lookupd-http-address", STRING, "127.0.0.1:4161",
               "with --partitioned: <addr>:<port> of the first nsqlookupd")
-    flags.add("partitioned-topic", STRINGS, (),
+    flags.add("partitioned-topic", TOPICS, (),
               "with --partitioned: NAME:PARTITIONS[:ordered][:extended] (may be given multiple"
               " times)")
-
-
-def parse_topic(text: str) -> TopicSpec:
-    """Read ``NAME:PARTITIONS[:ordered][:extended]``.
-
-    Raises:
-        CommandLineError: it is not that.
-    """
-    name, _, rest = text.partition(":")
-    number, *kinds = rest.split(":")
-    count = parse_uint(number, 9)
-    good = is_valid_name(name) and set(kinds) <= set(_TOPIC_KINDS)
-    if not good or count is None or not 1 <= count <= _MOST_PARTITIONS:
-        raise CommandLineError(
-            f"--partitioned-topic {text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to"
-            f" {_MOST_PARTITIONS} partitions"
-        )
-    return TopicSpec(name, count, "ordered" in kinds, "extended" in kinds)
 
 
 class Cluster:
     """A cluster with its first topics, for ``serve``."""
 
-    def __init__(self, cluster: PartitionedCluster, topics: list[TopicSpec]) -> None:
+    def __init__(self, cluster: PartitionedCluster, topics: list[dict[str, Any]]) -> None:
         self._cluster = cluster
         self._topics = topics
 
@@ -268,10 +259,7 @@ class Cluster:
         """Start it and make the topics. Raises OSError when a port is taken."""
         self._cluster.start()
         for topic in self._topics:
-            self._cluster.create_topic(
-                topic.name, topic.partitions, replicas=2, ordered=topic.ordered,
-                extended=topic.extended,
-            )
+            self._cluster.create_topic(**topic, replicas=2)
 
     def stop(self) -> None:
         """End everything."""
@@ -299,4 +287,4 @@ def build_cluster(parsed: Parsed) -> Cluster:
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
         host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )
-    return Cluster(cluster, [parse_topic(text) for text in values["partitioned-topic"]])
+    return Cluster(cluster, values["partitioned-topic"])

@@ -8,7 +8,7 @@ import pytest
 
 from nsqclient.cli import daemon, main
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.nsqd import TopicSpec, build_cluster, build_command, parse_topic
+from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 
 ANY_PORTS = [
     "--partitioned", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
@@ -18,8 +18,10 @@ ANY_PORTS = [
 
 def test_a_topic_flag_has_a_name_partitions_and_attributes():
     """A name, a number, and what kind it is."""
-    assert parse_topic("orders:4") == TopicSpec("orders", 4, False, False)
-    assert parse_topic("o:1:extended:ordered") == TopicSpec("o", 1, True, True)
+    assert parse_topic("orders:4") == {
+        "topic": "orders", "partitions": 4, "ordered": False, "extended": False}
+    assert parse_topic("o:1:extended:ordered") == {
+        "topic": "o", "partitions": 1, "ordered": True, "extended": True}
 
 
 @pytest.mark.parametrize("text", [

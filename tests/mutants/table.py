@@ -921,13 +921,13 @@ MUTANTS = [
     ),
     Mutant(
         "file_fin_after_failure", "nsq_to_file gives back what it could not sync",
-        "nsqclient/cli/archive/archiver.py",
+        "nsqclient/cli/archive/archive.py",
         "message.requeue(delay=0, backoff=backoff)", "message.finish()",
         "tests/cli/test_archiver.py::test_messages_are_not_finished_after_a_failed_fsync",
     ),
     Mutant(
         "file_fin_before_sync", "nsq_to_file finishes nothing before its sync",
-        "nsqclient/cli/archive/archiver.py",
+        "nsqclient/cli/archive/archive.py",
         "self._try(self._write_pending) and self._try(self._archive.sync)",
         "self._try(self._write_pending)",
         "tests/cli/test_archiver.py::test_messages_are_finished_after_fsync",
