@@ -133,22 +133,6 @@ def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
     assert len(b"".join(trees[0].values())) == sum(len(body) + 1 for body in BODIES[:count])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("flags", [
-    [], ["--gzip"], ["--rotate-size=60"], ["--rotate-interval=1h"],
-], ids=" ".join)
-def test_a_second_run_goes_on_as_the_original(nsqd, tmp_path, flags):
-    """After a restart files are appended to, or a new revision is taken, as by the original."""
-    trees = []
-    for kind in KINDS:
-        for _ in range(2):
-            publish(nsqd, BODIES[:20], channels=[kind])
-            tree = archive(kind, nsqd, tmp_path / kind, "--datetime-format=%Y", *flags)
-        trees.append(tree)
-        nsqd.post("/topic/delete", topic="t")
-    assert trees[0] == trees[1]
-
-
 @pytest.mark.parametrize("flags", [[], ["--gzip"]], ids=" ".join)
 def test_hangup_closes_the_file_as_the_original(nsqd, tmp_path, flags):
     """After SIGHUP the next message opens a file: the same one, or with gzip the next revision."""
