@@ -271,7 +271,7 @@ MUTANTS = [
     Mutant(
         "sources_alternatives", "an address of one kind hides that of the other kind behind it",
         "nsqclient/cli/command.py",
-        "if names & given.keys() for name in names}", "if False for name in names}",
+        "if given.keys() & set(names)\n", "if False\n",
         "tests/cli/test_command.py::"
         "test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it",
     ),
