@@ -37,7 +37,7 @@ _EXAMPLES = [
      "      && mv /var/lib/nsq.prom.new /var/lib/nsq.prom"),
 ]
 
-_HEADER = ("topic/channel", "nsqd", "epoch", "segment", "lag", "lag bytes", "oldest",
+_HEADER = ("topic/channel", "nsqd", "segment", "lag", "lag bytes", "oldest",
            "last write", "kept", "depth", "in flight", "owner")
 #: Columns of text; the others are numbers.
 _LEFT = ("topic/channel", "nsqd", "owner")
@@ -140,7 +140,7 @@ def table(shards: Sequence[ShardStatus], now: float) -> list[str]:
 
 def _row(one: ShardStatus, now: float) -> tuple[str, ...]:
     return (
-        f"{one.topic}/{one.channel}", one.nsqd, _number(one.epoch or None), str(one.segment),
+        f"{one.topic}/{one.channel}", one.nsqd, str(one.segment),
         str(one.lag_messages), show_size(one.lag_bytes), _age(one.oldest, now),
         _age(one.written, now), show_size(one.stored_bytes or 0), _number(one.depth),
         _number(one.in_flight), one.owner or "-")
@@ -161,7 +161,7 @@ def _as_json(one: ShardStatus, now: float) -> dict[str, Any]:
             one.written, datetime.timezone.utc).isoformat(timespec="milliseconds")
     return {
         "topic": one.topic, "channel": one.channel, "nsqd": one.nsqd, "owner": one.owner,
-        "epoch": one.epoch, "segment": one.segment, "committed": one.committed,
+        "segment": one.segment, "committed": one.committed,
         "lag_messages": one.lag_messages, "lag_bytes": one.lag_bytes,
         "lag_seconds": round(one.lag_seconds(now), 3), "last_write": written,
         "stored_bytes": one.stored_bytes, "depth": one.depth, "in_flight": one.in_flight}

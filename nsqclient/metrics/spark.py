@@ -49,8 +49,8 @@ def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]
         ("nsqd_in_flight", "messages in flight from nsqd to its consumers",
          lambda one: one.in_flight),
     ]
-    yield gauge("nsq_spark_shard_epoch", "epoch of the process that wrote last",
-                (*_SHARD, "owner"), [((*_labels(one), one.owner), one.epoch) for one in shards])
+    yield gauge("nsq_spark_shard_owner", "1, with the process that wrote last as a label",
+                (*_SHARD, "owner"), [((*_labels(one), one.owner), 1) for one in shards])
     for name, text, value in values:
         samples = [(_labels(one), value(one)) for one in shards]
         yield gauge(f"nsq_spark_shard_{name}", text, _SHARD,

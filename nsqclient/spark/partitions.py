@@ -78,7 +78,6 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
 
     Raises:
         DataLossError: a segment was deleted, or is damaged.
-        StorageError: the storage cannot be used here.
     """
     if isinstance(partition, PeekedPartition):
         yield read_rows(partition.data)

@@ -142,7 +142,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: it cannot begin there.
             LogInUseError: another query reads the log.
-            StorageError: the storage cannot be used.
             NSQError: an nsqd does not grant what was asked for.
         """
         opened, options = self._open({}), self._options
@@ -178,7 +177,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
             DataLossError: segments are gone.
             LogInUseError: another query has begun to read the log.
-            StorageError: the storage cannot be used.
             NSQError: messages cannot be received any more.
         """
         if isinstance(limit, ReadAllAvailable):
@@ -281,7 +279,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: segments of it are gone.
-            StorageError: the storage cannot be used.
         """
         log, options = self._open(read_offset(end)).log, self._options
         segments = [
@@ -356,7 +353,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: a segment is gone, or damaged.
-            StorageError: the storage cannot be used here.
         """
         return read_partition(partition)
 

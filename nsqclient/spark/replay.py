@@ -134,7 +134,6 @@ def count_messages(store: Store, topic: str, channel: str) -> int:
     """Count the messages that the log of a topic and channel has.
 
     Raises:
-        StorageError: the storage cannot be used.
         DamagedSegmentError: the newest segment of a shard is damaged.
     """
     return sum(
@@ -146,7 +145,6 @@ def find_start(options: ReadOptions, store: Store) -> dict[str, int]:
     """Find where a query begins: the last segment of each shard before that.
 
     Raises:
-        StorageError: the storage cannot be used.
         DataLossError: there is no such shard, or segments from there on are not kept any more.
     """
     shards = list_shards(store, options.topic, options.channel)

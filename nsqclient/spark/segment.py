@@ -34,8 +34,6 @@ _SCHEMA = pa.schema([
     ("body", pa.binary()),
 ])
 _ROWS = row_schema()
-#: Characters of the random name of a writer.
-WRITER_LENGTH = 32
 _SEAL = re.compile(rb"nsq-writer:([0-9a-f]{32}) nsq-crc:([0-9a-f]{8})")
 _CRC = 8  # characters
 #: What a segment holds, with a checksum of its own: it is found even if the file is damaged.
@@ -49,13 +47,14 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 
 def encode_segment(
     topic: str, channel: str, parts: Sequence[tuple[str, Sequence[RawMessage]]],
-    writer: str = "0" * WRITER_LENGTH,
+    writer: str = "0" * 32, owner: str = "",
 ) -> Any:
     """Build the bytes of a segment.
 
     Args:
         parts: (nsqd address, messages) in order; none is empty.
-        writer: begins with 32 hexadecimal digits that no other writer has.
+        writer: 32 hexadecimal digits that no other writer has.
+        owner: the process that writes.
     """
     columns: list[list[Any]] = [[], [], [], [], []]
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
@@ -72,7 +71,7 @@ def encode_segment(
     whole = [part[0] if len(part) == 1 else pa.concat_arrays(part) for part in columns]
     whole[0] = pa.DictionaryArray.from_arrays(whole[0], pa.array(nsqds, pa.string()))
     schema = _SCHEMA.with_metadata({
-        "seal": f"nsq-writer:{writer[:WRITER_LENGTH]} nsq-crc:{'0' * _CRC}",
+        "seal": f"nsq-writer:{writer} nsq-crc:{'0' * _CRC}", "owner": owner,
         "topic": topic, "channel": channel, "summary": _summary(nsqds, whole[3])})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as file:
@@ -151,13 +150,6 @@ def warn_of_loss(url: str, text: str) -> None:
     logger.warning("log %s %s; continuing because of failOnDataLoss=false", url, text)
 
 
-def writer_of(data: bytes) -> str:
-    """The random name of the writer of a segment, whose bytes were checked."""
-    match = _SEAL.search(data)
-    assert match is not None
-    return match[1].decode()
-
-
 def read_rows(data: Any) -> Any:
     """Read a segment, whose bytes were checked, as a RecordBatch of Spark's rows."""
     batch = pa.ipc.open_file(data).get_batch(0)
@@ -179,10 +171,11 @@ def read_rows(data: Any) -> Any:
 
 
 class SegmentIds(NamedTuple):
-    """What a writer needs of a segment."""
+    """What a writer, and the state of shards, need of a segment."""
 
     rows: int
     ids: Mapping[str, Sequence[bytes]]  #: by nsqd
+    owner: str  #: the process that wrote it
 
 
 def read_ids(data: Any) -> SegmentIds:
@@ -191,4 +184,4 @@ def read_ids(data: Any) -> SegmentIds:
     ids: dict[str, list[bytes]] = {}
     for nsqd, message_id in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()):
         ids.setdefault(nsqd, []).append(message_id)
-    return SegmentIds(batch.num_rows, ids)
+    return SegmentIds(batch.num_rows, ids, batch.schema.metadata[b"owner"].decode())

@@ -44,11 +44,7 @@ def url_of(storage: str, name: str) -> str:
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of a storage that were not released, by name.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
+    """List the snapshots of a storage that were not released, by name."""
     store = open_store(storage)
     try:
         names = store.list_folders(_FOLDER)
@@ -72,7 +68,6 @@ def release(storage: str, name: str) -> None:
     Raises:
         ConfigError: there is none of that name.
         LogInUseError: a drain is filling it.
-        StorageError: the storage cannot be used.
     """
     if name not in [snapshot.name for snapshot in snapshots(storage)]:
         raise ConfigError(f"no snapshot {name!r} in {storage}")

@@ -31,7 +31,7 @@ PROGRAMS = [block for block in PYTHON if not block.name and not block.reason]
 #: Blocks that show what a misspelt flag leads to.
 MISTAKES = {"configuration mistakes"}
 #: Names that the text of Spark's pages describes: the session, and frames of the reader's.
-SPARK = {"spark", "df", "events", "stream", "table", "where", "storage"}
+SPARK = {"spark", "df", "stream", "table", "where", "storage"}
 #: Pieces of a command that stand for something the reader knows.
 PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 

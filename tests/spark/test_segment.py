@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 from nsqclient.spark.errors import DamagedSegmentError  # noqa: E402 - needs pyarrow
 from nsqclient.spark.schema import ROW_DDL, row_schema  # noqa: E402 - needs pyarrow
 from nsqclient.spark.segment import (  # noqa: E402 - needs pyarrow
-    check_segment, encode_segment, read_ids, read_rows, writer_of,
+    check_segment, encode_segment, read_ids, read_rows,
 )
 
 NOW = 1_700_000_000_123_456_789
@@ -57,10 +57,11 @@ def test_any_tool_that_reads_arrow_reads_a_segment():
 
 def test_a_segment_names_its_writer_and_its_ids():
     """For the writer that comes after it."""
-    data = check_segment("u", "k", bytes(encode_segment("topic", "channel", PARTS, WRITER)))
-    assert writer_of(data) == WRITER
-    assert read_ids(data) == (3, {
-        "a:4150": [b"0123456789abcdef", b"0123456789abcde0"], "b:4150": [b"0123456789abcdef"]})
+    data = bytes(encode_segment("topic", "channel", PARTS, WRITER, "node7, process 4121"))
+    assert WRITER.encode() in data
+    assert read_ids(check_segment("u", "k", data)) == (3, {
+        "a:4150": [b"0123456789abcdef", b"0123456789abcde0"], "b:4150": [b"0123456789abcdef"]},
+        "node7, process 4121")
 
 
 @pytest.mark.parametrize("size", [1, 4096])

@@ -63,7 +63,6 @@ def replay(
 
     Raises:
         ConfigError: an argument or option is wrong, or the path is there already.
-        StorageError: the storage cannot be used.
         DataLossError: segments of the range are not kept any more, or damaged.
     """
     texts = replay_options(storage, options)

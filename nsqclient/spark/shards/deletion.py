@@ -18,9 +18,6 @@ def delete_committed(
         most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
 
     Returns: the last segment that is deleted, and the bytes of those that were.
-
-    Raises:
-        StorageError: the storage does not answer.
     """
     notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
     clean_to = max((note.clean_to for note in notes if note is not None), default=0)

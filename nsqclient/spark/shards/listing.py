@@ -55,11 +55,7 @@ class ShardListing(NamedTuple):
 
 
 def list_shards(store: Store, topic: str, channel: str) -> list[ShardListing]:
-    """List every shard of a topic and channel, in the order of their addresses.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
+    """List every shard of a topic and channel, in the order of their addresses."""
     found = store.list_objects(registry(topic, channel))
     with ThreadPoolExecutor(_LISTINGS, "nsq-storage") as pool:
         return list(pool.map(
@@ -82,11 +78,7 @@ def _parsed(listed: Sequence[StoredObject]) -> list[ListedSegment]:
 
 
 def newest_number(store: Store, folder: str, after: str = "") -> int:
-    """The highest number of the commits or floors in a folder; 0: there is none.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
+    """The highest number of the commits or floors in a folder; 0: there is none."""
     return max((parse_number(found.key) or 0 for found in store.list_objects(folder, after)),
                default=0)
 

@@ -114,7 +114,6 @@ class ShardedLog:
 
         Raises:
             DataLossError: a shard has not.
-            StorageError: the storage does not answer.
         """
         reached = self._pool.map(
             lambda one: one[1] == 0 or bool(self._list(one[0], one[1] - 1)), position.items())
@@ -133,11 +132,7 @@ class ShardedLog:
         return lost
 
     def begun(self, start: str) -> dict[str, int] | None:
-        """Where a query began whose options say ``start``, and that has committed nothing yet.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Where a query began whose options say ``start``, and that has committed nothing yet."""
         try:
             found = self._store.read(start_key(*self._names, start))
         except ObjectNotFoundError:
@@ -145,20 +140,12 @@ class ShardedLog:
         return read_offset(json.loads(found))
 
     def begin(self, start: str, places: Mapping[str, int]) -> None:
-        """Note where a query begins; Spark may plan a batch of which its log has the end only.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Note where a query begins; Spark may plan a batch of which its log has the end only."""
         self._store.create(
             start_key(*self._names, start), json.dumps(make_offset(places)).encode())
 
     def forget_begun(self) -> None:
-        """The query has committed a batch, so its checkpoint says where it is.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """The query has committed a batch, so its checkpoint says where it is."""
         self._store.delete(
             found.key for found in self._store.list_objects(starts(*self._names)))
 
@@ -167,7 +154,6 @@ class ShardedLog:
 
         Raises:
             DataLossError: there is a gap.
-            StorageError: the storage does not answer.
         """
         for nsqd in [nsqd for nsqd in self.shards if nsqd not in start]:
             del self.shards[nsqd]
@@ -187,7 +173,6 @@ class ShardedLog:
 
         Raises:
             DataLossError: some are gone.
-            StorageError: the storage does not answer.
         """
         shard = self.shards.get(nsqd)
         if shard is None or start < shard.first - 1 or end > shard.last:
@@ -275,11 +260,7 @@ class ShardedLog:
                     if (parse_number(found.key) or number) < number)
 
     def delete_expired(self, now: float) -> None:
-        """Delete committed segments whose retention is over. ``now`` is the monotonic clock.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Delete committed segments whose retention is over. ``now`` is the monotonic clock."""
         for nsqd, number in list(self._noted.items()):
             delete_committed(self._store, self._keys(nsqd), number,
                              self._retentions[nsqd].expired(now), self._retention_bytes)

@@ -64,9 +64,6 @@ class Membership:
 
         Args:
             nsqds: those that can be reached from here.
-
-        Raises:
-            StorageError: the storage does not answer.
         """
         with self._lock:
             self._reachable = sorted(nsqds)

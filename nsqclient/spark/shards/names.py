@@ -15,7 +15,6 @@
                                                   800 that are perhaps not finished at nsqd
     TOPIC/CHANNEL/HOST:PORT/commits/000000000790  Spark has committed segments up to 790
     TOPIC/CHANNEL/HOST:PORT/floors/000000000500   segments up to 500 are deleted, or about to be
-    TOPIC/CHANNEL/HOST:PORT/epochs/000000000003   the process of the third start of a writer
     TOPIC/CHANNEL/owners/MEMBER/000000000042-1f0c...
                                                   the 42nd heartbeat of an owner of shards, which
                                                   reaches the nsqds with this digest
@@ -86,7 +85,7 @@ class ShardKeys(NamedTuple):
         return f"{channel_folder(self.topic, self.channel)}/{quote(self.nsqd, safe=':[]')}"
 
     def of(self, kind: str) -> str:
-        """The folder of ``segments``, ``notes``, ``commits``, ``floors`` or ``epochs``."""
+        """The folder of ``segments``, ``notes``, ``commits`` or ``floors``."""
         return f"{self.folder}/{kind}"
 
     def segment(self, number: int, before: int) -> str:
@@ -111,10 +110,6 @@ class ShardKeys(NamedTuple):
     def floor(self, number: int) -> str:
         """The key of what is deleted."""
         return f"{self.of('floors')}/{number:012d}"
-
-    def epoch(self, number: int) -> str:
-        """The key of the start of a writer."""
-        return f"{self.of('epochs')}/{number:012d}"
 
 
 class ReaderKeys(NamedTuple):
@@ -180,7 +175,7 @@ def parse_note(key: str) -> NoteKey | None:
 
 
 def parse_number(key: str) -> int | None:
-    """Read the key of a commit, a floor or an epoch; None when it is none."""
+    """Read the key of a commit or a floor; None when it is none."""
     match = _NUMBER.search(key)
     return None if match is None else int(match[1])
 

@@ -16,7 +16,6 @@ from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.subscription import partition_of_source
 from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.shards.epochs import Epoch
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
 from nsqclient.spark.shards.status import ShardStatus
@@ -131,8 +130,8 @@ class ShardOwner:
         log, options = self.log, self._options
         messages, size = log.waiting
         return ShardStatus(
-            options.topic, options.channel, self.nsqd, Epoch(log.epoch, log.writer).owner,
-            log.epoch, log.end.number, log.committed, messages, size, log.oldest, log.written)
+            options.topic, options.channel, self.nsqd, log.owner, log.end.number, log.committed,
+            messages, size, log.oldest, log.written)
 
     def balance(self) -> None:
         """Pause the flow (RDY 0) while Spark is behind, or the storage takes nothing."""

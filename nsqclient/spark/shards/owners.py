@@ -71,7 +71,6 @@ class ShardOwners:
         """Probe the storage, negotiate with every nsqd that is there, and begin.
 
         Raises:
-            StorageError: the storage cannot be used.
             NSQError: see ``check_handshakes``.
         """
         probe(self._store)

@@ -50,7 +50,6 @@ class ReaderClaim:
 
         Raises:
             LogInUseError: another query reads the log.
-            StorageError: the storage does not answer.
         """
         while True:
             numbers = self._numbers()

@@ -26,7 +26,6 @@ from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFul
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.segment import SegmentIds, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.deletion import delete_committed
-from nsqclient.spark.shards.epochs import begin_epoch
 from nsqclient.spark.shards.names import (
     NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment,
 )
@@ -68,7 +67,9 @@ class ShardLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         #: The name of this writer. It is in each segment: no two writers have the same bytes.
-        self.writer: str = f"{uuid.uuid4().hex} ({socket.gethostname()}, process {os.getpid()})"
+        self.writer: str = uuid.uuid4().hex
+        #: The process, such as ``node7, process 4121``.
+        self.owner: str = f"{socket.gethostname()}, process {os.getpid()}"
         self._store = store
         self._keys = keys
         self._settle_time = settle_time
@@ -88,7 +89,6 @@ class ShardLog:
         self._committed = 0
         self._full: StorageError | None = None  # why the last segment was not taken
         self._written = 0.0  # when the newest segment was stored, in seconds since 1970
-        self.epoch: int = 0  #: the number of this start
         self.redelivered: int = 0  #: messages that came with attempts over 1
         #: Copies of durable messages that were finished and not stored.
         self.copies_dropped: int = 0
@@ -107,25 +107,16 @@ class ShardLog:
             DamagedSegmentError: a segment whose ids are needed is damaged.
         """
         self.register()
-        self.epoch = begin_epoch(self._store, self._keys, self.writer)
         with self._appending:
             self._recover()
         self.look_for_commits()
 
     def register(self) -> None:
-        """Say that there is this shard.
-
-        Raises:
-            StorageError: the storage cannot be used.
-        """
+        """Say that there is this shard."""
         self._store.create(self._keys.shard, b"")
 
     def unregister(self) -> None:
-        """Say that there is no such shard any more: it ends when Spark has read it.
-
-        Raises:
-            StorageError: the storage cannot be used.
-        """
+        """Say that there is no such shard any more: it ends when Spark has read it."""
         self._store.delete([self._keys.shard])
 
     def close(self) -> None:
@@ -209,7 +200,8 @@ class ShardLog:
         keys, rows = self._keys, sum(len(messages) for _, messages in parts)
         data = b""
         if rows:
-            data = bytes(encode_segment(keys.topic, keys.channel, parts, self.writer))
+            data = bytes(encode_segment(
+                keys.topic, keys.channel, parts, self.writer, self.owner))
         with self._appending:
             found = self._append(data, rows, claims)
             if found is not None:
@@ -355,9 +347,6 @@ class ShardLog:
 
         A disk that is full is given space first: what Spark has committed is deleted, though its
         retention is not over.
-
-        Raises:
-            StorageError: it does not answer.
         """
         error = self._full
         if error is None:
@@ -384,11 +373,7 @@ class ShardLog:
                 " retentionMs was over, and cannot be replayed", self, floor, show_size(size))
 
     def look_for_commits(self) -> None:
-        """Find out what Spark has committed.
-
-        Raises:
-            StorageError: the storage does not answer.
-        """
+        """Find out what Spark has committed."""
         listed = self._store.list_objects(
             self._keys.of("commits"), self._keys.commit(self._committed))
         newest = max((parse_number(found.key) or 0 for found in listed), default=0)

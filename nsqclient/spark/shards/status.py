@@ -8,8 +8,7 @@ from urllib.parse import unquote
 
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.spark.errors import DamagedSegmentError, ObjectNotFoundError
-from nsqclient.spark.segment import check_segment, read_ids, writer_of
-from nsqclient.spark.shards.epochs import Epoch, find_epoch
+from nsqclient.spark.segment import check_segment, read_ids
 from nsqclient.spark.shards.listing import ListedSegment, ShardListing, list_shards
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage.store import Store
@@ -25,7 +24,6 @@ class ShardStatus(NamedTuple):
     channel: str
     nsqd: str  #: address
     owner: str = ""  #: the process that wrote last; empty: not known
-    epoch: int = 0  #: the number of its start; 0: not known
     segment: int = 0  #: the newest one
     committed: int = 0  #: the last segment that Spark has committed
     lag_messages: int = 0  #: that Spark has not committed
@@ -46,9 +44,6 @@ def list_channels(store: Store, topic: str = "", channel: str = "") -> list[tupl
 
     Args:
         topic, channel: list these only; empty: all.
-
-    Raises:
-        StorageError: the storage cannot be used.
     """
     topics = [topic] if topic else filter(is_valid_name, store.list_folders(""))
     return [(one, name) for one in topics
@@ -56,11 +51,7 @@ def list_channels(store: Store, topic: str = "", channel: str = "") -> list[tupl
 
 
 def read_status(store: Store, topic: str, channel: str) -> list[ShardStatus]:
-    """Find the state of every shard of a channel. Its newest segment is read, of each.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
+    """Find the state of every shard of a channel. Its newest segment is read, of each."""
     shards = list_shards(store, topic, channel)
     with ThreadPoolExecutor(_READERS, "nsq-storage") as pool:
         return list(pool.map(lambda one: _status_of(store, topic, channel, one), shards))
@@ -68,26 +59,25 @@ def read_status(store: Store, topic: str, channel: str) -> list[ShardStatus]:
 
 def _status_of(store: Store, topic: str, channel: str, shard: ShardListing) -> ShardStatus:
     keys = ShardKeys(topic, channel, shard.nsqd)
-    rows, writer = 0, ""
+    rows, owner = 0, ""
     newest = shard.segments[-1] if shard.segments else None
     if newest is not None:
-        rows, writer = _read(store, keys, newest)
-    epoch = find_epoch(store, keys, writer) if writer or newest is None else Epoch()
+        rows, owner = _read(store, keys, newest)
     waiting = shard.between(shard.committed, shard.last)
     lag = 0
     if newest is not None and waiting:
         lag = newest.before + rows - waiting[0].before
     return ShardStatus(
-        topic, channel, shard.nsqd, epoch.owner, epoch.number, shard.last, shard.committed, lag,
+        topic, channel, shard.nsqd, owner, shard.last, shard.committed, lag,
         sum(one.size for one in waiting), waiting[0].stored if waiting else 0.0,
         newest.stored if newest is not None else 0.0, sum(one.size for one in shard.segments))
 
 
 def _read(store: Store, keys: ShardKeys, segment: ListedSegment) -> tuple[int, str]:
-    """Read the rows of a segment, and its writer; 0 and empty: it cannot be read."""
+    """Read the rows of a segment, and its owner; 0 and empty: it cannot be read."""
     key = keys.segment(segment.number, segment.before)
     try:
-        data = store.read(key)
-        return read_ids(check_segment(store.url, key, data)).rows, writer_of(data)
+        content = read_ids(check_segment(store.url, key, store.read(key)))
     except (DamagedSegmentError, ObjectNotFoundError):
         return 0, ""
+    return content.rows, content.owner

@@ -60,7 +60,7 @@ def numbers(store):
     return [parse_segment(found.key).number for found in store.list_objects(KEYS.of("segments"))]
 
 
-def test_segments_follow_each_other_without_an_epoch(store, log):
+def test_segments_follow_each_other(store, log):
     """The key says the number and the rows before."""
     one = log()
     put(one, [1, 2, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 
@@ -17,7 +18,6 @@ from nsqclient.metrics.spark import shard_metrics  # noqa: E402 - needs pyarrow
 from nsqclient.metrics.prometheus import render  # noqa: E402
 from nsqclient.cli.spark_status import table  # noqa: E402 - needs pyarrow
 from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.epochs import Epoch, begin_epoch, find_epoch  # noqa: E402 - as above
 from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyarrow
 from nsqclient.spark.shards.status import (  # noqa: E402 - needs pyarrow
@@ -58,9 +58,9 @@ def test_the_state_of_a_shard_is_what_its_storage_has(store):
     [found] = read_status(store, "t", "c")
     sizes = [one.size for one in store.list_objects(KEYS.of("segments"))]
     assert found._replace(oldest=0, written=0) == ShardStatus(
-        "t", "c", A, Epoch(2, log.writer).owner, 2, 3, 1, 30, sizes[1] + sizes[2], 0, 0,
+        "t", "c", A, log.owner, 3, 1, 30, sizes[1] + sizes[2], 0, 0,
         sum(sizes))
-    assert f", process {re.search('process ([0-9]+)', log.writer)[1]}" in found.owner
+    assert found.owner.endswith(f", process {os.getpid()}")
     assert abs(found.written - before) < 600 and 0 <= found.lag_seconds(before + 600) < 1300
 
 
@@ -70,12 +70,11 @@ def test_an_owner_has_the_same_state_without_asking(store):
     store.create(KEYS.commit(1), b"")
     log.look_for_commits()
     [found] = read_status(store, "t", "c")
-    assert (log.epoch, log.end.number, log.committed) == (1, found.segment, found.committed)
+    assert (log.end.number, log.committed) == (found.segment, found.committed)
     assert log.waiting == (found.lag_messages, found.lag_bytes)
     assert abs(log.oldest - found.oldest) < 600 and abs(log.written - found.written) < 600
     later = ShardLog(store, KEYS)
     later.open()
-    assert later.epoch == 2
     assert (later.waiting, later.oldest, later.written) == (
         log.waiting, found.oldest, found.written)
 
@@ -83,10 +82,10 @@ def test_an_owner_has_the_same_state_without_asking(store):
 def test_a_shard_without_segments_or_with_a_damaged_one_is_shown(store):
     """What is not known is empty."""
     write(store, KEYS)
-    assert read_status(store, "t", "c")[0].epoch == 1
+    assert read_status(store, "t", "c")[0].owner == ""
     store.create(KEYS.segment(1, 0), b"damaged")
     [found] = read_status(store, "t", "c")
-    assert (found.epoch, found.owner, found.segment, found.lag_bytes) == (0, "", 1, 7)
+    assert (found.owner, found.segment, found.lag_bytes) == ("", 1, 7)
 
 
 def test_the_channels_of_a_storage_are_found(store):
@@ -100,18 +99,9 @@ def test_the_channels_of_a_storage_are_found(store):
     assert list_channels(store, "none") == []
 
 
-def test_old_epochs_are_deleted(store):
-    """The newest are kept."""
-    for number in range(1, 24):
-        assert begin_epoch(store, KEYS, f"{number:032x} (h, process {number})") == number
-    assert len(store.list_objects(KEYS.of("epochs"))) == 21
-    assert find_epoch(store, KEYS, f"{20:032x}") == (20, f"{20:032x} (h, process 20)")
-    assert find_epoch(store, KEYS, f"{1:032x}") == Epoch()
-
-
 NOW = 1_769_860_800.0
 SHARDS = [
-    ShardStatus("t", "c", A, "node7, process 4121", 3, 812, 800, 12_000, 3_000_000, NOW - 95,
+    ShardStatus("t", "c", A, "node7, process 4121", 812, 800, 12_000, 3_000_000, NOW - 95,
                 NOW - 2, 9_000_000, 7, 2500),
     ShardStatus("t", "c", "b:4150", depth=40, in_flight=0),
 ]
@@ -120,11 +110,11 @@ SHARDS = [
 def test_a_table_has_a_line_for_each_shard():
     """An nsqd without an owner has one, too."""
     heading, first, second = table(SHARDS, NOW)
-    assert heading.split() == ["topic/channel", "nsqd", "epoch", "segment", "lag", "lag", "bytes",
+    assert heading.split() == ["topic/channel", "nsqd", "segment", "lag", "lag", "bytes",
                                "oldest", "last", "write", "kept", "depth", "in", "flight", "owner"]
-    assert first.split() == ["t/c", A, "3", "812", "12000", "3.0", "MB", "1m35s", "2s", "9.0",
+    assert first.split() == ["t/c", A, "812", "12000", "3.0", "MB", "1m35s", "2s", "9.0",
                              "MB", "7", "2500", "node7,", "process", "4121"]
-    assert second.split() == ["t/c", "b:4150", "-", "0", "0", "0", "B", "-", "-", "0", "B", "40",
+    assert second.split() == ["t/c", "b:4150", "0", "0", "0", "B", "-", "-", "0", "B", "40",
                               "0", "-"]
 
 
