@@ -40,7 +40,7 @@ from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - the same
 from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
 from nsqclient.spark.shards.admission import ShardSegments, plan_batch  # noqa: E402 - the same
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
-from nsqclient.spark.shards.names import SegmentKey, ShardKeys  # noqa: E402 - the same
+from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
 from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
 
 from nsqd import Nsqd  # noqa: E402 - beside this file
@@ -196,7 +196,7 @@ def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
     for number in range(shards):
         log = ShardSegments(0)
         for segment in range(1, segments + 1):
-            log.add(SegmentKey(segment, 1000 * segment), 240_000)
+            log.add(Segment(segment, 1000 * segment, 240_000))
         logs[f"node{number}:4150"] = log
     start = dict.fromkeys(logs, 0)
     used = time.process_time()

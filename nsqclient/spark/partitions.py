@@ -11,7 +11,6 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, DataLossError, ObjectNotFoundError, StorageError,
 )
 from nsqclient.spark.segment import check_segment, read_rows, warn_of_loss
-from nsqclient.spark.shards.log_reader import PlannedSegment
 from nsqclient.spark.storage.store import Store, shared_store
 
 _T = TypeVar("_T")
@@ -40,17 +39,17 @@ class StoredPartition(InputPartition):
 
 
 def make_partitions(
-    url: str, segments: Iterable[PlannedSegment], parts: int, fail_on_data_loss: bool = True
+    url: str, segments: Iterable[tuple[str, int]], parts: int, fail_on_data_loss: bool = True
 ) -> list[StoredPartition]:
     """Cut segments into tasks, which read them from the storage.
 
     Args:
+        segments: their keys and bytes.
         parts: how many tasks, where there are so many segments.
         fail_on_data_loss: whether a segment that is damaged or gone is an error; False: it is left
             out.
     """
-    runs = spread([(segment.key, segment.size) for segment in segments], parts)
-    return [StoredPartition(url, keys, fail_on_data_loss) for keys in runs]
+    return [StoredPartition(url, keys, fail_on_data_loss) for keys in spread(segments, parts)]
 
 
 def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:

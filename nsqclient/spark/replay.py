@@ -7,18 +7,16 @@ retention is over; a task that finds one gone fails with a DataLossError.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from nsqclient.display import counted
 from nsqclient.spark.errors import DamagedSegmentError, DataLossError, StorageError
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.segment import check_segment, read_ids, warn_of_loss
-from nsqclient.spark.shards.listing import (
-    ListedSegment, ShardListing, find_place, find_range, list_shards, unknown_shards,
-)
-from nsqclient.spark.shards.log_reader import PlannedSegment
-from nsqclient.spark.shards.names import ShardKeys, channel_folder
-from nsqclient.spark.shards.offsets import COMMITTED, EARLIEST
+from nsqclient.spark.shards import listing
+from nsqclient.spark.shards.listing import ShardListing, list_shards, missing_numbers, ranges
+from nsqclient.spark.shards.names import Segment, ShardKeys, channel_folder
 from nsqclient.spark.storage.store import Store, open_store
 
 
@@ -28,7 +26,7 @@ class ShardReplay(NamedTuple):
     nsqd: str
     start: int
     end: int
-    segments: list[ListedSegment]
+    segments: list[Segment]
     messages: int
 
     def __str__(self) -> str:
@@ -66,12 +64,11 @@ class Replay(NamedTuple):
         return sum(shard.messages for shard in self.shards)
 
     @property
-    def segments(self) -> list[PlannedSegment]:
-        """The segments of all shards, with their keys."""
+    def segments(self) -> list[tuple[str, int]]:
+        """The keys and bytes of the segments of all shards."""
         return [
-            PlannedSegment(shard.nsqd, ShardKeys(self.topic, self.channel, shard.nsqd).segment(
-                one.number, one.before), one.size)
-            for shard in self.shards for one in shard.segments]
+            (ShardKeys(self.topic, self.channel, shard.nsqd).segment(one.number, one.before),
+             one.size) for shard in self.shards for one in shard.segments]
 
 
 def _described(segments: int, messages: int, size: int, stored: tuple[float, float]) -> str:
@@ -104,9 +101,14 @@ def select_stored(options: ReadOptions) -> Replay:
 
 
 def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) -> ShardReplay:
-    start, end, lost = find_range(shard, options, EARLIEST)
-    _report(store, options, shard.nsqd, lost)
+    start, lost = listing.find_start(shard, options, "earliest")
+    end, too_far = listing.find_end(shard, options)
+    end = max(start, end)
     chosen = shard.between(start, end)
+    missing = missing_numbers([one.number for one in chosen], start, end)
+    if not lost and not too_far and missing:
+        lost = f"has no segments {ranges(missing)} any more"
+    _report(store, options, shard.nsqd, lost or too_far)
     keys = ShardKeys(options.topic, options.channel, shard.nsqd)
     try:
         messages = _count(store, keys, shard, chosen)
@@ -118,7 +120,7 @@ def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) ->
 
 
 def _count(
-    store: Store, keys: ShardKeys, shard: ShardListing, chosen: list[ListedSegment]
+    store: Store, keys: ShardKeys, shard: ShardListing, chosen: list[Segment]
 ) -> int:
     """Count the rows of segments: they are known by the next one, save for the newest."""
     before = {one.number: one.before for one in shard.segments}
@@ -151,13 +153,15 @@ def find_start(options: ReadOptions, store: Store) -> dict[str, int]:
     _check_known(store, shards, options)
     places: dict[str, int] = {}
     for shard in shards:
-        places[shard.nsqd], lost = find_place(shard, options, COMMITTED)
+        places[shard.nsqd], lost = listing.find_start(shard, options, "committed")
         _report(store, options, shard.nsqd, lost)
     return places
 
 
 def _check_known(store: Store, shards: list[ShardListing], options: ReadOptions) -> None:
-    for nsqd in unknown_shards(shards, options):
+    named = {nsqd for offset in (options.starting_offsets, options.ending_offsets)
+             if isinstance(offset, Mapping) for nsqd in offset}
+    for nsqd in sorted(named - {shard.nsqd for shard in shards}):
         _report(store, options, nsqd, "is no shard of this topic and channel")
 
 

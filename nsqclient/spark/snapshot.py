@@ -17,7 +17,6 @@ from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.replay import count_messages, select_stored
 from nsqclient.spark.shards.listing import list_shards
-from nsqclient.spark.shards.log_reader import PlannedSegment
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.shards.status import list_channels
 from nsqclient.spark.storage.store import open_store
@@ -90,7 +89,7 @@ def release(storage: str, name: str) -> None:
         whole.close()
 
 
-def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[PlannedSegment]]:
+def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[tuple[str, int]]]:
     """Drain a channel into a snapshot, unless that was done; return its storage and segments.
 
     Blocks: until all that is there has come, or ``maxMessages``.

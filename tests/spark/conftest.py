@@ -26,6 +26,8 @@ from tests.support.servers.object_store import (
 )
 from tests.support.waiting import wait_until
 
+#: Where a Python has no wheels of these.
+collect_ignore_glob = [] if has("pyspark") and has("pyarrow") and has("obstore") else ["*.py"]
 _buckets = itertools.count()
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
-
-from nsqclient.consumer.consumer import Consumer  # noqa: E402 - needs pyspark
-from nsqclient.errors import ConfigError  # noqa: E402 - needs pyspark
-from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyspark
-from nsqclient.spark import batch_reader  # noqa: E402 - needs pyspark
-from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import (  # noqa: E402 - needs pyspark
-    DamagedSegmentError,
-    LogInUseError,
-)
-from nsqclient.spark.ingest.message_buffer import split_by_bytes  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.peeking import peek  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards import reader_claim  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.reader_claim import ReaderClaim  # noqa: E402 - needs pyspark
-from nsqclient.spark.snapshot import release, snapshots, url_of  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+from nsqclient.consumer.consumer import Consumer
+from nsqclient.errors import ConfigError
+from nsqclient.producer.producer import Producer
+from nsqclient.spark import batch_reader
+from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.errors import DamagedSegmentError, LogInUseError
+from nsqclient.spark.ingest.message_buffer import split_by_bytes
+from nsqclient.spark.options import read_options
+from nsqclient.spark.peeking import peek
+from nsqclient.spark.shards import reader_claim
+from nsqclient.spark.shards.reader_claim import ReaderClaim
+from nsqclient.spark.snapshot import release, snapshots, url_of
+from nsqclient.spark.storage.store import open_store
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

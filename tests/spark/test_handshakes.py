@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pyspark.sql.streaming.datasource import ReadMaxRows  # noqa: E402 - needs pyspark
-
-from nsqclient.config import Config  # noqa: E402 - needs pyspark
-from nsqclient.discovery import lookup  # noqa: E402 - needs pyspark
-from nsqclient.errors import NegotiationError, NSQError  # noqa: E402 - needs pyspark
-from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.handshakes import check_handshakes  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import read_options, write_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.writer import publish  # noqa: E402 - needs pyspark
-from nsqclient.spark.writer_rows import Columns  # noqa: E402 - needs pyspark
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+from nsqclient.config import Config
+from nsqclient.discovery import lookup
+from nsqclient.errors import NegotiationError, NSQError
+from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.options import read_options, write_options
+from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.writer import publish
+from nsqclient.spark.writer_rows import Columns
+from tests.support.waiting import wait_until
 
 TLS = {"tls_v1": "true", "tls_insecure_skip_verify": "true"}
 NOT_GRANTED = "does not grant tls_v1, which was asked for"

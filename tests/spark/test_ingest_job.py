@@ -9,17 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
-from nsqclient.spark import ingest_job as module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest_job import IngestJob, own_in_task  # noqa: E402 - needs pyarrow
-from nsqclient.spark.options import ingest_options  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import MemberKeys  # noqa: E402 - needs pyarrow
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.producer.producer import Producer
+from nsqclient.spark import ingest_job as module
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.ingest_job import IngestJob, own_in_task
+from nsqclient.spark.options import ingest_options
+from nsqclient.spark.shards import membership
+from nsqclient.spark.shards.names import MemberKeys
+from nsqclient.spark.storage.store import open_store
+from tests.support.waiting import wait_until
 
 
 class Context:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.config import Config  # noqa: E402 - needs pyarrow
-from nsqclient.devserver import PartitionedCluster  # noqa: E402 - needs pyarrow
-from nsqclient.devserver.partitioned.lookupd import LookupdMode  # noqa: E402 - needs pyarrow
-from nsqclient.errors import PartitionError  # noqa: E402 - needs pyarrow
-from nsqclient.http.channel_depth import fetch_depths_by_nsqd  # noqa: E402 - needs pyarrow
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.channel_depth import make_query  # noqa: E402 - needs pyarrow
-from nsqclient.spark.receiver import Receiver  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.subscription import (  # noqa: E402 - needs pyarrow
-    partition_of_source,
-    partition_source,
-    text_id,
-)
-from nsqclient.spark.options import ingest_options, read_options  # noqa: E402 - needs pyarrow
-from nsqclient.spark.peeking import peek  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import owner as owner_module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.owners import ShardOwners, shards_of  # noqa: E402 - needs pyarrow
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
-from tests.spark.logs import rows_of  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.config import Config
+from nsqclient.devserver import PartitionedCluster
+from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.errors import PartitionError
+from nsqclient.http.channel_depth import fetch_depths_by_nsqd
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.spark.ingest.channel_depth import make_query
+from nsqclient.spark.receiver import Receiver
+from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
+from nsqclient.spark.options import ingest_options, read_options
+from nsqclient.spark.peeking import peek
+from nsqclient.spark.shards import membership
+from nsqclient.spark.shards import owner as owner_module
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.owners import ShardOwners, shards_of
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import rows_of
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

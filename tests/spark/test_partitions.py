@@ -6,17 +6,11 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
-
-from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyspark
-from nsqclient.spark.partitions import (  # noqa: E402 - needs pyspark
-    make_partitions, read_partition, spread,
-)
-from nsqclient.spark.shards.log_reader import PlannedSegment  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
-from tests.spark.logs import write_log  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.partitions import make_partitions, read_partition, spread
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import write_log
 
 A = "a:4150"
 
@@ -27,7 +21,7 @@ def tasks_of(folder, *sizes, parts=2):
     write_log(store, A, *sizes)
     listed = store.list_objects(ShardKeys("t", "c", A).of("segments"))
     return make_partitions(
-        store.url, [PlannedSegment(A, one.key, one.size) for one in listed], parts)
+        store.url, [(one.key, one.size) for one in listed], parts)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 100])

@@ -8,13 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pyspark")
-
-from nsqclient.spark.progress import (  # noqa: E402 - needs pyspark
-    ProgressPrinter,
-    is_capped,
-    progress_line,
-)
+from nsqclient.spark.progress import ProgressPrinter, is_capped, progress_line
 
 LAG = {"waiting": {"a:4150": {"messages": 5, "bytes": 99}},
        "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,

@@ -7,26 +7,17 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from pyspark.sql.streaming.datasource import (  # noqa: E402 - needs pyspark
-    ReadAllAvailable,
-    ReadMaxBytes,
-    ReadMaxRows,
-)
-
-from nsqclient.errors import ConfigError  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import (  # noqa: E402 - needs pyspark
-    DataLossError, LogInUseError, StorageError,
-)
-from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards import log_reader  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.names import ShardKeys, parse_number  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards import reader_claim  # noqa: E402 - needs pyspark
-from tests.spark.logs import write_log  # noqa: E402 - needs pyspark
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import DataLossError, LogInUseError, StorageError
+from nsqclient.spark.options import read_options
+from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.shards import log_reader
+from nsqclient.spark.shards.names import ShardKeys, parse_number
+from nsqclient.spark.shards import reader_claim
+from tests.spark.logs import write_log
+from tests.support.waiting import wait_until
 
 ALL = ReadMaxRows(1_000_000)
 A, B = "a:4150", "b:4150"

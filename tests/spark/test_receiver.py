@@ -12,23 +12,20 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pyspark.sql.streaming.datasource import ReadMaxRows  # noqa: E402 - needs pyspark
-
-from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
-from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyspark
-from nsqclient.spark import receiver as module  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import StorageFullError  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.receiver import Receiver  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards import log_reader, owner  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.local import LocalStore  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
-from tests.support.servers.http_api import registered  # noqa: E402 - needs pyspark
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyspark
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.producer.producer import Producer
+from nsqclient.spark import receiver as module
+from nsqclient.spark.errors import StorageFullError
+from nsqclient.spark.options import read_options
+from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.receiver import Receiver
+from nsqclient.spark.shards import log_reader, owner
+from nsqclient.spark.storage.local import LocalStore
+from nsqclient.spark.storage.store import open_store
+from tests.support.servers.http_api import registered
+from tests.support.waiting import wait_until
 
 ALL = ReadMaxRows(1_000_000)
 

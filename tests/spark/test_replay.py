@@ -7,17 +7,14 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
-
-from nsqclient.errors import ConfigError  # noqa: E402 - needs pyspark
-from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import DataLossError, StorageError  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import check_load, read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.replay import select_stored  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
-from tests.spark.logs import write_log  # noqa: E402 - needs pyspark
+from nsqclient.errors import ConfigError
+from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.errors import DataLossError, StorageError
+from nsqclient.spark.options import check_load, read_options
+from nsqclient.spark.replay import select_stored
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import write_log
 
 #: 2026-01-31T12:00:00Z; segment N was stored N seconds later.
 BEGIN = 1_769_860_800

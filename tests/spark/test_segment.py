@@ -5,15 +5,12 @@ from __future__ import annotations
 import datetime
 import pickle
 
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-
-from nsqclient.spark.errors import DamagedSegmentError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.schema import ROW_DDL, row_schema  # noqa: E402 - needs pyarrow
-from nsqclient.spark.segment import (  # noqa: E402 - needs pyarrow
-    check_segment, encode_segment, read_ids, read_rows,
-)
+from nsqclient.spark.errors import DamagedSegmentError
+from nsqclient.spark.schema import ROW_DDL, row_schema
+from nsqclient.spark.segment import check_segment, encode_segment, read_ids, read_rows
 
 NOW = 1_700_000_000_123_456_789
 ONE = (NOW, 1, b"0123456789abcdef", b"hello")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import traceback
 
+import pyspark
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructField, StructType, StringType
 
-pyspark = pytest.importorskip("pyspark")
-
-from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: E402 - needs pyspark
-from pyspark.sql.types import StructField, StructType, StringType  # noqa: E402 - as above
-
-from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
-from nsqclient.spark.schema import ROW_DDL  # noqa: E402 - needs pyspark
-from nsqclient.spark.source import NsqDataSource  # noqa: E402 - needs pyspark
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.spark.schema import ROW_DDL
+from nsqclient.spark.source import NsqDataSource
 
 
 ROWS = StructType([

@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import Future
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from nsqclient import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.spark.options import write_options
 from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
 
-pa = pytest.importorskip("pyarrow")
 
 BODY = ("body", "binary")
 

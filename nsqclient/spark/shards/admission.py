@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.shards.names import SegmentKey
+from nsqclient.spark.shards.names import Segment
 from nsqclient.spark.segment import ROW_BYTES
 
 VERSION = 2
@@ -32,14 +32,6 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
             f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"
             f" reads {VERSION}")
     return {nsqd: int(number) for nsqd, number in offset["shards"].items()}
-
-
-class Segment(NamedTuple):
-    """A segment as a batch has it."""
-
-    number: int
-    rows: int  #: of the newest segment of a shard an estimate
-    size: int  #: bytes of the object
 
 
 class ShardSegments:
@@ -69,11 +61,11 @@ class ShardSegments:
         """The newest segment; the last committed one when there is none."""
         return self._first + len(self._before) - 1
 
-    def add(self, segment: SegmentKey, size: int) -> None:
+    def add(self, segment: Segment) -> None:
         """Add the next segment."""
         assert segment.number == self.last + 1
         self._before.append(segment.before)
-        self._bytes.append(size + (self._bytes[-1] if self._bytes else self._forgotten))
+        self._bytes.append(segment.size + (self._bytes[-1] if self._bytes else self._forgotten))
 
     def forget(self, number: int) -> None:
         """Remove segments up to ``number``, which were committed."""
@@ -84,7 +76,7 @@ class ShardSegments:
             self._first += count
             self._missing = {one for one in self._missing if one >= self._first}
 
-    def skip(self, segment: SegmentKey) -> None:
+    def skip(self, segment: Segment) -> None:
         """Leave out the segments before this one, which are not there any more."""
         for number in range(self.last + 1, segment.number):
             self._missing.add(number)
@@ -105,14 +97,9 @@ class ShardSegments:
         for index in range(self._index(start), self._index(end)):
             if self._first + index in self._missing:
                 continue
-            rows = self._rows_before(index + 1) - self._rows_before(index)
             size = self._bytes_before(index + 1) - self._bytes_before(index)
-            found.append(Segment(self._first + index, rows, size))
+            found.append(Segment(self._first + index, self._before[index], size))
         return found
-
-    def key(self, number: int) -> SegmentKey:
-        """What the key of a segment says."""
-        return SegmentKey(number, self._before[number - self._first])
 
     def last_within(self, start: int, rows: float, size: float) -> int:
         """The last segment after ``start`` with which there are so many rows and bytes at most."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nsqclient.spark.shards.names import ShardKeys, parse_note, parse_number, parse_segment
+from nsqclient.spark.shards.listing import list_segments
+from nsqclient.spark.shards.names import ShardKeys, parse_note, parse_number
 from nsqclient.spark.shards.recovery import floor_of
 from nsqclient.spark.storage.store import Store
 
@@ -21,24 +22,22 @@ def delete_committed(
     """
     notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
     clean_to = max((note.clean_to for note in notes if note is not None), default=0)
-    listed = [(segment, found.size) for segment, found in (
-        (parse_segment(found.key), found) for found in store.list_objects(keys.of("segments")))
-        if segment is not None]
+    listed = list_segments(store, keys)
     if not listed:
         return 0, 0
     kept = 0  # bytes of committed segments, from the newest on
-    for segment, size in reversed(listed):
+    for segment in reversed(listed):
         if segment.number <= committed and most_bytes is not None:
-            kept += size
+            kept += segment.size
             if kept > most_bytes:
                 expired = max(expired, segment.number)
                 break
-    floor = floor_of(committed, expired, clean_to, listed[-1][0].number)
-    gone = [(segment, size) for segment, size in listed if segment.number <= floor]
+    floor = floor_of(committed, expired, clean_to, listed[-1].number)
+    gone = [segment for segment in listed if segment.number <= floor]
     if gone:
         # First the floor, which a writer looks at after a create, then what is under it.
         store.create(keys.floor(floor), b"")
-        store.delete(keys.segment(*segment) for segment, _ in gone)
+        store.delete(keys.segment(one.number, one.before) for one in gone)
         store.delete(found.key for found in store.list_objects(keys.of("floors"))
                      if (parse_number(found.key) or floor) < floor)
-    return floor, sum(size for _, size in gone)
+    return floor, sum(segment.size for segment in gone)

@@ -1,42 +1,31 @@
-"""``list_shards``: all that the logs of a topic and channel have, as the storage lists it.
+"""What the logs of a topic and channel have, as listed; and where reading begins and ends.
 
-And, pure, where in them reading begins and ends. For what is done now and then: a query that
-begins, a replay, the state of shards. A query that runs lists what is new only, see ``log_reader``.
+An offset is the number of a segment, and means everything up to its end. ``list_shards`` is for
+what is done now and then: a query that begins, a replay, the state of shards. A query that runs
+lists what is new only, see ``log_reader``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.names import (
-    ShardKeys, parse_number, parse_segment, parse_shard, registry,
+    Segment, ShardKeys, parse_number, parse_segment, parse_shard, registry,
 )
-from nsqclient.spark.shards.offsets import (
-    Bound, Found, end_of, find_end, find_start, missing_numbers, ranges, start_of,
-)
-from nsqclient.spark.storage.store import Store, StoredObject
+from nsqclient.spark.storage.store import Store
 
 #: Listings at once.
 _LISTINGS = 16
-
-
-class ListedSegment(NamedTuple):
-    """A segment as a listing has it."""
-
-    number: int
-    before: int  #: rows in all segments before it
-    size: int  #: bytes of the object
-    stored: float  #: seconds since 1970, by the clock of the storage
 
 
 class ShardListing(NamedTuple):
     """The log of one shard."""
 
     nsqd: str  #: address
-    segments: Sequence[ListedSegment]  #: those that are kept, in order
+    segments: Sequence[Segment]  #: those that are kept, in order
     committed: int  #: the last segment that Spark has committed, as far as it is noted
 
     @property
@@ -49,7 +38,7 @@ class ShardListing(NamedTuple):
         """The newest segment."""
         return self.segments[-1].number if self.segments else self.committed
 
-    def between(self, start: int, end: int) -> list[ListedSegment]:
+    def between(self, start: int, end: int) -> list[Segment]:
         """The segments in ``(start, end]`` that are kept."""
         return [one for one in self.segments if start < one.number <= end]
 
@@ -63,7 +52,7 @@ def list_shards(store: Store, topic: str, channel: str) -> list[ShardListing]:
 
 
 def _list(store: Store, keys: ShardKeys) -> ShardListing:
-    segments = list(_parsed(store.list_objects(keys.of("segments"))))
+    segments = list_segments(store, keys)
     # After the segments: what is deleted meanwhile is under a floor that is seen.
     floor = newest_number(store, keys.of("floors"))
     committed = newest_number(store, keys.of("commits"))
@@ -71,10 +60,11 @@ def _list(store: Store, keys: ShardKeys) -> ShardListing:
         keys.nsqd, [one for one in segments if one.number > floor], committed)
 
 
-def _parsed(listed: Sequence[StoredObject]) -> list[ListedSegment]:
-    return [ListedSegment(*key, found.size, found.stored)
-            for key, found in ((parse_segment(found.key), found) for found in listed)
-            if key is not None]
+def list_segments(store: Store, keys: ShardKeys, after: int = 0) -> list[Segment]:
+    """List the segments of a shard behind a number, in order."""
+    found = [parse_segment(*one) for one in store.list_objects(
+        keys.of("segments"), keys.after_segment(after) if after else "")]
+    return [one for one in found if one is not None]
 
 
 def newest_number(store: Store, folder: str, after: str = "") -> int:
@@ -83,44 +73,69 @@ def newest_number(store: Store, folder: str, after: str = "") -> int:
                default=0)
 
 
-# -- where reading begins and ends
+# -- where reading begins and ends: pure
 
-class ShardRange(NamedTuple):
-    """What is read of a shard: the segments in ``(start, end]``."""
+class Found(NamedTuple):
+    """Where reading begins, or ends."""
 
-    start: int
-    end: int
-    lost: str  #: why it is not what was asked for; empty: it is
-
-
-def find_place(shard: ShardListing, options: ReadOptions, default: Bound) -> Found:
-    """Find the segment of a shard after which reading begins. Pure."""
-    return find_start(
-        start_of(options, default, shard.nsqd), [one.number for one in shard.segments],
-        shard.last, shard.committed, _stored_at(shard))
+    number: int  #: of a segment
+    lost: str  #: why it is not where it was to be; empty: it is
 
 
-def find_range(shard: ShardListing, options: ReadOptions, default: Bound) -> ShardRange:
-    """Find what a replay reads of a shard. Pure."""
-    start, lost = find_place(shard, options, default)
-    numbers = [one.number for one in shard.segments]
-    end, too_far = find_end(end_of(options, shard.nsqd), numbers, shard.last, _stored_at(shard))
-    missing = missing_numbers([one.number for one in shard.between(start, end)], start, end)
-    if not lost and not too_far and missing:
-        lost = f"has no segments {ranges(missing)} any more"
-    return ShardRange(start, max(start, end), lost or too_far)
+def find_start(shard: ShardListing, options: ReadOptions, default: str) -> Found:
+    """Find the segment of a shard after which reading begins, as the options say.
+
+    Args:
+        default: where they do not: "committed", "earliest" or "latest".
+    """
+    if options.starting_timestamp is not None:
+        return Found(_before_time(shard, options.starting_timestamp), "")
+    first, last, offset = shard.first, shard.last, options.starting_offsets
+    if not isinstance(offset, Mapping) or shard.nsqd not in offset:
+        word = offset if isinstance(offset, str) else default
+        return Found(
+            {"committed": shard.committed, "earliest": first - 1, "latest": last}[word], "")
+    number = offset[shard.nsqd]
+    if number > last:
+        return Found(last, f"ends at number {last}; reading was to begin after {number}")
+    if number < first - 1:
+        missing = range(number + 1, first)
+        return Found(first - 1, (
+            f"has segments from {first} on; reading was to begin after {number}, so"
+            f" {ranges(missing)} {'is' if len(missing) == 1 else 'are'} not there (any more)"))
+    return Found(number, "")
 
 
-def unknown_shards(shards: Sequence[ShardListing], options: ReadOptions) -> list[str]:
-    """The nsqds in the offsets of the options of which there is no shard. Pure."""
-    known = {shard.nsqd for shard in shards}
-    named: set[str] = set()
-    for offset in (options.starting_offsets, options.ending_offsets):
-        if not isinstance(offset, (str, int)) and offset is not None:
-            named |= offset.keys()
-    return sorted(named - known)
+def find_end(shard: ShardListing, options: ReadOptions) -> Found:
+    """Find the segment with which reading ends; 0 for a shard that an offset does not name."""
+    if options.ending_timestamp is not None:
+        return Found(_before_time(shard, options.ending_timestamp), "")
+    if not isinstance(options.ending_offsets, Mapping):
+        return Found(shard.last, "")
+    number = options.ending_offsets.get(shard.nsqd, 0)
+    if number > shard.last:
+        return Found(
+            shard.last, f"ends at number {shard.last}; reading was to end with {number}")
+    return Found(number, "")
 
 
-def _stored_at(shard: ShardListing) -> Callable[[int], float]:
-    times = {one.number: one.stored for one in shard.segments}
-    return times.__getitem__
+def _before_time(shard: ShardListing, seconds: float) -> int:
+    """The segment before the first one that was stored at that time, or later."""
+    later = (one.number - 1 for one in shard.segments if one.stored >= seconds)
+    return next(later, shard.last)
+
+
+def missing_numbers(have: Iterable[int], start: int, end: int) -> list[int]:
+    """Numbers in ``(start, end]`` that are not there."""
+    return sorted(set(range(start + 1, end + 1)).difference(have))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write sorted numbers as a reader would: ``3..5, 9``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}..{b}" for a, b in parts)

@@ -12,21 +12,20 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from nsqclient.errors import NSQError
 from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
 from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
 from nsqclient.spark.shards.deletion import delete_committed
-from nsqclient.spark.shards.listing import newest_number
-from nsqclient.spark.shards.names import (
-    SegmentKey, ShardKeys, channel_folder, parse_number, parse_segment, parse_shard, registry,
-    start_key, starts,
+from nsqclient.spark.shards.listing import (
+    list_segments, missing_numbers, newest_number, ranges,
 )
-from nsqclient.spark.shards.offsets import missing_numbers, ranges
+from nsqclient.spark.shards.names import (
+    Segment, ShardKeys, channel_folder, parse_number, parse_shard, registry, start_key, starts,
+)
 from nsqclient.spark.shards.retention import Retention
-from nsqclient.spark.storage.store import Store, StoredObject
+from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -34,14 +33,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _LISTINGS = 16
 #: Seconds between two notes of what Spark has committed, and of their number between deletions.
 _COMMIT_INTERVAL, _COMMITS_PER_DELETION = 1.0, 10
-
-
-class PlannedSegment(NamedTuple):
-    """A segment that a task reads."""
-
-    nsqd: str
-    key: str
-    size: int  #: bytes
 
 
 class ShardedLog:
@@ -164,12 +155,12 @@ class ShardedLog:
         listings = self._pool.map(lambda one: self._list(*one), lasts)
         for (nsqd, _), listed in zip(lasts, listings):
             shard = self.shards[nsqd]
-            for segment, size in listed:
-                self._add(nsqd, shard, segment, size)
+            for segment in listed:
+                self._add(nsqd, shard, segment)
             shard.forget(start[nsqd])
 
-    def segments(self, nsqd: str, start: int, end: int) -> list[PlannedSegment]:
-        """The segments in ``(start, end]`` of a shard.
+    def segments(self, nsqd: str, start: int, end: int) -> list[tuple[str, int]]:
+        """The keys and bytes of the segments in ``(start, end]`` of a shard.
 
         Raises:
             DataLossError: some are gone.
@@ -177,28 +168,25 @@ class ShardedLog:
         shard = self.shards.get(nsqd)
         if shard is None or start < shard.first - 1 or end > shard.last:
             shard = ShardSegments(start)  # a batch of an earlier run
-            for segment, size in self._list(nsqd, start):
+            for segment in self._list(nsqd, start):
                 if segment.number > end:
                     break
-                self._add(nsqd, shard, segment, size)
+                self._add(nsqd, shard, segment)
         keys = self._keys(nsqd)
         found = shard.between(start, end)
         gone = missing_numbers([one.number for one in found], start, end)
         if gone:
             self._report_loss(nsqd, ranges(gone))
-        return [PlannedSegment(nsqd, keys.segment(*shard.key(one.number)), one.size)
-                for one in found]
+        return [(keys.segment(one.number, one.before), one.size) for one in found]
 
-    def _add(self, nsqd: str, shard: ShardSegments, segment: SegmentKey, size: int) -> None:
+    def _add(self, nsqd: str, shard: ShardSegments, segment: Segment) -> None:
         if segment.number > shard.last + 1:
             self._report_loss(nsqd, ranges(range(shard.last + 1, segment.number)))
             shard.skip(segment)
-        shard.add(segment, size)
+        shard.add(segment)
 
-    def _list(self, nsqd: str, number: int) -> list[tuple[SegmentKey, int]]:
-        keys = self._keys(nsqd)
-        listed = self._store.list_objects(keys.of("segments"), keys.after_segment(number))
-        return list(_parsed(listed))
+    def _list(self, nsqd: str, number: int) -> list[Segment]:
+        return list_segments(self._store, self._keys(nsqd), number)
 
     def _report_loss(self, nsqd: str, numbers: str) -> None:
         self._report(nsqd, f"lacks segments {numbers}: the messages in them were acknowledged to"
@@ -264,10 +252,3 @@ class ShardedLog:
         for nsqd, number in list(self._noted.items()):
             delete_committed(self._store, self._keys(nsqd), number,
                              self._retentions[nsqd].expired(now), self._retention_bytes)
-
-
-def _parsed(listed: Iterable[StoredObject]) -> Iterable[tuple[SegmentKey, int]]:
-    for found in listed:
-        segment = parse_segment(found.key)
-        if segment is not None:
-            yield segment, found.size

@@ -40,11 +40,13 @@ _MEMBER = re.compile(r"/owners/([0-9a-f]+)/(\d{12,})-([0-9a-f]{16})$", re.ASCII)
 _NOTE = re.compile(r"/notes/(\d{12,})-(\d{6,})\.json$", re.ASCII)
 
 
-class SegmentKey(NamedTuple):
-    """What the key of a segment says."""
+class Segment(NamedTuple):
+    """A segment as a listing has it; its key says the first two."""
 
     number: int
     before: int  #: rows in all segments before it
+    size: int = 0  #: bytes of the object
+    stored: float = 0.0  #: seconds since 1970, by the clock of the storage
 
 
 class NoteKey(NamedTuple):
@@ -162,10 +164,10 @@ def parse_shard(key: str) -> str:
     return unquote(key.rpartition("/")[2])
 
 
-def parse_segment(key: str) -> SegmentKey | None:
-    """Read the key of a segment; None when it is none."""
+def parse_segment(key: str, size: int = 0, stored: float = 0.0) -> Segment | None:
+    """Read an object, or its key alone, as a segment; None when it is none."""
     match = _SEGMENT.search(key)
-    return None if match is None else SegmentKey(int(match[1]), int(match[2]))
+    return None if match is None else Segment(int(match[1]), int(match[2]), size, stored)
 
 
 def parse_note(key: str) -> NoteKey | None:

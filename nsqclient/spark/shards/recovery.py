@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nsqclient.spark.shards.names import SegmentKey
+from nsqclient.spark.shards.names import Segment
 
 
 class End(NamedTuple):
@@ -27,14 +27,14 @@ class End(NamedTuple):
 class RecoveryPlan(NamedTuple):
     """Which segments a new writer reads."""
 
-    doubtful: list[SegmentKey]  #: all of their messages may come again
+    doubtful: list[Segment]  #: all of their messages may come again
     #: Segments of which copies are not to be expected, newest first. The last segment of all is
     #: among these or those, for its rows.
-    proven: list[SegmentKey]
+    proven: list[Segment]
 
 
 def plan_recovery(
-    segments: Sequence[SegmentKey], clean_to: int, most_rows: int
+    segments: Sequence[Segment], clean_to: int, most_rows: int
 ) -> RecoveryPlan | None:
     """Plan what a writer reads that starts, or has lost track.
 
@@ -53,7 +53,7 @@ def plan_recovery(
     if first > clean_to + 1 or last < clean_to:
         return None
     doubtful = [segment for segment in segments if segment.number > clean_to]
-    proven: list[SegmentKey] = []
+    proven: list[Segment] = []
     rows = 0
     for segment, end in zip(reversed(segments), [None, *reversed(segments)]):
         if segment.number > clean_to:

@@ -26,12 +26,11 @@ from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFul
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.segment import SegmentIds, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.deletion import delete_committed
-from nsqclient.spark.shards.names import (
-    NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment,
-)
+from nsqclient.spark.shards.listing import list_segments, newest_number
+from nsqclient.spark.shards.names import NoteKey, Segment, ShardKeys, parse_note
 from nsqclient.spark.shards.notes import decode_note, encode_note
 from nsqclient.spark.shards.recovery import End, is_void, plan_recovery
-from nsqclient.spark.storage.store import Store, StoredObject
+from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -147,12 +146,9 @@ class ShardLog:
         if note.serial:
             key = keys.note(note)
             known.load(decode_note(store.url, key, store.read(key)))
-        listed = [(parse_segment(found.key), found)
-                  for found in store.list_objects(keys.of("segments"))]
-        found = [(key, stored) for key, stored in listed if key is not None]
+        listed = list_segments(store, keys)
         floor = self._floor()  # after the listing: nothing behind it was deleted before
-        found = [(key, stored) for key, stored in found if key.number > floor]
-        segments = [key for key, _ in found]
+        segments = [one for one in listed if one.number > floor]
         plan = plan_recovery(segments, note.clean_to, MOST_PROVEN)
         if plan is None:
             return False
@@ -172,11 +168,11 @@ class ShardLog:
                 if segment == last:
                     end = End(segment.number, segment.before + content.rows)
         self._known, self._end, self._note, self._is_lost = known, end, note, False
-        self._set_waiting(found, end)
+        self._set_waiting(segments, end)
         return True
 
-    def _read(self, segment: SegmentKey) -> SegmentIds:
-        key = self._keys.segment(*segment)
+    def _read(self, segment: Segment) -> SegmentIds:
+        key = self._keys.segment(segment.number, segment.before)
         return read_ids(check_segment(self._store.url, key, self._store.read(key)))
 
     # -- writing: the sink of an ingest
@@ -249,8 +245,7 @@ class ShardLog:
 
     def _floor(self, number: int = 1) -> int:
         """The last segment that is deleted, or about to be; 0: none from ``number`` on."""
-        floors = self._store.list_objects(self._keys.of("floors"), self._keys.floor(number - 1))
-        return max((parse_number(found.key) or 0 for found in floors), default=0)
+        return newest_number(self._store, self._keys.of("floors"), self._keys.floor(number - 1))
 
     def _catch_up(self) -> None:
         """Read the segments that others have written. Needs _appending.
@@ -260,8 +255,8 @@ class ShardLog:
         """
         is_first = True
         while True:
-            segment = SegmentKey(self._end.number + 1, self._end.rows)
-            key = self._keys.segment(*segment)
+            number = self._end.number + 1
+            key = self._keys.segment(number, self._end.rows)
             try:
                 data = self._store.read(key)
             except ObjectNotFoundError:
@@ -270,9 +265,9 @@ class ShardLog:
                 return
             content = read_ids(check_segment(self._store.url, key, data))
             for nsqd, ids in content.ids.items():
-                self._known.doubt(nsqd, ids, segment.number)
+                self._known.doubt(nsqd, ids, number)
             self._end = self._end.next(content.rows)
-            self._add_waiting(segment.number, content.rows, len(data))
+            self._add_waiting(number, content.rows, len(data))
             is_first = False
 
     def report_full(self, error: StorageError) -> None:
@@ -374,9 +369,8 @@ class ShardLog:
 
     def look_for_commits(self) -> None:
         """Find out what Spark has committed."""
-        listed = self._store.list_objects(
-            self._keys.of("commits"), self._keys.commit(self._committed))
-        newest = max((parse_number(found.key) or 0 for found in listed), default=0)
+        newest = newest_number(
+            self._store, self._keys.of("commits"), self._keys.commit(self._committed))
         with self._changed:
             self._committed = max(self._committed, newest)
             self._drop_committed()
@@ -389,12 +383,12 @@ class ShardLog:
             self._sums = (self._sums[0] + rows, self._sums[1] + size)
             self._drop_committed()
 
-    def _set_waiting(self, found: list[tuple[SegmentKey, StoredObject]], end: End) -> None:
-        ends = [key.before for key, _ in found[1:]] + [end.rows]
+    def _set_waiting(self, segments: list[Segment], end: End) -> None:
+        ends = [one.before for one in segments[1:]] + [end.rows]
         with self._changed:
             self._waiting = deque(
-                _Waiting(key.number, rows - key.before, stored.size, stored.stored)
-                for (key, stored), rows in zip(found, ends))
+                _Waiting(one.number, rows - one.before, one.size, one.stored)
+                for one, rows in zip(segments, ends))
             self._written = self._waiting[-1].stored if self._waiting else 0.0
             self._sums = (sum(one.rows for one in self._waiting),
                           sum(one.size for one in self._waiting))

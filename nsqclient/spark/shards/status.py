@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.spark.errors import DamagedSegmentError, ObjectNotFoundError
 from nsqclient.spark.segment import check_segment, read_ids
-from nsqclient.spark.shards.listing import ListedSegment, ShardListing, list_shards
-from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.listing import ShardListing, list_shards
+from nsqclient.spark.shards.names import Segment, ShardKeys
 from nsqclient.spark.storage.store import Store
 
 #: Shards of which the newest segment is read at once.
@@ -73,7 +73,7 @@ def _status_of(store: Store, topic: str, channel: str, shard: ShardListing) -> S
         newest.stored if newest is not None else 0.0, sum(one.size for one in shard.segments))
 
 
-def _read(store: Store, keys: ShardKeys, segment: ListedSegment) -> tuple[int, str]:
+def _read(store: Store, keys: ShardKeys, segment: Segment) -> tuple[int, str]:
     """Read the rows of a segment, and its owner; 0 and empty: it cannot be read."""
     key = keys.segment(segment.number, segment.before)
     try:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.errors import ClosedError  # noqa: E402 - needs pyarrow
-from nsqclient.runtime.deadline import Deadline  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import LogError, StorageError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest import message_buffer  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.message_buffer import (  # noqa: E402 - needs pyarrow
-    MessageBuffer,
-    split_by_bytes,
-)
-from nsqclient.spark.ingest.subscription import BulkSubscription  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows  # noqa: E402 - needs pyarrow
-from nsqclient.spark.ingest.known_ids import KnownIds  # noqa: E402 - needs pyarrow
-from nsqclient.spark.segment import ROW_BYTES  # noqa: E402 - needs pyarrow
-from tests.support.consumer_context import make_context  # noqa: E402 - needs pyarrow
+from nsqclient.errors import ClosedError
+from nsqclient.runtime.deadline import Deadline
+from nsqclient.spark.errors import LogError, StorageError
+from nsqclient.spark.ingest import message_buffer
+from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_by_bytes
+from nsqclient.spark.ingest.subscription import BulkSubscription
+from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
+from nsqclient.spark.ingest.known_ids import KnownIds
+from nsqclient.spark.segment import ROW_BYTES
+from tests.support.consumer_context import make_context
 
 
 class FakeSub:

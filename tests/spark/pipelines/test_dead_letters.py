@@ -9,21 +9,17 @@ import os
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-
-from nsqclient.devserver import Nsqd  # noqa: E402 - needs pyarrow
-from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.options import write_options  # noqa: E402 - needs pyarrow
-from nsqclient.spark.pipelines.archiving import choose_dead_letters  # noqa: E402 - as above
-from nsqclient.spark.pipelines import dead_letters  # noqa: E402 - needs pyarrow
-from nsqclient.spark.pipelines.dead_letters import (  # noqa: E402 - needs pyarrow
-    FolderDeadLetters,
-    TopicDeadLetters,
-)
-from nsqclient.spark.pipelines.transforms import BodyMapper  # noqa: E402 - needs pyarrow
-from nsqclient.spark.schema import row_schema  # noqa: E402 - needs pyarrow
+from nsqclient.devserver import Nsqd
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.spark.options import write_options
+from nsqclient.spark.pipelines.archiving import choose_dead_letters
+from nsqclient.spark.pipelines import dead_letters
+from nsqclient.spark.pipelines.dead_letters import FolderDeadLetters, TopicDeadLetters
+from nsqclient.spark.pipelines.transforms import BodyMapper
+from nsqclient.spark.schema import row_schema
 
 SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
-
-import nsqclient.spark  # noqa: E402 - needs pyspark
-from nsqclient.errors import ConfigError, NSQError  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import DataLossError  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.pipelines import replay, replaying  # noqa: E402 - needs pyspark
-from nsqclient.spark.batch_reader import NsqBatchReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyspark
-from tests.spark.logs import write_log  # noqa: E402 - needs pyspark
+import nsqclient.spark
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.spark.errors import DataLossError
+from nsqclient.spark.options import read_options
+from nsqclient.spark.pipelines import replay, replaying
+from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import write_log
 
 WHERE = {"topic": "t", "channel": "c"}
 

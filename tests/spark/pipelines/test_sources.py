@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyspark
 import pytest
 
 import nsqclient.spark
@@ -77,7 +78,6 @@ def test_the_source_paces_a_query():
 
 def test_a_pipeline_on_an_older_pyspark_is_refused(monkeypatch):
     """Before the query starts."""
-    pyspark = pytest.importorskip("pyspark")
     monkeypatch.setattr(pyspark, "__version__", "4.1.1")
     monkeypatch.setattr(nsqclient.spark, "register", lambda spark: None)
     with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from nsqclient import ConfigError
 from nsqclient.spark.pipelines.transforms import RowMapper, check_pandas, load_function, sql
 from tests.support.packages import needs
-
-pa = pytest.importorskip("pyarrow")
 
 
 def mapped(function, bodies, dead="dead", max_size=100):

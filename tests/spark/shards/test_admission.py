@@ -7,21 +7,18 @@ import time
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.errors import ConfigError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.admission import (  # noqa: E402 - needs pyarrow
-    Segment, ShardSegments, join_and_leave, make_offset, plan_batch, read_offset,
-    segments_of_batch,
+from nsqclient.errors import ConfigError
+from nsqclient.spark.shards.admission import (
+    ShardSegments, join_and_leave, make_offset, plan_batch, read_offset, segments_of_batch,
 )
-from nsqclient.spark.shards.names import SegmentKey  # noqa: E402 - needs pyarrow
+from nsqclient.spark.shards.names import Segment
 
 
 def shard(number, rows, size=1000, before=0):
     """Segments after a number: of so many rows each, the last one's are estimated."""
     found = ShardSegments(number)
     for n, one in enumerate(rows, number + 1):
-        found.add(SegmentKey(n, before), size)
+        found.add(Segment(n, before, size))
         before += one
     return found
 
@@ -47,16 +44,16 @@ def test_another_checkpoint_is_refused_on_one_line(offset, words):
 def test_rows_are_known_by_the_next_segment():
     """Those of the newest are estimated, by the bytes of a row before."""
     one = shard(4, [10, 30], size=900)
-    assert one.between(4, 6) == [Segment(5, 10, 900), Segment(6, 10, 900)]
-    one.add(SegmentKey(7, 40), 450)
-    assert one.between(4, 7) == [Segment(5, 10, 900), Segment(6, 30, 900), Segment(7, 15, 450)]
+    assert one.total(4, 6) == (20, 1800)
+    one.add(Segment(7, 40, 450))
+    assert one.between(4, 7) == [Segment(5, 0, 900), Segment(6, 10, 900), Segment(7, 40, 450)]
     assert one.total(4, 7) == (55, 2250) and one.total(5, 7) == (45, 1350)
     assert one.total(7, 7) == (0, 0)
 
 
 def test_the_only_segment_has_no_more_rows_than_its_bytes_allow():
     """So a limit holds."""
-    assert shard(0, [1], size=3600).between(0, 1) == [Segment(1, 100, 3600)]
+    assert shard(0, [1], size=3600).total(0, 1) == (100, 3600)
 
 
 def test_what_is_committed_is_forgotten():
@@ -64,10 +61,10 @@ def test_what_is_committed_is_forgotten():
     one = shard(0, [10, 10, 10, 10])
     one.forget(2)
     assert one.first == 3 and one.last == 4 and one.total(2, 4) == (20, 2000)
-    assert one.key(3) == SegmentKey(3, 20)
+    assert one.between(2, 3) == [Segment(3, 20, 1000)]
     one.forget(9)
     assert one.last == 4 and one.total(0, 9) == (0, 0)
-    one.add(SegmentKey(5, 40), 7)
+    one.add(Segment(5, 40, 7))
     assert one.between(4, 5)[0].size == 7
 
 
@@ -165,8 +162,8 @@ def test_planning_does_not_look_at_every_segment():
 def test_segments_that_are_gone_are_left_out_and_the_others_stay():
     """With failOnDataLoss=false."""
     one = shard(0, [10])
-    one.skip(SegmentKey(4, 40))
-    one.add(SegmentKey(4, 40), 1000)
+    one.skip(Segment(4, 40))
+    one.add(Segment(4, 40, 1000))
     assert [found.number for found in one.between(0, 4)] == [1, 4] and one.last == 4
     one.forget(2)
     assert [found.number for found in one.between(2, 4)] == [4]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import membership as module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.assignment import PROVEN_LOOKS  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.membership import Membership  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import MemberKeys  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.shards import membership as module
+from nsqclient.spark.shards.assignment import PROVEN_LOOKS
+from nsqclient.spark.shards.membership import Membership
+from nsqclient.spark.shards.names import MemberKeys
+from tests.support.waiting import wait_until
 
 NSQDS = ["a:1", "b:1", "c:1", "d:1"]
 

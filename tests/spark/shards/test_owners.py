@@ -10,27 +10,25 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
-from nsqclient.discovery import LookupResult  # noqa: E402 - needs pyarrow
-from nsqclient.errors import NSQError  # noqa: E402 - needs pyarrow
-from nsqclient.partitioned.lookup_table import TopicRoutes  # noqa: E402 - needs pyarrow
-from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
-from nsqclient.spark.errors import StorageError  # noqa: E402 - needs pyarrow
-from nsqclient.spark.options import ingest_options  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import membership  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import owner as module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import owners as owners_module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.owner import ShardOwner  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.owners import ShardOwners  # noqa: E402 - needs pyarrow
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
-from tests.spark.logs import rows_of  # noqa: E402 - needs pyarrow
-from tests.support.docs.pages import named  # noqa: E402 - needs pyarrow
-from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
-from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.cli.spark import main
+from nsqclient.discovery import LookupResult
+from nsqclient.errors import NSQError
+from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.producer.producer import Producer
+from nsqclient.spark.errors import StorageError
+from nsqclient.spark.options import ingest_options
+from nsqclient.spark.shards import membership
+from nsqclient.spark.shards import owner as module
+from nsqclient.spark.shards import owners as owners_module
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.owner import ShardOwner
+from nsqclient.spark.shards.owners import ShardOwners
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import rows_of
+from tests.support.docs.pages import named
+from tests.support.docs.terminal import Terminal
+from tests.support.servers.http_api import registered
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.spark.shards.names import (  # noqa: E402 - needs pyarrow
-    NoteKey, SegmentKey, ShardKeys, parse_note, parse_number, parse_segment, parse_shard,
+from nsqclient.spark.shards.names import (
+    NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard,
 )
-from nsqclient.spark.shards.recovery import (  # noqa: E402 - needs pyarrow
-    End, RecoveryPlan, floor_of, is_void, plan_recovery,
-)
+from nsqclient.spark.shards.recovery import End, RecoveryPlan, floor_of, is_void, plan_recovery
 
 #: Segments 1 to 5 of ten rows each.
-FIVE = [SegmentKey(number, 10 * (number - 1)) for number in range(1, 6)]
+FIVE = [Segment(number, 10 * (number - 1)) for number in range(1, 6)]
 
 
 def test_the_next_key_follows_from_the_segment_before():
@@ -30,7 +26,7 @@ def test_keys_are_read_as_they_were_written():
     """And a channel with a mark, or an address of IPv6, is a plain folder."""
     keys = ShardKeys("t", "c#x", "[::1]:4150")
     assert keys.folder == "t/c%23x/[::1]:4150"
-    assert parse_segment(keys.segment(1000, 7)) == (1000, 7)
+    assert parse_segment(keys.segment(1000, 7)) == Segment(1000, 7)
     assert parse_note(keys.note(NoteKey(5, 2))) == (5, 2)
     assert parse_number(keys.commit(5)) == parse_number(keys.floor(5)) == 5
     assert parse_shard(keys.shard) == "[::1]:4150"
@@ -65,7 +61,7 @@ def test_a_new_writer_reads_all_behind_the_note_and_some_before(segments, clean_
     (FIVE[3:], 2),  # a newer note is there by now
     (FIVE[3:], 0),
     (FIVE, 6),
-    ([SegmentKey(1, 10), SegmentKey(2, 5)], 0),
+    ([Segment(1, 10), Segment(2, 5)], 0),
 ])
 def test_listings_of_different_moments_are_not_believed(segments, clean_to):
     """They are read again."""

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.spark.errors import (  # noqa: E402 - needs pyarrow
-    DamagedSegmentError,
-    StorageError,
-    StorageFullError,
-)
-from nsqclient.spark.segment import encode_segment  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards import shard_log as module  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.log_reader import ShardedLog  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import (  # noqa: E402 - needs pyarrow
-    ShardKeys, parse_note, parse_segment,
-)
-from nsqclient.spark.shards.notes import decode_note  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyarrow
-from tests.spark import logs  # noqa: E402 - needs pyarrow
-from tests.spark.logs import message_id, rows_of  # noqa: E402 - needs pyarrow
+from nsqclient.spark.errors import DamagedSegmentError, StorageError, StorageFullError
+from nsqclient.spark.segment import encode_segment
+from nsqclient.spark.shards import shard_log as module
+from nsqclient.spark.shards.listing import list_segments
+from nsqclient.spark.shards.log_reader import ShardedLog
+from nsqclient.spark.shards.names import ShardKeys, parse_note
+from nsqclient.spark.shards.notes import decode_note
+from nsqclient.spark.shards.shard_log import ShardLog
+from tests.spark import logs
+from tests.spark.logs import message_id, rows_of
 
 NSQD = "node:4150"
 KEYS = ShardKeys("t", "c", NSQD)
@@ -57,7 +50,7 @@ def bodies(store, after=0):
 
 def numbers(store):
     """The numbers of the segments that are there."""
-    return [parse_segment(found.key).number for found in store.list_objects(KEYS.of("segments"))]
+    return [one.number for one in list_segments(store, KEYS)]
 
 
 def test_segments_follow_each_other(store, log):
@@ -65,8 +58,7 @@ def test_segments_follow_each_other(store, log):
     one = log()
     put(one, [1, 2, 3])
     put(one, [4])
-    assert [parse_segment(found.key) for found in store.list_objects(KEYS.of("segments"))] == [
-        (1, 0), (2, 3)]
+    assert [one[:2] for one in list_segments(store, KEYS)] == [(1, 0), (2, 3)]
     assert bodies(store) == [1, 2, 3, 4] and one.waiting[0] == 4
     assert store.list_objects("t/c/shards")[0].key == KEYS.shard
 

@@ -11,24 +11,20 @@ import time
 import pytest
 import requests
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.cli.spark import main  # noqa: E402 - needs pyarrow
-from nsqclient.metrics.spark import shard_metrics  # noqa: E402 - needs pyarrow
-from nsqclient.metrics.prometheus import render  # noqa: E402
-from nsqclient.cli.spark_status import table  # noqa: E402 - needs pyarrow
-from nsqclient.producer.producer import Producer  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import ShardKeys  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.shard_log import ShardLog  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.status import (  # noqa: E402 - needs pyarrow
-    ShardStatus, list_channels, read_status,
-)
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
-from tests.spark.logs import write_log  # noqa: E402 - needs pyarrow
-from tests.support.docs.pages import named  # noqa: E402 - needs pyarrow
-from tests.support.docs.terminal import Terminal  # noqa: E402 - needs pyarrow
-from tests.support.servers.http_api import registered  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.cli.spark import main
+from nsqclient.metrics.spark import shard_metrics
+from nsqclient.metrics.prometheus import render
+from nsqclient.cli.spark_status import table
+from nsqclient.producer.producer import Producer
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.shard_log import ShardLog
+from nsqclient.spark.shards.status import ShardStatus, list_channels, read_status
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import write_log
+from tests.support.docs.pages import named
+from tests.support.docs.terminal import Terminal
+from tests.support.servers.http_api import registered
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])

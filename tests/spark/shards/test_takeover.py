@@ -9,18 +9,14 @@ import time
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from nsqclient.spark.segment import check_segment, read_ids  # noqa: E402 - needs pyarrow
-from nsqclient.spark.shards.names import ShardKeys, parse_segment  # noqa: E402 - needs pyarrow
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - needs pyarrow
-from tests.spark.jobs import Publisher  # noqa: E402 - needs pyarrow
-from tests.spark.shards.test_owners import counts  # noqa: E402 - needs pyarrow
-from tests.spark.takeovers import (  # noqa: E402 - needs pyarrow
-    PROMISED, is_settled, owned, seconds_to_takeover,
-)
-from tests.support.processes import CHECKOUT  # noqa: E402 - needs pyarrow
-from tests.support.waiting import wait_until  # noqa: E402 - needs pyarrow
+from nsqclient.spark.segment import check_segment, read_ids
+from nsqclient.spark.shards.names import ShardKeys, parse_segment
+from nsqclient.spark.storage.store import open_store
+from tests.spark.jobs import Publisher
+from tests.spark.shards.test_owners import counts
+from tests.spark.takeovers import PROMISED, is_settled, owned, seconds_to_takeover
+from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -66,7 +62,7 @@ def ids(store, servers):
 def longest_pause(store, nsqd, first):
     """The most seconds between two segments of a shard, from a segment on."""
     listed = store.list_objects(ShardKeys("t", "c", nsqd).of("segments"))
-    times = [one.stored for one in listed if parse_segment(one.key).number >= first]
+    times = [one.stored for one in listed if parse_segment(*one).number >= first]
     return max(later - earlier for earlier, later in zip(times, times[1:]))
 
 

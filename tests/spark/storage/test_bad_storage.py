@@ -8,17 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
-pytest.importorskip("obstore")
-
-from nsqclient.cli.spark import main  # noqa: E402 - needs pyspark
-from nsqclient.errors import NSQError  # noqa: E402 - needs pyspark
-from nsqclient.spark.errors import StorageUnsuitableError  # noqa: E402 - needs pyspark
-from nsqclient.spark.options import read_options  # noqa: E402 - needs pyspark
-from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - needs pyspark
-from nsqclient.spark.storage import local  # noqa: E402 - needs pyspark
-from tests.support.servers.object_store import environment, serve  # noqa: E402 - needs pyspark
+from nsqclient.cli.spark import main
+from nsqclient.errors import NSQError
+from nsqclient.spark.errors import StorageUnsuitableError
+from nsqclient.spark.options import read_options
+from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.storage import local
+from tests.support.servers.object_store import environment, serve
 
 _DENIED = b"""<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code>
 <Message>The request signature does not match.</Message></Error>"""

@@ -219,7 +219,6 @@ def answering(*answers):
 
 def test_a_conflict_is_tried_again():
     """S3 answers so while another create of that key is under way."""
-    pytest.importorskip("obstore")
     conflict = 409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
     with answering(conflict, conflict, (200, b"")) as asked:
         store = open_store("s3://bucket/x")
