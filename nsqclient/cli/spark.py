@@ -29,7 +29,7 @@ from nsqclient.spark.pipelines import archive, compact, replay, stream
 from nsqclient.spark.pipelines.archiving import (
     check_mapping, check_target, choose_dead_letters,
 )
-from nsqclient.spark.pipelines.replaying import check_sink, replay_options, select
+from nsqclient.spark.pipelines.replaying import check_sink, replay_options
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import check_pandas, load_function
 
@@ -258,7 +258,9 @@ def _replay(parsed: Parsed) -> int:
             "path": values["path"], "sink_topic": values["sink-topic"], "sink_options": sink,
             "format": values["format"], "partition_by": values["partition-by"]}
         check_sink(**target)
-    print(select(read_options(texts, BATCH)), flush=True)
+    from nsqclient.spark.replay import select_stored
+
+    print(select_stored(read_options(texts, BATCH)), flush=True)
     if values["dry-run"]:
         return 0
     spark = spark_run.start_session(values, "nsqclient spark replay")

@@ -18,16 +18,24 @@ from __future__ import annotations
 from nsqclient.errors import NSQError
 
 
-class LogError(NSQError):
-    """The log cannot be used as it is. ``url`` is where it is."""
+class _PlacedError(NSQError):
+    """An error at a URL. Its arguments are kept as they are, so that it pickles."""
+
+    kind = ""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"log {url}: {reason}")
+        super().__init__(url, reason)
         self.url = url
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.url, self.reason)
+    def __str__(self) -> str:
+        return f"{self.kind} {self.url}: {self.reason}"
+
+
+class LogError(_PlacedError):
+    """The log cannot be used as it is. ``url`` is where it is."""
+
+    kind = "log"
 
 
 class LogInUseError(LogError):
@@ -44,22 +52,14 @@ class DamagedSegmentError(DataLossError):
     def __init__(self, url: str, damage: str) -> None:
         super().__init__(url, f"{damage}. Restore it, or set failOnDataLoss=false to read the rest"
                               " without it")
+        self.args = (url, damage)
         self.damage = damage
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.url, self.damage)
 
-
-class StorageError(NSQError):
+class StorageError(_PlacedError):
     """The storage cannot be used, or did not answer. ``url`` is where it is."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"storage {url}: {reason}")
-        self.url = url
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.url, self.reason)
+    kind = "storage"
 
 
 class ObjectNotFoundError(StorageError):
@@ -67,10 +67,8 @@ class ObjectNotFoundError(StorageError):
 
     def __init__(self, url: str, key: str) -> None:
         super().__init__(url, f"there is no object {key}")
+        self.args = (url, key)
         self.key = key
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.url, self.key)
 
 
 class StorageFullError(StorageError):
@@ -78,10 +76,8 @@ class StorageFullError(StorageError):
 
     def __init__(self, url: str, reason: str, missing: int) -> None:
         super().__init__(url, reason)
+        self.args = (url, reason, missing)
         self.missing = missing
-
-    def __reduce__(self) -> tuple[type, tuple[str, str, int]]:  # type: ignore[override] # one more
-        return type(self), (self.url, self.reason, self.missing)
 
 
 class StorageUnsuitableError(StorageError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import (
@@ -111,7 +111,7 @@ class NsqDataSource(DataSource):
 
 
 class FailedStreamReader(DataSourceStreamReader):
-    """Raises an error in the first call.
+    """Raises an error in the first call, whichever that is.
 
     PySpark calls ``stop()`` of the reader also where ``streamReader()`` has raised and there is
     none, so that its own UnboundLocalError would be the last line of a long text.
@@ -120,21 +120,10 @@ class FailedStreamReader(DataSourceStreamReader):
     def __init__(self, error: NSQError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, int]:
-        """Raise the error: the first call of a new query."""
+    def _fail(self, *arguments: Any) -> Any:
         raise self._error
 
-    def latestOffset(self) -> dict[str, int]:
-        """Raise the error: the first call of a query with a checkpoint."""
-        raise self._error
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Raise the error: the first call where a batch was not committed."""
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Raise the error; never called."""
-        raise self._error
+    initialOffset = latestOffset = partitions = read = _fail
 
 
 def _checked(check: Callable[..., _T], *arguments: Any) -> _T:

@@ -35,8 +35,8 @@ class Published(WriterCommitMessage):
     bytes: int
 
 
-class NsqWriter(DataSourceArrowWriter):
-    """Publishes a DataFrame. At least once.
+class _Publishing:
+    """What both writers do in a task. At least once.
 
     Args:
         options: checked.
@@ -58,6 +58,10 @@ class NsqWriter(DataSourceArrowWriter):
         """
         return publish(iterator, self._options, self._columns)
 
+
+class NsqWriter(_Publishing, DataSourceArrowWriter):
+    """Publishes a DataFrame."""
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task has ended well."""
         logger.info("published %s", counted(_total(messages), "message"))
@@ -67,16 +71,8 @@ class NsqWriter(DataSourceArrowWriter):
         _warn(messages, "write")
 
 
-class NsqStreamWriter(DataSourceStreamArrowWriter):
-    """Publishes the batches of a stream. At least once; see :class:`NsqWriter`."""
-
-    def __init__(self, options: WriteOptions, schema: Any) -> None:
-        self._options = options
-        self._columns = columns_of(schema, options)
-
-    def write(self, iterator: Iterator[Any]) -> Published:
-        """Publish the rows of one task; see :meth:`NsqWriter.write`."""
-        return publish(iterator, self._options, self._columns)
+class NsqStreamWriter(_Publishing, DataSourceStreamArrowWriter):
+    """Publishes the batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every task of a batch has ended well."""

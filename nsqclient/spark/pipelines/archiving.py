@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration
-from nsqclient.spark.pipelines.dead_letters import (
-    DeadLetters,
-    FolderDeadLetters,
-    TopicDeadLetters,
-    batch_name,
-)
+from nsqclient.spark.pipelines.dead_letters import DeadLetters, FolderDeadLetters, batch_name
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import BodyFunction, BodyMapper, check_pandas
@@ -180,9 +174,7 @@ def choose_dead_letters(
         raise ConfigError("give one of dead_letter_topic and dead_letter_path")
     if dead_letter_topic:
         check_topics(source["topic"], "", dead_letter_topic)
-        sink = Sink(source, sink_options, "", dead_letter_topic)
-        return TopicDeadLetters(
-            dataclasses.replace(sink.checked, topic=dead_letter_topic))
+        return Sink(source, sink_options, "", dead_letter_topic).dead_letters
     if sink_options:
         raise ConfigError("sink_options are for dead_letter_topic, which is not given")
     return FolderDeadLetters.prepare(dead_letter_path) if dead_letter_path else None

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import check_topic
-from nsqclient.spark.options import BATCH, ReadOptions, read_options
+from nsqclient.spark.options import BATCH, read_options
 from nsqclient.spark.pipelines.archiving import DATE, HOUR, check_target, with_date_and_hour
 from nsqclient.spark.pipelines.compacting import HadoopFolder
 from nsqclient.spark.pipelines.sources import option_text
 from nsqclient.spark.pipelines.streaming import Sink
 
 if TYPE_CHECKING:
-    from nsqclient.spark.replay import Replay
     from pyspark.sql import SparkSession
 
 
@@ -65,18 +64,20 @@ def replay(
         ConfigError: an argument or option is wrong, or the path is there already.
         DataLossError: segments of the range are not kept any more, or damaged.
     """
+    from nsqclient.spark.replay import select_stored
+
     texts = replay_options(storage, options)
     sink = check_sink(path, sink_topic, partition_by, format, sink_options or {})
     if sink is None and HadoopFolder(spark, path).exists(""):
         raise ConfigError(
             f"{path} is there already: a replay writes into a folder of its own. What is added to"
             " the folder of a query is in no batch of it, and Spark does not read it")
-    chosen = select(read_options(texts, BATCH))
+    chosen = select_stored(read_options(texts, BATCH))
     # What comes or goes until Spark asks again does not change the range.
     for name in ("startingtimestamp", "endingtimestamp"):
         texts.pop(name, None)
-    texts["startingoffsets"] = _offset_text(chosen.start)
-    texts["endingoffsets"] = _offset_text(chosen.end)
+    texts["startingoffsets"] = json.dumps({"v": 2, "shards": chosen.start})
+    texts["endingoffsets"] = json.dumps({"v": 2, "shards": chosen.end})
     nsqclient.spark.register(spark)
     rows = spark.read.format("nsq").options(**texts).load()
     if sink is not None:
@@ -85,21 +86,6 @@ def replay(
         with_date_and_hour(rows, partition_by).write.format(format).partitionBy(
             *partition_by).save(path)
     return Replayed(chosen.start, chosen.end, chosen.messages)
-
-
-def select(options: ReadOptions) -> Replay:
-    """Find the segments that a replay reads.
-
-    Raises:
-        NSQError: see ``select_stored``.
-    """
-    from nsqclient.spark.replay import select_stored
-
-    return select_stored(options)
-
-
-def _offset_text(offset: dict[str, int]) -> str:
-    return json.dumps({"v": 2, "shards": offset})
 
 
 def replay_options(storage: str, options: Mapping[str, Any]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from nsqclient.runtime.deadline import Duration
 from nsqclient.secrets import SECRETS
 from nsqclient.spark.options import WriteOptions, write_options
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
+from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters, batch_name
 from nsqclient.spark.pipelines.transforms import (
-    BodyFunction, RowMapper, Transform, check_pandas, sql,
+    BodyFunction, BodyMapper, Transform, check_pandas, sql,
 )
 from nsqclient.spark.schema import ROW_DDL
 
@@ -93,7 +95,7 @@ def stream(
     else:
         sink = Sink(source, sink_options or {}, sink_topic, dead_letter_topic)
         if map_body is not None:
-            process = MappingBodies(spark, sink, map_body).process
+            process = mapping(sink, map_body)
         else:
             chosen = sql(transform) if isinstance(transform, str) else transform
             assert chosen is not None  # counted above
@@ -162,6 +164,13 @@ class Sink:
         if "topic" in self.options:
             raise ConfigError("the sink's topic is sink_topic, not an option")
 
+    @property
+    def dead_letters(self) -> TopicDeadLetters | None:
+        """Where single rows that fail go; None: there is no topic for them."""
+        if not self.dead_letter_topic:
+            return None
+        return TopicDeadLetters(dataclasses.replace(self.checked, topic=self.dead_letter_topic))
+
     def publish(self, frame: DataFrame) -> None:
         """Publish rows, to the topic of their column or to ours."""
         options = dict(self.options)
@@ -170,33 +179,24 @@ class Sink:
         frame.write.format("nsq").mode("append").options(**options).save()
 
 
-class MappingBodies:
-    """A stream by a function of bodies: good and bad rows are published in one go."""
+def mapping(sink: Sink, function: BodyFunction) -> Callable[[DataFrame, int], None]:
+    """Build what maps and publishes a batch by a function of bodies.
 
-    def __init__(self, spark: SparkSession, sink: Sink, function: BodyFunction) -> None:
-        if not sink.topic:
-            raise ConfigError("map_body needs a sink_topic")
-        check_pandas()
-        self._sink = sink
-        self._failed = spark.sparkContext.accumulator(0)
-        self._seen = 0
-        failed = self._failed
-        self._mapper = RowMapper(
-            function, sink.topic, sink.dead_letter_topic, sink.checked.config.nsqd_max_msg_size,
-            lambda count: failed.add(count))
+    Raises:
+        ConfigError: there is no topic to publish to, or no pandas.
+    """
+    if not sink.topic:
+        raise ConfigError("map_body needs a sink_topic")
+    check_pandas()
+    mapper = BodyMapper(
+        function, sink.dead_letters, batch_name, sink.checked.config.nsqd_max_msg_size)
 
-    def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Map and publish one batch."""
-        mapper = self._mapper
+    def process(batch: DataFrame, batch_id: int) -> None:
         # A lambda: mapInArrow counts a method's self among the arguments.
-        mapped = batch.select("body").mapInArrow(
-            lambda batches: mapper(batches), "topic string, body binary")
-        self._sink.publish(mapped)
-        failed, self._seen = self._failed.value - self._seen, self._failed.value
-        if failed:
-            logger.warning(
-                "batch %d: %s failed: published to %s", batch_id, counted(failed, "row"),
-                self._sink.dead_letter_topic)
+        mapped = batch.mapInArrow(lambda batches: mapper(batches), batch.schema)
+        sink.publish(mapped.select("body"))
+
+    return process
 
 
 class Transforming:
@@ -300,14 +300,13 @@ class TooManyBadRowsError(NSQError):
     """More rows fail than are plausible: the transform is at fault. ``error`` is one of theirs."""
 
     def __init__(self, limit: int, error: str) -> None:
-        super().__init__(
-            f"the transform fails on more than {limit} rows of one batch, so it is not the rows"
-            f" that are at fault: {error}")
+        super().__init__(limit, error)
         self.limit = limit
         self.error = error
 
-    def __reduce__(self) -> tuple[type, tuple[int, str]]:
-        return type(self), (self.limit, self.error)
+    def __str__(self) -> str:
+        return (f"the transform fails on more than {self.limit} rows of one batch, so it is not the"
+                f" rows that are at fault: {self.error}")
 
 
 def find_bad_rows(

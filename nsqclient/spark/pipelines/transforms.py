@@ -83,69 +83,6 @@ def sql(text: str) -> Transform:
     return transform
 
 
-class RowMapper:
-    """Applies a function of bodies to record batches, and sets rows aside that it fails on.
-
-    The result has the columns ``topic`` and ``body``; a row that failed has its own body and the
-    dead-letter topic. Pickles; runs where the executors run.
-
-    Args:
-        function: see ``BodyFunction``.
-        sink_topic: topic of what it returns.
-        dead_letter_topic: topic of the rows it raises on; empty: its exception ends the query.
-        max_size: a larger result counts as a failure, in bytes, since nsqd would refuse it.
-        count: called with how many rows failed, at the end of each task that had any.
-    """
-
-    def __init__(
-        self, function: BodyFunction, sink_topic: str, dead_letter_topic: str, max_size: int,
-        count: Callable[[int], None],
-    ) -> None:
-        self._function = function
-        self._sink = sink_topic
-        self._dead = dead_letter_topic
-        self._max_size = max_size
-        self._count = count
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Map the batches of one task, for ``mapInArrow``."""
-        import pyarrow as pa
-
-        failed = 0
-        for batch in batches:
-            topics: list[str] = []
-            bodies: list[bytes] = []
-            for body in batch.column(batch.schema.names.index("body")).to_pylist():
-                try:
-                    results = self._results(body)
-                except Exception as exc:
-                    if not self._dead:
-                        raise
-                    failed += 1
-                    if failed <= _MOST_LOGGED:
-                        logger.error("to %s: %s: %s", self._dead, type(exc).__name__, exc)
-                    topics.append(self._dead)
-                    bodies.append(body)
-                else:
-                    topics += [self._sink] * len(results)
-                    bodies += results
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(topics, pa.string()), pa.array(bodies, pa.binary())],
-                names=["topic", "body"])
-        if failed:
-            self._count(failed)
-
-    def _results(self, body: bytes) -> list[bytes]:
-        results = bodies_of(self._function(body))
-        for data in results:
-            if not data:
-                raise ValueError("the function returned an empty body; None publishes nothing")
-            if len(data) > self._max_size:
-                raise ValueError(
-                    f"the function returned {len(data)} bytes; nsqd takes {self._max_size}")
-        return results
-
-
 class BodyMapper:
     """Applies a function of bodies to rows, which keep their other columns.
 
@@ -155,15 +92,17 @@ class BodyMapper:
         function: see ``BodyFunction``; a row becomes one for each body.
         dead_letters: where rows go that it raises on; None: its exception ends the query.
         name_batch: called in a task; see ``DeadLetters.open``.
+        max_size: bytes of a body that can be published; an empty one cannot. None: all is fine.
     """
 
     def __init__(
         self, function: BodyFunction, dead_letters: DeadLetters | None,
-        name_batch: Callable[[], str],
+        name_batch: Callable[[], str], max_size: int | None = None,
     ) -> None:
         self._function = function
         self._dead_letters = dead_letters
         self._name_batch = name_batch
+        self._max_size = max_size
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Map the batches of one task, for ``mapInArrow``."""
@@ -187,7 +126,8 @@ class BodyMapper:
                 yield result
         if failed:
             logger.warning(
-                "%s: %s failed: %s", name, counted(failed, "row"), self._dead_letters.describe())
+                "batch %s: %s failed: %s", name, counted(failed, "row"),
+                self._dead_letters.describe())
 
     def _mapped(self, batch: Any, bad: list[int], errors: list[str]) -> Any:
         """Map a batch; note the rows that fail, where there is a place for them."""
@@ -199,6 +139,8 @@ class BodyMapper:
         for row, body in enumerate(batch.column(at).to_pylist()):
             try:
                 results = bodies_of(self._function(body))
+                if self._max_size is not None:
+                    _check_sizes(results, self._max_size)
             except Exception as exc:
                 if self._dead_letters is None:
                     raise
@@ -210,6 +152,14 @@ class BodyMapper:
         field = batch.schema.field(at)
         return batch.take(pa.array(rows, pa.int64())).set_column(
             at, field, pa.array(bodies, field.type))
+
+
+def _check_sizes(bodies: list[bytes], max_size: int) -> None:
+    for body in bodies:
+        if not body:
+            raise ValueError("the function returned an empty body; None publishes nothing")
+        if len(body) > max_size:
+            raise ValueError(f"the function returned {len(body)} bytes; nsqd takes {max_size}")
 
 
 def bodies_of(found: Any) -> list[bytes]:

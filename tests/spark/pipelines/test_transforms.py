@@ -1,4 +1,4 @@
-"""Tests of functions by import path, and of mapping bodies."""
+"""Functions by import path, and what they may return."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ import pyarrow as pa
 import pytest
 
 from nsqclient import ConfigError
-from nsqclient.spark.pipelines.transforms import RowMapper, check_pandas, load_function, sql
+from nsqclient.spark.pipelines.transforms import (
+    BodyMapper, bodies_of, check_pandas, load_function, sql,
+)
 from tests.support.packages import needs
-
-
-def mapped(function, bodies, dead="dead", max_size=100):
-    """Map bodies; return (topic, body) pairs and how many failed."""
-    counts = []
-    mapper = RowMapper(function, "out", dead, max_size, counts.append)
-    batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
-    rows = [row for part in mapper(iter([batch])) for row in part.to_pylist()]
-    return [(row["topic"], row["body"]) for row in rows], sum(counts)
 
 
 @pytest.mark.parametrize("result, published", [
@@ -26,30 +19,15 @@ def mapped(function, bodies, dead="dead", max_size=100):
 ])
 def test_a_function_returns_one_body_several_or_none(result, published):
     """Text is UTF-8."""
-    assert mapped(lambda body: result, [b"in"]) == ([("out", body) for body in published], 0)
-
-
-def test_a_row_that_fails_goes_to_the_dead_letter_topic_as_it_came():
-    """The others are not touched by it, and it is counted."""
-    rows, failed = mapped(lambda body: json.loads(body)["a"], [b'{"a": "x"}', b"{", b'{"a": "y"}'])
-    assert rows == [("out", b"x"), ("dead", b"{"), ("out", b"y")]
-    assert failed == 1
+    assert bodies_of(result) == published
 
 
 @pytest.mark.parametrize("result", [b"", "", [b"ok", b""], b"x" * 101, 7, [7]])
 def test_a_result_that_nsqd_would_refuse_is_a_failure(result):
-    """Empty, too large or no body: nothing of it is published."""
-    assert mapped(lambda body: result, [b"in"]) == ([("dead", b"in")], 1)
-
-
-def test_without_a_dead_letter_topic_the_error_is_raised():
-    """It ends the query."""
-    with pytest.raises(ValueError, match="not this"):
-        mapped(_fail, [b"in"], dead="")
-
-
-def _fail(body):
-    raise ValueError("not this")
+    """Empty, too large or no body; an archive takes them, if they are bodies."""
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([b"in"], pa.binary())})
+    with pytest.raises((TypeError, ValueError), match="the function returned|not iterable"):
+        list(BodyMapper(lambda body: result, None, str, max_size=100)(iter([batch])))
 
 
 def test_a_function_is_found_by_its_path():
