@@ -24,7 +24,7 @@ class Probe(NamedTuple):
     is_partitioned: bool  #: it is a partitioned nsqd
 
 
-class _Delegate:
+class SilentDelegate:
     """Waits for the end of a connection; without RDY nothing else can happen to it."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def probe(
     Raises:
         NSQError: what a consumer would meet.
     """
-    delegate = _Delegate()
+    delegate = SilentDelegate()
     conn = Connection(address, config, delegate)
     began = time.monotonic()
     try:
@@ -83,7 +83,7 @@ def probe(
         conn.join(Deadline(timeout))
 
 
-def _need_commands(conn: Connection, delegate: _Delegate, timeout: float) -> None:
+def _need_commands(conn: Connection, delegate: SilentDelegate, timeout: float) -> None:
     """Raise what nsqd says to a command: a required TLS is reported at the first only.
 
     NOP changes nothing and has no response, so this waits for a rejection.

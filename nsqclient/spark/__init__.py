@@ -1,6 +1,6 @@
 """NSQ on Apache Spark, through PySpark: the data source ``nsq``.
 
-``options`` are the options of both sides, ``schema`` the columns; ``shards`` is the write-ahead
+``options`` are the options and the columns of both sides; ``shards`` is the write-ahead
 log on a ``storage``, ``ingest`` fills it, ``snapshot`` has the results of drains; Spark registers
 ``source``, and calls ``reader``, ``batch_reader`` and ``writer``; ``progress`` prints a line for
 each batch.
@@ -30,8 +30,7 @@ def register(spark: SparkSession) -> None:
     """
     import pyspark
 
-    from nsqclient.spark.session import choose_python, refuse_save_as_table
-    from nsqclient.spark.versions import check_version
+    from nsqclient.spark.session import check_version, choose_python, refuse_save_as_table
 
     check_version(pyspark.__version__)
     from nsqclient.spark.source import NsqDataSource

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.connection.connection import Connection
+from nsqclient.connection.probe import SilentDelegate
 from nsqclient.discovery import lookup, lookup_nodes
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
-from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -19,25 +18,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _FATAL = (NegotiationError, NotNSQError, ServerError)
 #: Seconds for one handshake.
 _TIMEOUT = 5.0
-
-
-class _Silent:
-    """The delegate of a connection that is closed before it is started."""
-
-    def on_messages(self, conn: Any, batch: list[RawMessage]) -> None:
-        """Never: there is no subscription."""
-
-    def on_published(self, conn: Any, token: Any, error: ServerError | None) -> None:
-        """Never: nothing is published."""
-
-    def on_command_failed(self, conn: Any, error: ServerError) -> None:
-        """Never: nothing is sent."""
-
-    def on_close_wait(self, conn: Any) -> None:
-        """Never: there is no CLS."""
-
-    def on_closed(self, conn: Any, error: NSQError, unanswered: list[Any]) -> None:
-        """It was closed here."""
 
 
 def check_handshakes(
@@ -66,7 +46,7 @@ def check_handshakes(
         except NSQError as exc:
             logger.debug("no handshakes with nsqds of %s: %s", lookupd, exc)
     for address in dict.fromkeys(addresses):
-        conn = Connection(address, config, _Silent())
+        conn = Connection(address, config, SilentDelegate())
         try:
             conn.open(Deadline(_TIMEOUT))
         except _FATAL:

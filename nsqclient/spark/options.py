@@ -25,6 +25,12 @@ from nsqclient.version import __version__
 
 STREAM, BATCH, WRITE = "stream", "batch", "write"
 
+#: The columns of the rows that reading gives.
+ROW_DDL = (
+    "topic string, channel string, nsqd string, message_id string, attempts int,"
+    " timestamp timestamp, timestamp_ns bigint, body binary"
+)
+
 #: Where a source needs another default than a single consumer.
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "read": {

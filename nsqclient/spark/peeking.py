@@ -7,13 +7,14 @@ import threading
 import time
 
 from nsqclient.consumer.consumer import Consumer
+from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
 from nsqclient.message import Message
+from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.channel_depth import find_partitions, make_query
 from nsqclient.spark.ingest.subscription import partition_source, text_id
 from nsqclient.spark.options import ReadOptions
 
@@ -44,14 +45,16 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
         NSQError: no nsqd can be reached, or messages wait and do not come for ``drain_patience``.
     """
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
-    routes = find_partitions(options)
+    routes = _find_partitions(options)
     if routes.meta is not None and routes.meta.ordered:
         raise PartitionError(
             f"topic {options.topic} is ordered: a peek would see one message of each partition;"
             " read it with mode=drain, or with readStream"
         )
     wanted = options.max_messages or DEFAULT_ROWS
-    query = make_query(options)
+    query = DepthQuery(
+        options.topic, options.channel, options.config, nsqds=options.nsqd,
+        nsqd_http=options.nsqd_http, lookupds=options.lookupd)
     depths = query.fetch()
     others = sum(depth.clients for depth in depths.known.values())
     if others and not options.allow_shared:
@@ -67,6 +70,22 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
     # Held messages use up RDY, which is shared evenly: one of many nsqds may have all of them.
     sources = max(len(depths.known) + len(depths.unknown), routes.usable_partitions)
     return _Peek(options, wanted, wanted * sources, query, depths).messages() if wanted else []
+
+
+def _find_partitions(options: ReadOptions) -> TopicRoutes:
+    """Return what an nsqlookupd says of the partitions of the topic; empty for one without any.
+
+    Blocks: ``lookupd_poll_timeout`` for each nsqlookupd that does not answer.
+    """
+    for lookupd in options.lookupd:
+        try:
+            found = lookup_topic(lookupd, options.topic, "r", options.config).routes
+        except NSQError as exc:
+            logger.debug("no partitions: %s", exc)
+            continue
+        if found.partitions:
+            return found
+    return TopicRoutes()
 
 
 class _Peek:

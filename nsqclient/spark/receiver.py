@@ -14,10 +14,9 @@ from collections.abc import Callable
 from nsqclient.consumer.drain_decision import DrainRules, NsqdState, Step
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.http.channel_depth import ChannelDepths
+from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
 from nsqclient.runtime.silence import Silence
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.channel_depth import make_query
 from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.writer import Quota
@@ -63,7 +62,9 @@ class Receiver:
         #: When the nsqds were asked last, and what they said. Replaced by _lock, never changed.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._asking = threading.Lock()  # a thread uses _query
-        self._query = make_query(options)
+        self._query = DepthQuery(
+            options.topic, options.channel, options.config, nsqds=options.nsqd,
+            nsqd_http=options.nsqd_http, lookupds=options.lookupd)
         self._drain: Drain | None = None
         self._silence = Silence(_LONGEST_LOOK)
         self._started = 0.0

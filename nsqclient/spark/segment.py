@@ -22,7 +22,6 @@ import pyarrow.compute  # noqa: F401 - makes pa.compute
 
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.errors import DamagedSegmentError
-from nsqclient.spark.schema import row_schema
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -33,7 +32,13 @@ _SCHEMA = pa.schema([
     ("timestamp_ns", pa.int64()),
     ("body", pa.binary()),
 ])
-_ROWS = row_schema()
+#: The rows as Spark is given them; it accepts exactly these.
+ROWS = pa.schema([
+    ("topic", pa.string()), ("channel", pa.string()), ("nsqd", pa.string()),
+    ("message_id", pa.string()), ("attempts", pa.int32()),
+    ("timestamp", pa.timestamp("us", tz="UTC")), ("timestamp_ns", pa.int64()),
+    ("body", pa.binary()),
+])
 _SEAL = re.compile(rb"nsq-writer:([0-9a-f]{32}) nsq-crc:([0-9a-f]{8})")
 _CRC = 8  # characters
 #: What a segment holds, with a checksum of its own: it is found even if the file is damaged.
@@ -166,7 +171,7 @@ def read_rows(data: Any) -> Any:
             pa.repeat(metadata[b"channel"].decode(), rows),
             nsqd.cast(pa.string()), texts, attempts, micros, timestamps, bodies,
         ],
-        schema=_ROWS,
+        schema=ROWS,
     )
 
 

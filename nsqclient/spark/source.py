@@ -13,13 +13,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import (
     BATCH,
+    ROW_DDL,
     STREAM,
     check_load,
     read_options,
     write_options,
 )
-from nsqclient.spark.schema import ROW_DDL
-from nsqclient.spark.versions import check_streaming
+from nsqclient.spark.session import check_streaming
 
 if TYPE_CHECKING:
     from nsqclient.spark.batch_reader import NsqBatchReader

@@ -978,22 +978,22 @@ MUTANTS = [
     ),
     Mutant(
         "full_disk_forgets_spark", "a full disk deletes nothing that Spark has not committed",
-        "nsqclient/spark/shards/recovery.py",
-        "return max(0, min(committed, expired, clean_to, last - 1))",
-        "return max(0, min(clean_to, last - 1))",
+        "nsqclient/spark/shards/retention.py",
+        "min(committed, expired, clean_to, listed[-1].number - 1)",
+        "min(clean_to, listed[-1].number - 1)",
         "tests/spark/shards/test_shard_log.py::test_a_full_disk_frees_what_is_committed_only",
     ),
     Mutant(
         "shard_without_floor", "a segment under the floor, which nobody reads, is not finished",
         "nsqclient/spark/shards/shard_log.py",
-        "elif is_void(number, self._floor(number)):", "elif is_void(number, 0):",
+        "elif self._floor(number) >= number:", "elif number == 0:",
         "tests/spark/shards/test_shard_log.py"
         "::test_a_writer_that_wakes_up_under_the_floor_stores_again",
     ),
     Mutant(
         "shard_without_winner", "a writer that has lost a create knows what the winner has stored",
         "nsqclient/spark/shards/shard_log.py",
-        "self._known.doubt(nsqd, ids, segment.number)", "pass",
+        "self._known.doubt(nsqd, ids, number)", "pass",
         "tests/spark/shards/test_shard_log.py"
         "::test_of_two_writers_at_once_each_knows_what_the_other_has_written",
     ),

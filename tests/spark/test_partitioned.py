@@ -8,9 +8,8 @@ from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import PartitionError
-from nsqclient.http.channel_depth import fetch_depths_by_nsqd
+from nsqclient.http.channel_depth import DepthQuery, fetch_depths_by_nsqd
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.spark.ingest.channel_depth import make_query
 from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
 from nsqclient.spark.options import ingest_options, read_options
@@ -192,7 +191,8 @@ def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_ro
     """The depth is that of the channel in all partitions."""
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
-    depths = make_query(read_options(texts, "stream")).fetch()
+    lookupds = texts["lookupd"].split(",")
+    depths = DepthQuery("t", "c", read_options(texts, "stream").config, lookupds=lookupds).fetch()
     assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
     receiver = receive(drain=True)
     wait_until(receiver.drain_is_over, 20)

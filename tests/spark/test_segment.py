@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from nsqclient.spark.errors import DamagedSegmentError
-from nsqclient.spark.schema import ROW_DDL, row_schema
-from nsqclient.spark.segment import check_segment, encode_segment, read_ids, read_rows
+from nsqclient.spark.options import ROW_DDL
+from nsqclient.spark.segment import ROWS, check_segment, encode_segment, read_ids, read_rows
 
 NOW = 1_700_000_000_123_456_789
 ONE = (NOW, 1, b"0123456789abcdef", b"hello")
@@ -26,7 +26,7 @@ MANY = bytes(encode_segment("topic", "channel", [
 def test_rows_have_the_declared_schema():
     """Spark checks the first batch and believes the others."""
     rows = read_rows(encode_segment("topic", "channel", PARTS))
-    assert rows.schema == row_schema()
+    assert rows.schema == ROWS
     assert rows.schema.names == [column.split()[0] for column in ROW_DDL.split(", ")]
 
 

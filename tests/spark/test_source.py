@@ -10,7 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructField, StructType, StringType
 
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.spark.schema import ROW_DDL
+from nsqclient.spark.options import ROW_DDL
 from nsqclient.spark.source import NsqDataSource
 
 

@@ -3,5 +3,5 @@
 ``subscription`` counts the messages of one connection; ``message_buffer`` collects messages of all
 connections; ``writer`` makes segments of them and finishes durable messages, ``known_ids`` knows
 which may come again; ``ingest`` is all of this. ``draining`` decides when a drain has everything
-that was there, ``channel_depth`` asks the nsqds how much that is. Never imports pyspark.
+that was there. Never imports pyspark.
 """

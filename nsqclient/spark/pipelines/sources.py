@@ -12,7 +12,7 @@ import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.spark.options import STREAM, read_options
-from nsqclient.spark.versions import check_streaming
+from nsqclient.spark.session import check_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

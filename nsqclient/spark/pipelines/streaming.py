@@ -13,13 +13,12 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration
 from nsqclient.secrets import SECRETS
-from nsqclient.spark.options import WriteOptions, write_options
+from nsqclient.spark.options import ROW_DDL, WriteOptions, write_options
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters, batch_name
 from nsqclient.spark.pipelines.transforms import (
     BodyFunction, BodyMapper, Transform, check_pandas, sql,
 )
-from nsqclient.spark.schema import ROW_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,14 +17,13 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
 from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
-from nsqclient.spark.shards.deletion import delete_committed
 from nsqclient.spark.shards.listing import (
     list_segments, missing_numbers, newest_number, ranges,
 )
 from nsqclient.spark.shards.names import (
     Segment, ShardKeys, channel_folder, parse_number, parse_shard, registry, start_key, starts,
 )
-from nsqclient.spark.shards.retention import Retention
+from nsqclient.spark.shards.retention import Retention, delete_committed
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

@@ -1,4 +1,4 @@
-"""What a writer must read before it writes, and what may be deleted. Pure.
+"""What a writer must read before it writes, and what is in the notes that it reads. Pure.
 
 The log of a shard is dense: segment ``n`` is followed by ``n + 1``, and the oldest are deleted
 first, never the newest. A note that is ``clean_to`` a segment lists every message up to there that
@@ -7,9 +7,11 @@ is perhaps not finished at nsqd; of segments behind it all messages may be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from nsqclient.spark.errors import DamagedSegmentError
 from nsqclient.spark.shards.names import Segment
 
 
@@ -65,26 +67,22 @@ def plan_recovery(
     return RecoveryPlan(doubtful, proven)
 
 
-def is_void(number: int, floor: int) -> bool:
-    """Return whether a segment was created where others have been, and were deleted.
+def encode_note(writer: str, ids: Mapping[str, Iterable[bytes]]) -> bytes:
+    """Build a note: the ids, by nsqd, that are perhaps not finished there."""
+    return json.dumps({
+        "v": 1, "writer": writer,
+        "ids": {nsqd: [key.decode() for key in keys] for nsqd, keys in ids.items()},
+    }).encode()
 
-    A writer that has slept for long may do so. Nobody reads that segment, so its messages are not
-    stored, and must not be finished. A floor is written before anything up to it is deleted, so
-    it is enough to look at it after the create.
 
-    Args:
-        floor: the last segment that is deleted, or about to be.
+def decode_note(url: str, key: str, data: bytes) -> dict[str, list[bytes]]:
+    """Read the ids of a note.
+
+    Raises:
+        DamagedSegmentError: it is not what was written.
     """
-    return floor >= number
-
-
-def floor_of(committed: int, expired: int, clean_to: int, last: int) -> int:
-    """The last segment that may be deleted.
-
-    Args:
-        committed: by Spark.
-        expired: the last segment whose retention is over.
-        clean_to: of the newest note: of later ones a new writer needs the ids.
-        last: the newest segment, which stays: it has the number for the next one.
-    """
-    return max(0, min(committed, expired, clean_to, last - 1))
+    try:
+        found = json.loads(data)
+        return {nsqd: [text.encode() for text in texts] for nsqd, texts in found["ids"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise DamagedSegmentError(url, f"note {key} is damaged ({exc!r})") from exc

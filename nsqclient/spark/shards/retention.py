@@ -1,4 +1,4 @@
-"""``Retention``: how long segments are kept that Spark has committed. Pure.
+"""How long segments are kept that Spark has committed, and their deletion.
 
 After a power failure Spark's sink and checkpoint may lack what the log has, so committed
 segments can be read again for a while. What counts is the time since the commit: before it a
@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from nsqclient.spark.shards.listing import list_segments
+from nsqclient.spark.shards.names import ShardKeys, parse_note, parse_number
+from nsqclient.spark.storage.store import Store
+
 #: A commit is joined with the one before, within this part of the time: it expires a little later.
 _PART = 1000
 
@@ -19,11 +23,9 @@ class Retention:
 
     Args:
         seconds: how long; 0: not at all.
-        most_bytes: of committed segments that are kept.
     """
 
-    def __init__(self, seconds: float = 0.0, most_bytes: int = 0) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._commits: deque[tuple[int, float]] = deque()  # the last segment, and when
         self._expired = 0
@@ -49,3 +51,39 @@ class Retention:
         while self._commits and now - self._commits[0][1] >= self._seconds:
             self._expired = self._commits.popleft()[0]
         return self._expired
+
+
+def delete_committed(
+    store: Store, keys: ShardKeys, committed: int, expired: int, most_bytes: int | None = None,
+) -> tuple[int, int]:
+    """Delete what is committed and not needed any more, as far as a note says that it is not.
+
+    Args:
+        committed: the last segment that is noted as committed.
+        expired: the last of these whose retention is over.
+        most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
+
+    Returns: the last segment that is deleted, and the bytes of those that were.
+    """
+    notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
+    clean_to = max((note.clean_to for note in notes if note is not None), default=0)
+    listed = list_segments(store, keys)
+    if not listed:
+        return 0, 0
+    kept = 0  # bytes of committed segments, from the newest on
+    for segment in reversed(listed):
+        if segment.number <= committed and most_bytes is not None:
+            kept += segment.size
+            if kept > most_bytes:
+                expired = max(expired, segment.number)
+                break
+    # Of segments behind the note a new writer needs the ids; the newest one has the next number.
+    floor = max(0, min(committed, expired, clean_to, listed[-1].number - 1))
+    gone = [segment for segment in listed if segment.number <= floor]
+    if gone:
+        # First the floor, which a writer looks at after a create, then what is under it.
+        store.create(keys.floor(floor), b"")
+        store.delete(keys.segment(one.number, one.before) for one in gone)
+        store.delete(found.key for found in store.list_objects(keys.of("floors"))
+                     if (parse_number(found.key) or floor) < floor)
+    return floor, sum(segment.size for segment in gone)

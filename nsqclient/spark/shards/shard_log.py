@@ -1,8 +1,10 @@
 """``ShardLog``: the writer's side of a shard's log. The sink of an ingest.
 
 The order of the steps matters. A segment is created under the one key that comes next, which the
-storage grants once; then it is known that it is not void (see ``recovery.is_void``); only then may
-FIN be sent. A writer whose create loses reads the ids of every segment that it did not write before
+storage grants once; then it is known that it is not void; only then may FIN be sent. A segment is
+void where others have been and were deleted: a writer may create it that has slept for long, and
+nobody reads it. A floor is written before what is under it is deleted, so a look after the create
+is enough. A writer whose create loses reads the ids of every segment that it did not write before
 it tries the next key. So whatever the number of writers, each of them knows all ids that are before
 its own segment, and stores no message twice.
 """
@@ -25,11 +27,10 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.segment import SegmentIds, check_segment, encode_segment, read_ids
-from nsqclient.spark.shards.deletion import delete_committed
 from nsqclient.spark.shards.listing import list_segments, newest_number
 from nsqclient.spark.shards.names import NoteKey, Segment, ShardKeys, parse_note
-from nsqclient.spark.shards.notes import decode_note, encode_note
-from nsqclient.spark.shards.recovery import End, is_void, plan_recovery
+from nsqclient.spark.shards.recovery import End, decode_note, encode_note, plan_recovery
+from nsqclient.spark.shards.retention import delete_committed
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -225,7 +226,7 @@ class ShardLog:
                 with self._changed:
                     self.lost_creates += 1
                 self._catch_up()
-            elif is_void(number, self._floor(number)):
+            elif self._floor(number) >= number:  # void
                 logger.warning("%s: segment %d was written by another owner and is deleted:"
                                " reading the current log", self, number)
                 self._is_lost = True

@@ -19,7 +19,7 @@ from nsqclient.spark.pipelines.archiving import choose_dead_letters
 from nsqclient.spark.pipelines import dead_letters
 from nsqclient.spark.pipelines.dead_letters import FolderDeadLetters, TopicDeadLetters
 from nsqclient.spark.pipelines.transforms import BodyMapper
-from nsqclient.spark.schema import row_schema
+from nsqclient.spark.segment import ROWS
 
 SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
 
@@ -32,7 +32,7 @@ def rows(*bodies):
         pa.array(["%016x" % number for number in range(count)]), pa.array([2] * count, pa.int32()),
         pa.array([0] * count, pa.timestamp("us", tz="UTC")), pa.array(range(count), pa.int64()),
         pa.array(bodies, pa.binary()),
-    ], schema=row_schema())
+    ], schema=ROWS)
 
 
 def fail_on_b(body):

@@ -1,4 +1,4 @@
-"""What a writer reads first, and what may be deleted, by value."""
+"""What a writer reads first, by value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from nsqclient.spark.shards.names import (
     NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard,
 )
-from nsqclient.spark.shards.recovery import End, RecoveryPlan, floor_of, is_void, plan_recovery
+from nsqclient.spark.shards.recovery import End, RecoveryPlan, plan_recovery
 
 #: Segments 1 to 5 of ten rows each.
 FIVE = [Segment(number, 10 * (number - 1)) for number in range(1, 6)]
@@ -66,17 +66,3 @@ def test_a_new_writer_reads_all_behind_the_note_and_some_before(segments, clean_
 def test_listings_of_different_moments_are_not_believed(segments, clean_to):
     """They are read again."""
     assert plan_recovery(segments, clean_to, most_rows=20) is None
-
-
-def test_a_segment_that_was_created_where_others_are_deleted_is_void():
-    """Its writer must not finish its messages."""
-    assert is_void(7, 7) and is_void(7, 9)
-    assert not is_void(7, 6) and not is_void(7, 0)
-
-
-@pytest.mark.parametrize("committed, expired, clean_to, last, floor", [
-    (5, 5, 5, 9, 5), (5, 3, 5, 9, 3), (5, 5, 2, 9, 2), (5, 5, 5, 5, 4), (0, 0, 0, 0, 0),
-])
-def test_what_anybody_needs_is_not_deleted(committed, expired, clean_to, last, floor):
-    """Spark, a replay, a new writer; and the newest segment has the number."""
-    assert floor_of(committed, expired, clean_to, last) == floor
