@@ -2,15 +2,13 @@
 
 Written once, by owners, which are short of time, and read by many: so a segment has only what
 differs from row to row, and readers add the rest. The metadata of its schema, which Arrow writes at
-both ends of the file, say which writer wrote it, what it holds, and the CRC-32 of the whole file,
+both ends of the file, say which writer wrote it, and the CRC-32 of the whole file,
 computed with eight zeros where it stands. So any tool that reads Arrow reads a segment as it is.
 """
 
 from __future__ import annotations
 
-import datetime
 import functools
-import json
 import logging
 import re
 import zlib
@@ -41,8 +39,6 @@ ROWS = pa.schema([
 ])
 _SEAL = re.compile(rb"nsq-writer:([0-9a-f]{32}) nsq-crc:([0-9a-f]{8})")
 _CRC = 8  # characters
-#: What a segment holds, with a checksum of its own: it is found even if the file is damaged.
-_SUMMARY = re.compile(rb"nsq-segment:([0-9a-f]{8}):(\{[^{}]*\})")
 
 #: Bytes of a row beside its body: the columns of fixed width, and the end of the body.
 ROW_BYTES = 4 + 16 + 4 + 8 + 4
@@ -77,7 +73,7 @@ def encode_segment(
     whole[0] = pa.DictionaryArray.from_arrays(whole[0], pa.array(nsqds, pa.string()))
     schema = _SCHEMA.with_metadata({
         "seal": f"nsq-writer:{writer} nsq-crc:{'0' * _CRC}", "owner": owner,
-        "topic": topic, "channel": channel, "summary": _summary(nsqds, whole[3])})
+        "topic": topic, "channel": channel})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as file:
         file.write_batch(pa.record_batch(whole, schema=schema))
@@ -101,13 +97,6 @@ def _places(data: Any) -> list[int]:
     return places if len(places) == 2 and first != last else []
 
 
-def _summary(nsqds: list[str], timestamps: Any) -> str:
-    times = pa.compute.min_max(timestamps).as_py()
-    text = json.dumps(
-        {"nsqds": nsqds, "rows": len(timestamps), "first": times["min"], "last": times["max"]})
-    return f"nsq-segment:{zlib.crc32(text.encode()):08x}:{text}"
-
-
 def check_segment(url: str, key: str, data: bytes) -> bytes:
     """Check the bytes of a segment, and return them.
 
@@ -117,8 +106,7 @@ def check_segment(url: str, key: str, data: bytes) -> bytes:
     damage = _find_damage(data)
     if damage:
         raise DamagedSegmentError(
-            url, f"segment {key} is damaged ({damage}). It held {_known_content(data)}, which were"
-            " acknowledged to nsqd")
+            url, f"segment {key} is damaged ({damage}). Its messages were acknowledged to nsqd")
     return data
 
 
@@ -134,19 +122,6 @@ def _find_damage(data: bytes) -> str:
     found = zlib.crc32(view[position:], found)
     wanted = {data[place:place + _CRC] for place in places}
     return "" if wanted == {b"%08x" % found} else f"its checksum is {found:08x}"
-
-
-def _known_content(data: bytes) -> str:
-    for checksum, content in _SUMMARY.findall(data):
-        if zlib.crc32(content) == int(checksum, 16):
-            found = json.loads(content)
-            first, last = (
-                datetime.datetime.fromtimestamp(found[key] // 1000 / 1e6, datetime.timezone.utc)
-                for key in ("first", "last"))
-            nsqds = ", ".join(found["nsqds"])
-            return (f"{found['rows']} messages of nsqd {nsqds}, published from"
-                    f" {first.isoformat()} to {last.isoformat()}")
-    return "messages of which nsqd and time cannot be read any more"
 
 
 @functools.lru_cache(maxsize=1000)

@@ -93,20 +93,12 @@ def test_a_truncated_file_is_an_error(part):
 
 
 def test_the_error_has_all_that_is_known():
-    """The segment, the nsqds, the times, and what to do; it can be pickled."""
+    """The segment, which its key names with its nsqd, and what to do; it can be pickled."""
     data = bytearray(encode_segment("topic", "channel", PARTS))
     data[len(data) // 2] ^= 0xff
     with pytest.raises(DamagedSegmentError) as caught:
         check_segment("file:///x", "key", bytes(data))
     text = str(caught.value)
     assert text.startswith("log file:///x: segment key is damaged (its checksum is ")
-    assert ("held 3 messages of nsqd a:4150, b:4150, published from"
-            " 2023-11-14T22:13:20.123456+00:00 to 2023-11-14T22:13:20.123456+00:00") in text
     assert text.endswith("set failOnDataLoss=false to read the rest without it")
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
-
-
-def test_an_unreadable_description_is_not_believed():
-    """It has a checksum of its own."""
-    with pytest.raises(DamagedSegmentError, match="of which nsqd and time cannot be read"):
-        check_segment("u", "k", MANY.replace(b"a:4150", b"a:4151"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from nsqclient.errors import ConfigError
@@ -34,6 +35,9 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
     return {nsqd: int(number) for nsqd, number in offset["shards"].items()}
 
 
+_NUMBER, _BEFORE = attrgetter("number"), attrgetter("before")
+
+
 class ShardSegments:
     """The segments of one shard that a query has not committed. Not thread-safe.
 
@@ -45,93 +49,70 @@ class ShardSegments:
     """
 
     def __init__(self, number: int) -> None:
-        self._first = number + 1  # the number of the first one
-        self._before: list[int] = []  # rows before each segment
-        self._bytes: list[int] = []  # up to the end of each
-        self._forgotten = 0  # bytes of those that were removed
-        self._missing: set[int] = set()  # numbers of those that are not there any more
+        self._committed = number
+        self._segments: list[Segment] = []  # in order; some that are gone may be missing
+        self._bytes = [0]  # before each of them, and before the next one
 
     @property
     def first(self) -> int:
         """The oldest segment that is known, or would be."""
-        return self._first
+        return self._committed + 1
 
     @property
     def last(self) -> int:
         """The newest segment; the last committed one when there is none."""
-        return self._first + len(self._before) - 1
+        return self._segments[-1].number if self._segments else self._committed
 
     def add(self, segment: Segment) -> None:
-        """Add the next segment."""
-        assert segment.number == self.last + 1
-        self._before.append(segment.before)
-        self._bytes.append(segment.size + (self._bytes[-1] if self._bytes else self._forgotten))
+        """Add a segment behind the others."""
+        assert segment.number > self.last
+        self._segments.append(segment)
+        self._bytes.append(self._bytes[-1] + segment.size)
 
     def forget(self, number: int) -> None:
         """Remove segments up to ``number``, which were committed."""
-        count = min(max(0, number - self._first + 1), len(self._before))
-        if count:
-            self._forgotten = self._bytes[count - 1]
-            del self._before[:count], self._bytes[:count]
-            self._first += count
-            self._missing = {one for one in self._missing if one >= self._first}
-
-    def skip(self, segment: Segment) -> None:
-        """Leave out the segments before this one, which are not there any more."""
-        for number in range(self.last + 1, segment.number):
-            self._missing.add(number)
-            self._before.append(segment.before)
-            self._bytes.append(self._bytes[-1] if self._bytes else self._forgotten)
+        count = self._index(number)
+        self._committed = max(self._committed, min(number, self.last))
+        del self._segments[:count], self._bytes[:count]
 
     def total(self, start: int, end: int) -> tuple[int, int]:
         """Rows and bytes of the segments in ``(start, end]``."""
-        low, high = self._index(start), self._index(end)
-        if high <= low:
-            return 0, 0
-        return (self._rows_before(high) - self._rows_before(low),
-                self._bytes_before(high) - self._bytes_before(low))
+        low = self._index(start)
+        high = max(low, self._index(end))
+        return self._rows(high) - self._rows(low), self._bytes[high] - self._bytes[low]
 
     def between(self, start: int, end: int) -> list[Segment]:
         """The segments in ``(start, end]``, as far as they are there."""
-        found = []
-        for index in range(self._index(start), self._index(end)):
-            if self._first + index in self._missing:
-                continue
-            size = self._bytes_before(index + 1) - self._bytes_before(index)
-            found.append(Segment(self._first + index, self._before[index], size))
-        return found
+        return self._segments[self._index(start):self._index(end)]
 
     def last_within(self, start: int, rows: float, size: float) -> int:
         """The last segment after ``start`` with which there are so many rows and bytes at most."""
-        low = self._index(start)
-        end = bisect_right(self._bytes, self._bytes_before(low) + size, low)
+        low, count = self._index(start), len(self._segments)
+        end = bisect_right(self._bytes, self._bytes[low] + size, low + 1) - 1
         # The rows up to the end of a segment are those before the next one.
-        limit = self._rows_before(low) + rows
-        count = len(self._before)
-        by_rows = bisect_right(self._before, limit, low + 1) - 1 if low < count else low
-        if by_rows == count - 1 and self._rows_before(count) <= limit:
-            by_rows = count
-        return max(start, self._first + min(end, max(by_rows, low)) - 1)
+        limit = self._rows(low) + rows
+        if self._rows(count) > limit:
+            end = min(end, bisect_right(self._segments, limit, low + 1, key=_BEFORE) - 1)
+        return self._segments[end - 1].number if end > low else start
 
     def _index(self, number: int) -> int:
-        return min(max(0, number - self._first + 1), len(self._before))
+        """How many segments are before the one after a number."""
+        return bisect_right(self._segments, number, key=_NUMBER)
 
-    def _bytes_before(self, index: int) -> int:
-        return self._bytes[index - 1] if index else self._forgotten
-
-    def _rows_before(self, index: int) -> int:
-        if index < len(self._before):
-            return self._before[index]
-        return self._before[-1] + self._estimate() if self._before else 0
+    def _rows(self, index: int) -> int:
+        """The rows before a segment, in all of the log."""
+        segments = self._segments
+        if index < len(segments):
+            return segments[index].before
+        return segments[-1].before + self._estimate() if segments else 0
 
     def _estimate(self) -> int:
-        count = len(self._before)
-        size = self._bytes[-1] - self._bytes_before(count - 1)
-        if count > 1:
-            rows = self._before[-1] - self._before[-2]
-            earlier = self._bytes[-2] - self._bytes_before(count - 2)
-            if rows and earlier:
-                return max(1, round(size * rows / earlier))
+        size = self._segments[-1].size
+        if len(self._segments) > 1:
+            earlier = self._segments[-2]
+            rows = self._segments[-1].before - earlier.before
+            if rows and earlier.size:
+                return max(1, round(size * rows / earlier.size))
         return max(1, size // ROW_BYTES)
 
 

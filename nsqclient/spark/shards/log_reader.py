@@ -181,7 +181,6 @@ class ShardedLog:
     def _add(self, nsqd: str, shard: ShardSegments, segment: Segment) -> None:
         if segment.number > shard.last + 1:
             self._report_loss(nsqd, ranges(range(shard.last + 1, segment.number)))
-            shard.skip(segment)
         shard.add(segment)
 
     def _list(self, nsqd: str, number: int) -> list[Segment]:

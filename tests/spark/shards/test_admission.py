@@ -162,7 +162,6 @@ def test_planning_does_not_look_at_every_segment():
 def test_segments_that_are_gone_are_left_out_and_the_others_stay():
     """With failOnDataLoss=false."""
     one = shard(0, [10])
-    one.skip(Segment(4, 40))
     one.add(Segment(4, 40, 1000))
     assert [found.number for found in one.between(0, 4)] == [1, 4] and one.last == 4
     one.forget(2)
