@@ -120,7 +120,7 @@ def find_end(shard: ShardListing, options: ReadOptions) -> Found:
 
 
 def _before_time(shard: ShardListing, seconds: float) -> int:
-    """The segment before the first one that was stored at that time, or later."""
+    """The segment before the first segment that was stored at that time, or later."""
     later = (one.number - 1 for one in shard.segments if one.stored >= seconds)
     return next(later, shard.last)
 
