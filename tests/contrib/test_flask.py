@@ -9,7 +9,7 @@ pytest.importorskip("flask", reason="Flask comes with the test extra")
 from flask import Flask, current_app, g  # noqa: E402 - after the check
 
 from nsqclient import (  # noqa: E402
-    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp, InvalidTopicError, Retry,
+    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp, InvalidTopicError,
 )
 from nsqclient.contrib.flask import NSQ  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
@@ -45,13 +45,6 @@ def test_a_view_publishes(nsq, app, nsqd):
     assert [m.body for m in nsqd.messages("events")] == [b"x", b"x"]
     with app.app_context():
         assert nsq.producer is nsq.producer
-
-
-def test_a_view_publishes_json(nsq, app, nsqd):
-    """The body is the value as JSON."""
-    with app.app_context():
-        nsq.publish_json("events", {"id": 7})
-    assert [m.body for m in nsqd.messages("events")] == [b'{"id":7}']
 
 
 def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
@@ -131,18 +124,6 @@ def test_a_handler_has_a_retry_policy_and_dead_letters(nsq, app, nsqd):
     assert DeadLetter.parse(message.body).reason == "no order"
 
 
-@pytest.mark.parametrize("options, text", [
-    ({"retry": Retry(max_attempts=9)}, "set max_attempts to 9 or more"),
-    ({"retry": lambda message: None}, "^.*retry: .* cannot be called with"),
-    ({"on_giving_up": 5}, "on_giving_up is not callable"),
-])
-def test_a_policy_that_cannot_work_is_refused_before_the_start(nsq, app, options, text):
-    """With the name of the handler."""
-    nsq.handler("orders", channel="c", **options)(print)
-    with pytest.raises(ConfigError, match=text):
-        nsq.make_group(app)
-
-
 def test_a_handler_may_have_several_topics_and_batches(nsq, app, nsqd):
     """A handler of several topics has a consumer for each; a BatchHandler works as well."""
     seen = []
@@ -167,15 +148,6 @@ def test_an_invalid_handler_is_rejected_by_the_decorator(nsq, topics, channel, e
         nsq.handler(*topics, channel=channel)(print)
 
 
-def test_an_asynchronous_handler_is_rejected(nsq):
-    """Its coroutine would never run."""
-    async def handler(message):
-        """Never runs."""
-
-    with pytest.raises(ConfigError, match="async"):
-        nsq.handler("a", channel="c")(handler)
-
-
 @pytest.mark.parametrize(("words", "said"), [
     ([], "no handler is registered: write @nsq.handler"),
     (["--topic", "refunds"], "no handler is registered for refunds"),
@@ -193,13 +165,6 @@ def test_the_command_takes_one_topic_of_many(nsq, app):
     nsq.handler("orders", "refunds", channel="c")(lambda message: None)
     nsq.handler("mails", channel="c")(lambda message: None)
     assert [c.topic for c in nsq.make_group(app, ("refunds",)).consumers] == ["refunds"]
-
-
-def test_a_channel_has_one_handler_in_an_app(nsq):
-    """A second function for it is refused by the decorator."""
-    nsq.handler("orders", channel="c")(print)
-    with pytest.raises(ConfigError, match="orders/c has two handlers"):
-        nsq.handler("orders", "refunds", channel="c")(len)
 
 
 def test_a_factory_that_runs_twice_registers_its_handlers_anew(nsq):

@@ -81,14 +81,6 @@ def test_all_threads_get_the_same_producer(holder):
     assert len(seen) == 8 and len(set(map(id, seen))) == 1
 
 
-def test_after_close_a_new_one_is_made(holder, nsqd):
-    """A closed producer is not returned again."""
-    first = holder.get()
-    assert holder.close()
-    holder.get().publish("events", b"x")
-    assert holder.get() is not first and len(nsqd.messages("events")) == 1
-
-
 def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
     """Also when another thread was creating the producer at the moment of the fork."""
     with holder._lock:

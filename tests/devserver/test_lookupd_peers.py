@@ -98,14 +98,6 @@ def test_lost_connection_is_dialed_and_registered_again(make, lookupd, owner):
     wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
-def test_ping_updates_the_time_of_the_producer(make, lookupd):
-    """PINGs move the time at which nsqlookupd saw this nsqd."""
-    make(lookupd.tcp_address, ping_interval=0.02)
-    (node,) = lookupd._registry.nodes(lookupd._clock())
-    first = node.peer.last_update
-    wait_until(lambda: node.peer.last_update > first)
-
-
 def test_nsqlookupd_that_starts_later_is_registered_with(make, owner):
     """An nsqlookupd that was not there at start is dialed again with the next change."""
     port = free_port()
@@ -163,17 +155,6 @@ def test_response_without_channels_is_an_error(leak_guard, answer):
         server.stop()
 
 
-def test_status_other_than_200_is_an_error(leak_guard):
-    """The error quotes the response."""
-    server = HTTPServer("test-http", "127.0.0.1", 0, [])
-    server.start()
-    try:
-        with pytest.raises(ValueError, match="status 404"):
-            read_channels(server.address, "t")
-    finally:
-        server.stop()
-
-
 def test_http_port_as_tcp_address_is_logged(make, lookupd, caplog):
     """The HTTP port given for the TCP port is recognised and logged."""
     make(lookupd.http_address)
@@ -200,13 +181,3 @@ def test_stop_interrupts_a_wait_for_an_answer(leak_guard):
         with connection:
             assert connection.recv(4) == b"  V1"
             peer.stop()
-
-
-def test_exception_of_registrations_is_logged(lookupd, caplog):
-    """A bug in the callback does not end the thread."""
-    peer = LookupdPeer(lookupd.tcp_address, lambda: NSQD, lambda: 1 / 0)
-    peer.start()
-    wait_until(lambda: "ZeroDivisionError" in caplog.text)
-    peer.notify(TopicChange(True, "t", None))
-    wait_until(lambda: caplog.text.count("round failed") == 2)
-    peer.stop()

@@ -11,7 +11,6 @@ import pytest
 import requests
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.devserver.broker import ChannelNotFound, TopicChange, TopicNotFound
 from nsqclient.devserver.persistence import DataPathError
 from nsqclient.errors import ConfigError, InvalidMessageError
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
@@ -50,16 +49,6 @@ def channel_stats(server, topic="t", channel="c"):
     return server.stats(topic, channel)["topics"][0]["channels"][0]
 
 
-def test_published_message_reaches_a_consumer(nsqd):
-    """FIN removes it."""
-    with consume(nsqd) as consumer, connect(nsqd) as producer:
-        assert producer.ask(pub(b"t", b"hello")) == OK
-        message_id, attempts, body = consumer.read_message()
-        assert (attempts, body) == (1, b"hello")
-        consumer.send(b"FIN %b\n" % message_id)
-        nsqd.wait_until_empty("t", "c")
-
-
 def test_mpub_keeps_the_order_and_dpub_delays(nsqd):
     """DPUB delivers after its delay, not before."""
     with consume(nsqd) as consumer, connect(nsqd) as producer:
@@ -68,29 +57,6 @@ def test_mpub_keeps_the_order_and_dpub_delays(nsqd):
         assert producer.ask(b"MPUB t\n\0\0\0\x0e" + bodies) == OK
         assert [consumer.read_message()[2] for _ in range(3)] == [b"a", b"b", b"d"]
         assert nsqd.messages("t", "c")[0].state == "in_flight"
-
-
-def test_requeue_and_timeout_deliver_again(nsqd):
-    """Both add one attempt."""
-    nsqd.publish("t", b"x")
-    with connect(nsqd) as consumer:
-        assert consumer.ask(identify(b'{"msg_timeout":1000}')) == OK
-        consumer.subscribe("t", "c")
-        consumer.send(b"RDY 1\n")
-        message_id, attempts, _ = consumer.read_message()
-        consumer.send(b"REQ %b 0\n" % message_id)
-        assert consumer.read_message()[:2] == (message_id, 2)
-        assert consumer.read_message()[:2] == (message_id, 3)
-        assert channel_stats(nsqd)["timeout_count"] == 1
-
-
-def test_disconnected_consumer_keeps_messages_until_their_timeout(nsqd):
-    """A disconnect requeues nothing."""
-    nsqd.publish("t", b"x")
-    with consume(nsqd) as consumer:
-        consumer.read_message()
-    wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
-    assert channel_stats(nsqd)["in_flight_count"] == 1
 
 
 def test_consumer_dropped_for_an_error_gets_no_more_messages(nsqd):
@@ -123,13 +89,6 @@ def test_no_message_follows_close_wait(nsqd):
         assert channel_stats(nsqd)["depth"] == 1
 
 
-def test_ephemeral_channel_ends_with_its_only_connection(nsqd):
-    """The channel is deleted with its last consumer."""
-    with consume(nsqd, channel="c#ephemeral"):
-        assert nsqd.registrations() == [("t", "c#ephemeral")]
-    wait_until(lambda: nsqd.registrations() == [("t", None)])
-
-
 @pytest.mark.parametrize("delete", [["delete_topic", "t"], ["delete_channel", "t", "c"]])
 def test_delete_ends_consumers_without_a_frame(nsqd, delete):
     """Consumers of a deleted topic or channel lose the connection."""
@@ -137,14 +96,6 @@ def test_delete_ends_consumers_without_a_frame(nsqd, delete):
         consumer.send(b"NOP\n")
         getattr(nsqd, delete[0])(*delete[1:])
         consumer.read_end()
-
-
-def test_stop_closes_clients_without_a_frame(nsqd):
-    """stop() may be called twice."""
-    with consume(nsqd) as consumer:
-        nsqd.stop()
-        consumer.read_end()
-        nsqd.stop()
 
 
 def test_second_stop_waits_for_the_first(tmp_path, monkeypatch):
@@ -222,38 +173,11 @@ def test_any_command_keeps_the_connection(nsqd):
         assert client.ask(pub(b"t", b"x")) == OK
 
 
-def test_pipelined_answers_keep_their_order(nsqd):
-    """Answers are in the order of the commands, the fatal one last."""
-    with connect(nsqd) as client:
-        client.send(pub(b"t", b"x") * 3 + b"FOO\n")
-        assert [client.read_frame() for _ in range(4)] == [OK] * 3 + [
-            (ERROR, b"E_INVALID invalid command FOO")
-        ]
-        client.read_end()
-
-
 def test_error_arrives_before_the_connection_ends(nsqd):
     """Also at a client that is still sending."""
     with connect(nsqd) as client:
         client.send(b"PUB t\n\0\x20\0\0" + b"x" * 2_000_000)
         assert client.read_frame()[1].startswith(b"E_BAD_MESSAGE PUB message too big")
-
-
-def test_consumer_over_the_limit_gets_an_error():
-    """max_channel_consumers is a limit per channel."""
-    with Nsqd(max_channel_consumers=1) as nsqd, consume(nsqd), connect(nsqd) as second:
-        assert second.ask(b"SUB t c\n") == (
-            ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
-        )
-        second.read_end()
-
-
-def test_client_that_does_not_read_does_not_delay_others(nsqd):
-    """A consumer that does not read affects only itself."""
-    nsqd.publish_many("t", [b"x" * 100_000] * 200)
-    with consume(nsqd, 200), connect(nsqd) as other:
-        wait_until(lambda: channel_stats(nsqd)["in_flight_count"] == 200)
-        assert other.ask(pub(b"u", b"x")) == OK
 
 
 def test_client_that_does_not_read_is_dropped(nsqd, caplog):
@@ -273,36 +197,6 @@ def test_client_that_does_not_read_is_dropped(nsqd, caplog):
         assert "does not read" in caplog.text
 
 
-def test_each_message_reaches_one_consumer_once(nsqd):
-    """Each of many messages reaches one consumer, whole."""
-    clients = [consume(nsqd, 100) for _ in range(3)]
-    counts = [0, 0, 0]
-    bodies: list[bytes] = []
-
-    def work(index):
-        while True:
-            message_id, _, body = clients[index].read_message()
-            if body == b"end":
-                return
-            counts[index] += 1
-            bodies.append(body)
-            clients[index].send(b"FIN %b\n" % message_id)
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
-    for thread in threads:
-        thread.start()
-    sent = [b"%d" % number for number in range(3000)]
-    for start in range(0, 3000, 100):
-        nsqd.publish_many("t", sent[start:start + 100])
-    nsqd.wait_until_empty("t", "c")
-    nsqd.publish_many("t", [b"end"] * 3)  # whoever got one asks for no other
-    for thread in threads:
-        thread.join(10)
-    for client in clients:
-        client.close()
-    assert sorted(bodies) == sorted(sent) and all(counts)
-
-
 def test_stats_have_nsqds_keys(nsqd):
     """For consumers and for producers."""
     with consume(nsqd, 5) as consumer:
@@ -320,32 +214,6 @@ def test_stats_have_nsqds_keys(nsqd):
         assert bare["producers"] is None and bare["topics"][0]["channels"][0]["clients"] is None
 
 
-def test_operation_on_an_unknown_topic_or_channel_is_an_error(nsqd):
-    """The error says which of the two is unknown."""
-    with pytest.raises(TopicNotFound):
-        nsqd.pause_topic("t")
-    with pytest.raises(TopicNotFound):
-        nsqd.create_channel("t", "c")
-    nsqd.create_topic("t")
-    with pytest.raises(ChannelNotFound):
-        nsqd.unpause_channel("t", "c")
-
-
-def test_observer_gets_changes_in_order(nsqd):
-    """It may call the server."""
-    heard = []
-
-    nsqd.add_observer(lambda change: heard.append((change, nsqd.has_topic("t"))))
-    nsqd.create_topic("t")
-    nsqd.create_channel("t", "c")
-    nsqd.delete_topic("t")
-    assert [change for change, _ in heard] == [
-        TopicChange(True, "t", None), TopicChange(True, "t", "c"),
-        TopicChange(False, "t", None), TopicChange(False, "t", "c"),
-    ]
-    assert [exists for _, exists in heard] == [True, True, False, False]
-
-
 def test_wait_until_empty_counts_the_messages_left(nsqd):
     """The TimeoutError says what is left."""
     nsqd.publish("t", b"x")
@@ -354,13 +222,6 @@ def test_wait_until_empty_counts_the_messages_left(nsqd):
     nsqd.create_channel("t", "c")
     with pytest.raises(TimeoutError, match="1 queued, 0 in flight, 0 deferred"):
         nsqd.wait_until_empty("t", "c", 0.01)
-
-
-def test_scan_lag_is_late_and_never_early():
-    """With a lag timers expire together and late, as nsqd's."""
-    with Nsqd(scan_lag=0.5) as nsqd, consume(nsqd) as consumer:
-        nsqd.publish("t", b"x", defer=0.01)
-        assert consumer.read_message()[2] == b"x"
 
 
 def test_restart_with_a_data_path_keeps_messages(tmp_path):
@@ -456,11 +317,3 @@ def test_stop_on_a_full_disk_logs_the_loss(tmp_path, monkeypatch, caplog):
     monkeypatch.undo()
     with Nsqd(data_path=str(tmp_path)) as again:
         assert again.health() == "OK"
-
-
-def test_info_has_nsqds_keys(nsqd):
-    """Durations are in nanoseconds."""
-    info = nsqd.info()
-    assert info["version"] == "1.3.0" and info["max_heartbeat_interval"] == 60_000_000_000
-    assert info["tcp_port"] == int(nsqd.tcp_address.rpartition(":")[2])
-    assert nsqd.health() == "OK"

@@ -188,23 +188,6 @@ def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplo
     assert any("a fault" in str(each.exc_info) for each in caplog.records)
 
 
-def test_a_selector_that_fails_is_tried_again(leak_guard, monkeypatch, caplog):
-    """Its error is logged, and the clients are served after it."""
-    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as client:
-        select = selectors.DefaultSelector.select
-        failures = [OSError(errno.ENOMEM, "a fault")]
-
-        def fail(selector, timeout=None):
-            if failures and threading.current_thread().name == "nsq-devserver-nsqd-clients":
-                raise failures.pop()
-            return select(selector, timeout)
-
-        monkeypatch.setattr(selectors.DefaultSelector, "select", fail)
-        assert client.ask(PUB) == OK
-        assert client.ask(PUB) == OK
-    assert any("a fault" in str(each.exc_info) for each in caplog.records)
-
-
 def test_a_socket_is_readable_where_the_selector_reports_each_event_alone():
     """As kqueue does: "readable", then "writable"."""
     session = Due(0.0)
@@ -299,14 +282,6 @@ def test_due_times_that_come_and_go_do_not_pile_up():
     assert ready == {late: False, early: False}
 
 
-def test_it_waits_an_hour_at_most():
-    """A selector takes no more than some weeks at once."""
-    loop = SessionLoop("test")
-    assert loop._timeout() == 3600
-    loop._schedule(Due(1e12))
-    assert loop._timeout() == 3600
-
-
 def test_a_client_after_the_end_is_closed(leak_guard):
     """The listener may pass it on where stop() had no time to wait for it."""
     with Nsqd() as nsqd, socket.create_server(("127.0.0.1", 0)) as server:
@@ -339,21 +314,6 @@ def test_end_does_not_wait_for_a_thread_that_does_not_run(caplog):
     assert "did not end in time" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["clients", "nsqd", "nsqd-http"])
-def test_a_server_without_a_thread_leaves_nothing_open(leak_guard, monkeypatch, name):
-    """start() raises what Python raised."""
-    start = threading.Thread.start
-
-    def fail(thread):
-        if thread.name.endswith(name):
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        Nsqd(http_port=0).start()
-
-
 def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):
     """Both return, and no connection is left."""
     with PartitionedCluster() as cluster, RawClient(cluster.nsqds[0].tcp_address) as client:
@@ -371,10 +331,3 @@ def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):
 
         monkeypatch.setattr(Acceptor, "stop", stop_all_first)
         cluster.nsqds[0].stop()
-
-
-def test_stop_without_start():
-    """It does nothing."""
-    loop = SessionLoop("test")
-    loop.stop()
-    loop.stop()

@@ -115,14 +115,6 @@ def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code
     assert said in line
 
 
-@pytest.mark.parametrize("words", [
-    [], ["shop", "--channel=c"], ["shop", "--wokers=2"], ["shop:bill", "other"],
-])
-def test_a_command_line_that_cannot_be_right_has_status_2(worker, words):
-    """No module, flags of a function with a module, a misspelt flag."""
-    assert worker(*words).process.wait(LIMIT) == 2
-
-
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_a_port_in_use_is_one_line(worker, processes):
     """Neither handlers nor processes are started."""
@@ -132,14 +124,6 @@ def test_a_port_in_use_is_one_line(worker, processes):
         assert running.process.wait(LIMIT) == 1
     [line] = running.log.splitlines()
     assert f"--health-address {address}: cannot listen there: Address already in use" in line
-
-
-def test_a_module_that_does_not_import_ends_all_processes(worker, project):
-    """The first process is started alone: its line is the only one, its status is the worker's."""
-    save(project, code="1 / 0\n")
-    running = worker("shop", "--processes=3", "--log-level=error")
-    assert running.process.wait(LIMIT) == 1
-    assert running.log.count("cannot be imported: ZeroDivisionError") == 1
 
 
 def test_check_connects_and_ends(worker, nsqd):

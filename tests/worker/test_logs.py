@@ -11,7 +11,6 @@ import pytest
 from nsqclient.log_formatters import JsonFormatter
 from nsqclient.worker import logs as module
 from nsqclient.worker.logs import WorkerLog
-from tests.support.processes import LIMIT
 from tests.worker.conftest import save
 
 USERS = logging.getLogger("shop.mail")
@@ -140,17 +139,3 @@ def test_a_line_of_a_handler_comes_once_and_names_the_process(
     assert running.log.count("billing a") == 1 and line in running.log
     assert running.log.count("giving up <Message") == 1
     assert "orders/billing: giving up" in running.log
-
-
-def test_the_banner_comes_once(worker, project, nsqd):
-    """Not again with each child."""
-    save(project, code=LOGGING.replace("CONFIGURE", ""))
-    running = worker("shop", "--processes=1")
-    running.wait_for("Ctrl-C stops")
-    nsqd.publish("orders", b"crash")
-    running.wait_for("it starts again in 0.5 s")
-    nsqd.publish("orders", b"after")
-    running.wait_for("billing after")
-    assert running.log.count("Ctrl-C stops") == 1
-    running.process.terminate()
-    assert running.process.wait(LIMIT) == 0

@@ -61,21 +61,6 @@ def test_a_killed_child_is_started_again(pair, nsqd):
     assert pair.end() == 0
 
 
-def test_a_frozen_child_is_replaced(worker, nsqd):
-    """It reports nothing any more; its messages come again."""
-    running = worker("shop", "--processes=2", "--hang-timeout=5s")
-    wait_until(lambda: len(running.children()) == 2, LIMIT)
-    running.wait_for("process 2 runs with pid")
-    nsqd.create_topic("orders")
-    nsqd.create_channel("orders", "billing")
-    wait_until(lambda: clients(nsqd) == 2, LIMIT, "two processes do not consume")
-    first = running.children()[0]
-    os.kill(first, signal.SIGSTOP)
-    running.wait_for(f"process with pid {first} hangs: it has reported nothing for 5 s")
-    wait_until(lambda: len(set(running.children()) - {first}) == 2, LIMIT)
-    assert running.end() == 0
-
-
 def test_a_killed_supervisor_leaves_no_child(pair, nsqd):
     """The children stop as after SIGTERM: a running handler finishes."""
     nsqd.publish("orders", b"1")
