@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from nsqclient.devserver.protocol.commands import (
     Auth,
@@ -26,7 +27,7 @@ from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds to wait for the auth server: nsqd's default.
+#: Seconds to wait for another server: nsqd's default.
 _TIMEOUT = 5.0
 #: Bytes of an answer that are read.
 MAX_ANSWER = 1024 * 1024
@@ -199,8 +200,10 @@ class Authorizer:
         }
         reasons = []
         for address in self._addresses[start:] + self._addresses[:start]:
+            url = address if "://" in address else f"http://{address}/auth"
             try:
-                self._state = state = read_state(_fetch(address, query))
+                self._state = state = read_state(fetch(
+                    f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"))
             except (OSError, ValueError) as exc:
                 reasons.append(f"failed to auth against {address} - {exc}")
                 continue
@@ -211,10 +214,10 @@ class Authorizer:
         raise CommandError("E_AUTH_FAILED", b"AUTH failed")
 
 
-def _fetch(address: str, query: dict[str, str | bytes]) -> bytes:
-    """Return the body of an auth server's answer, up to ``MAX_ANSWER`` bytes of it.
+def fetch(url: str) -> bytes:
+    """Return the body of another server's answer over HTTP, up to ``MAX_ANSWER`` bytes of it.
 
-    Not with ``requests``: the secret is in the URL, and urllib3 logs URLs at DEBUG.
+    Not with ``requests``: a secret may be in the URL, and urllib3 logs URLs at DEBUG.
 
     Raises:
         OSError: no answer, or one with another status than 200. The text may be logged.
@@ -222,16 +225,12 @@ def _fetch(address: str, query: dict[str, str | bytes]) -> bytes:
     import urllib.error  # a server without AUTH starts without it
     import urllib.request
     from http.client import HTTPException
-    from urllib.parse import urlencode
 
-    url = address if "://" in address else f"http://{address}/auth"
     # Without proxies, as nsqd's own client.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         request = urllib.request.Request(
-            f"{url}{'&' if '?' in url else '?'}{urlencode(query)}",
-            headers={"Accept": "application/vnd.nsq; version=1.0"},
-        )
+            url, headers={"Accept": "application/vnd.nsq; version=1.0"})
         with opener.open(request, timeout=_TIMEOUT) as answer:
             if answer.status == 200:
                 body: bytes = answer.read(MAX_ANSWER)

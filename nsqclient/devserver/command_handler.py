@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from nsqclient.devserver.broker import Broker, BrokerError
 from nsqclient.devserver.faults import Faults
@@ -30,10 +30,12 @@ from nsqclient.devserver.protocol.commands import (
 )
 from nsqclient.devserver.protocol.go_compat import encode_json
 from nsqclient.devserver.protocol.server import ServerProtocol
-from nsqclient.devserver.queues import Channel, Consumer, ServedChannel
+from nsqclient.devserver.queues import Channel, Consumer
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.protocol.frames import CLOSE_WAIT, OK, RawMessage
 
+if TYPE_CHECKING:
+    from nsqclient.devserver.partitioned.queue import PartitionChannel
 
 #: The result of authorizing a command: an error, the response to an AUTH, or None.
 AuthResult = Union[CommandError, dict[str, Any], None]
@@ -62,7 +64,7 @@ class CommandHandler:
         self.number = number
         self._layers = layers
         self.consumer: Consumer | None = None
-        self.channel: ServedChannel | None = None
+        self.channel: Channel | PartitionChannel | None = None
         self.pub_counts: dict[str, int] = {}
         #: Settings of the first IDENTIFY. nsqd answers a second one, but its message pump keeps
         #: the timers of the first.

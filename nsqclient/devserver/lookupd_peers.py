@@ -12,6 +12,7 @@ from functools import partial
 from typing import BinaryIO
 from urllib.parse import quote
 
+from nsqclient.devserver.auth import fetch
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.options import PING_INTERVAL
 from nsqclient.devserver.protocol.lookupd import (
@@ -41,14 +42,7 @@ class LookupdPeer:
     """Registers with one nsqlookupd.
 
     Life: created, :meth:`start`, :meth:`stop`. After a lost connection the next PING or change
-    dials again, and everything is registered again.
-
-    Args:
-        address: the nsqlookupd's TCP address, ``host:port``.
-        identity: called for each connection: the identity of this nsqd.
-        registrations: called for each connection, in the peer's thread.
-        ping_interval: seconds between two PINGs.
-        timeout: seconds for dialing and for each response.
+    dials again, and everything is registered again. Arguments as of :class:`LookupdPeers`.
     """
 
     def __init__(
@@ -70,24 +64,17 @@ class LookupdPeer:
         self._stopping = False  # guarded by _cond
         self._sock: socket.socket | None = None  # set under _cond, by the peer's thread
         self._stream: BinaryIO | None = None  # the peer's thread only; set while connected
-        self._http_address: str | None = None
-        self._tried = threading.Event()
+        #: The HTTP address in its IDENTIFY response; None before the first one.
+        self.http_address: str | None = None
+        #: Set when the first attempt to register has ended, successful or not.
+        self.tried: threading.Event = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"nsq-lookupd-{address}", daemon=True
         )
 
-    @property
-    def http_address(self) -> str | None:
-        """The HTTP address in its IDENTIFY response; None before the first one."""
-        return self._http_address
-
     def start(self) -> None:
         """Begin to dial and register, in a thread of its own."""
         self._thread.start()
-
-    def wait_until_tried(self, deadline: Deadline) -> None:
-        """Wait until the first attempt to register has ended, successful or not."""
-        self._tried.wait(deadline.remaining())
 
     def notify(self, change: TopicChange) -> None:
         """Register or unregister it soon; returns at once. Any thread."""
@@ -96,8 +83,7 @@ class LookupdPeer:
             self._cond.notify()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Close the connection, which unregisters this nsqd. The caller holds no lock that
-        ``registrations`` takes.
+        """Close the connection, which unregisters this nsqd.
 
         Blocks: until the thread has ended (while it dials, up to ``timeout``), or the deadline.
         """
@@ -113,7 +99,7 @@ class LookupdPeer:
     def _run(self) -> None:
         next_ping = time.monotonic() + self._ping_interval
         self._round([], is_ping_due=False)
-        self._tried.set()
+        self.tried.set()
         while True:
             with self._cond:
                 while not (self._changes or self._stopping):
@@ -140,14 +126,10 @@ class LookupdPeer:
                                change.channel) for change in changes],
                 *[b"PING\n"] * is_ping_due,
             ])
-        except TimeoutError:
-            logger.warning("LOOKUPD(%s): no answer within %g s", self.address, self._timeout)
-            self._disconnect()
         except (OSError, NSQError, ValueError) as exc:
-            logger.warning("LOOKUPD(%s): %s", self.address, exc)
-            self._disconnect()
-        except Exception:
-            logger.exception("LOOKUPD(%s): round failed", self.address)
+            reason = (f"no answer within {self._timeout:g} s" if isinstance(exc, TimeoutError)
+                      else exc)
+            logger.warning("LOOKUPD(%s): %s", self.address, reason)
             self._disconnect()
 
     def _connect(self) -> None:
@@ -165,7 +147,7 @@ class LookupdPeer:
         peer = read_peer(self._stream)
         logger.info("LOOKUPD(%s): peer info %s", self.address, peer)
         if peer.broadcast_address:
-            self._http_address = format_address(peer.broadcast_address, peer.http_port)
+            self.http_address = format_address(peer.broadcast_address, peer.http_port)
         self._exchange([command_line("REGISTER", *names) for names in self._registrations()])
 
     def _exchange(self, commands: list[bytes]) -> None:
@@ -185,12 +167,6 @@ class LookupdPeer:
             sock.close()
 
 
-#: Seconds for nsqlookupd's response to /channels: nsqd's default for its HTTP client.
-HTTP_TIMEOUT = 5.0
-#: The longest response to /channels, in bytes.
-_MAX_ANSWER = 16 * 1024 * 1024
-
-
 class LookupdPeers:
     """The nsqlookupds that an nsqd registers with.
 
@@ -201,7 +177,8 @@ class LookupdPeers:
         identity: called for each connection: the identity of this nsqd.
         registrations: called for each connection: every (topic, channel), and (topic, None) for
             a topic without channels. Runs in a thread of its own and may take nsqd's lock.
-        ping_interval, timeout: as in LookupdPeer.
+        ping_interval: seconds between two PINGs.
+        timeout: seconds for dialing and for each response.
     """
 
     def __init__(
@@ -287,7 +264,7 @@ class LookupdPeers:
         Call it before a topic is created, with no lock held, and create these channels before a
         message flows: each then gets every message, although its consumers connect later.
 
-        Blocks: up to HTTP_TIMEOUT for each nsqlookupd that does not answer.
+        Blocks: for 5 s with each nsqlookupd that does not answer.
         """
         with self._lock:
             peers = list(self._peers.values()) if self._is_running else []
@@ -314,31 +291,18 @@ class LookupdPeers:
             peer.start()
         deadline = Deadline(3 * self._timeout)  # dial, identify, register
         for peer in peers:
-            peer.wait_until_tried(deadline)
+            peer.tried.wait(deadline.remaining())
 
 
-def read_channels(http_address: str, topic: str, timeout: float = HTTP_TIMEOUT) -> list[str]:
+def read_channels(http_address: str, topic: str) -> list[str]:
     """Read the channels of a topic from one nsqlookupd.
 
     Raises:
         OSError, ValueError: no response, or an invalid one.
     """
-    import http.client  # a server without nsqlookupd starts faster without it
-
-    host, port = parse_address(http_address)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    body = fetch(f"http://{http_address}/channels?topic={quote(topic, safe='')}")
     try:
-        connection.request("GET", f"/channels?topic={quote(topic, safe='')}")
-        answer = connection.getresponse()
-        body = answer.read(_MAX_ANSWER)
-    except http.client.HTTPException as exc:
-        raise ValueError(str(exc) or type(exc).__name__) from exc
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise ValueError(f"status {answer.status}: {body[:200]!r}")
-    try:
-        names = peer_json.read_json(body, _MAX_ANSWER)["channels"]
+        names = peer_json.read_json(body)["channels"]
     except (KeyError, TypeError):
         names = None
     if not isinstance(names, list):

@@ -207,28 +207,6 @@ class Scheduled(Protocol):
         ...
 
 
-class ServedChannel(Protocol):
-    """The commands of a consumer; a returned string is nsqd's reason for a failure."""
-
-    def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
-        """RDY."""
-        ...
-
-    def finish(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """FIN."""
-        ...
-
-    def requeue(
-        self, consumer: Consumer, message_id: bytes, delay: float, now: float
-    ) -> str | None:
-        """REQ."""
-        ...
-
-    def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """TOUCH."""
-        ...
-
-
 class Scheduler:
     """The consumers to wake and the times at which channels are due."""
 

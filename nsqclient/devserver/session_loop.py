@@ -20,7 +20,6 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.session import Session, SessionConfig
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
@@ -30,10 +29,6 @@ _NEVER = float("inf")
 _MOST_SIGNALS = 64
 #: A replaced entry of the heap costs little; the heap is rebuilt when it has mostly such entries.
 _HEAP_SLACK = 64
-#: Seconds that it waits at most: a selector takes no more than some weeks.
-_LONGEST_WAIT = 3600.0
-#: Seconds of rest after the selector failed.
-_PAUSE = 0.05
 
 
 class SessionLoop:
@@ -60,7 +55,6 @@ class SessionLoop:
         self._entries: dict[int, Session] = {}  # by number, those that were not replaced
         self._scheduled: dict[Session, tuple[float, int]] = {}  # the entry of each session
         self._order = 0
-        self._lines = LineLimit(logger)
 
     def start(self) -> None:
         """Start the thread.
@@ -140,10 +134,10 @@ class SessionLoop:
             self._serve(session, is_readable)
         return True
 
-    def _wait(self, timeout: float) -> dict[Session, bool]:
+    def _wait(self, timeout: float | None) -> dict[Session, bool]:
         """Wait for the sockets; return the sessions to serve, and whether they have input."""
         found: dict[Session, bool] = {}
-        for key, events in self._select(timeout):
+        for key, events in self._selector.select(timeout):
             if key.data is not None:
                 # kqueue reports "readable" and "writable" of a socket one after the other.
                 is_readable = bool(events & selectors.EVENT_READ)
@@ -151,15 +145,6 @@ class SessionLoop:
             elif self._reader is not None:
                 self._reader.recv(_MOST_SIGNALS)
         return found
-
-    def _select(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        try:
-            return self._selector.select(timeout)
-        except Exception:  # no memory, say
-            logger.log(self._lines.level(logging.ERROR), "%s: cannot wait for clients",
-                       self._name, exc_info=True)
-            time.sleep(_PAUSE)  # the cause may last, and the loop would spin
-            return []
 
     def _serve(self, session: Session, is_readable: bool) -> None:
         if session.is_over() or not self._may_continue(session):
@@ -255,11 +240,9 @@ class SessionLoop:
             _, number = self._scheduled.pop(session)
             del self._entries[number]
 
-    def _timeout(self) -> float:
-        """Seconds until the next due time, and no more than an hour."""
-        if not self._dues:
-            return _LONGEST_WAIT
-        return min(max(0.0, self._dues[0][0] - time.monotonic()), _LONGEST_WAIT)
+    def _timeout(self) -> float | None:
+        """Seconds until the next due time."""
+        return max(0.0, self._dues[0][0] - time.monotonic()) if self._dues else None
 
     def _add_due(self, ready: dict[Session, bool]) -> None:
         """Add the sessions whose time has come. An entry that was replaced does nothing."""

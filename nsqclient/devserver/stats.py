@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
 import sys
 from collections.abc import Iterable, Mapping
@@ -127,10 +126,11 @@ Values = Mapping[str, Any]
 
 def memory() -> dict[str, int]:
     """This process's memory under Go's names; numbers that Python does not have are 0."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in kilobytes, except on macOS
     return {
         "heap_objects": sys.getallocatedblocks(),
         "heap_idle_bytes": 0,
-        "heap_in_use_bytes": _resident_bytes(),
+        "heap_in_use_bytes": peak if sys.platform == "darwin" else peak * 1024,
         "heap_released_bytes": 0,
         "gc_pause_usec_100": 0,
         "gc_pause_usec_99": 0,
@@ -138,16 +138,6 @@ def memory() -> dict[str, int]:
         "next_gc_bytes": 0,
         "gc_total_runs": sum(int(each["collections"]) for each in gc.get_stats()),
     }
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        # No /proc: the peak instead. In kilobytes, except on macOS.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def build(stats: Values, health: str, start_time: float, include_memory: bool) -> dict[str, Any]:

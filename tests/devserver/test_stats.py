@@ -23,14 +23,3 @@ def test_keys_are_in_nsqds_order():
 def test_no_producers_are_null(producers):
     """null where no client has published."""
     assert build(producers=producers)["producers"] is None
-
-
-def test_the_memory_in_use_is_known_without_proc(monkeypatch):
-    """The peak replaces the bytes in use."""
-    assert build(include_memory=True)["memory"]["heap_in_use_bytes"] > 0
-
-    def no_proc(*_args):
-        raise FileNotFoundError
-
-    monkeypatch.setattr("builtins.open", no_proc)
-    assert stats.memory()["heap_in_use_bytes"] > 0

@@ -48,7 +48,7 @@ class PartitionedCluster:
     Threads: every method, any thread.
 
     Raises:
-        ConfigError: an argument is out of its range, or ports clash. Methods raise it too, for an
+        ConfigError: an argument is out of its range. Methods raise it too, for an
             nsqd, nsqlookupd, partition or channel that there is not.
     """
 
@@ -74,8 +74,11 @@ class PartitionedCluster:
             raise ConfigError(f"msg_timeout of {msg_timeout:g} s is over max_msg_timeout of"
                               f" {max_msg_timeout:g} s")
         recovery_scale = to_seconds(recovery_scale, "recovery_scale")
-        _check_ports({"tcp_port": (tcp_port, nsqds), "http_port": (http_port, nsqds),
-                      "lookupd_http_port": (lookupd_http_port, nsqlookupds)})
+        for name, port, count in (
+            ("tcp_port", tcp_port, nsqds), ("http_port", http_port, nsqds),
+            ("lookupd_http_port", lookupd_http_port, nsqlookupds),
+        ):
+            _check_count(name, port, 0, 65535 - 2 * (count - 1))
         limits = ServerLimits(
             msg_timeout=round(msg_timeout * 1000), max_msg_timeout=round(max_msg_timeout * 1000),
             output_buffer_timeout=50, min_output_buffer_timeout=10,
@@ -379,20 +382,6 @@ def _check_count(name: str, value: object, lowest: int, highest: int | None = No
         return
     wanted = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
     raise ConfigError(f"{name} must be a whole number {wanted}, not {value!r}")
-
-
-def _check_ports(given: dict[str, tuple[int, int]]) -> None:
-    """Raise ConfigError where servers would share a port; given: name -> (first port, servers)."""
-    users: dict[int, str] = {}
-    for name, (first, count) in given.items():
-        _check_count(name, first, 0, 65535)
-        for number in range(count if first else 0):
-            port = _port(first, number)
-            if port > 65535:
-                raise ConfigError(f"{name}={first}: the port of server {number} is over 65535")
-            if port in users:
-                raise ConfigError(f"{name}={first} and {users[port]} clash at port {port}")
-            users[port] = f"{name}={first}"
 
 
 def _checked_channels(channels: Iterable[str]) -> list[str]:

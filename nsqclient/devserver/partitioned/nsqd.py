@@ -31,7 +31,7 @@ from nsqclient.devserver.protocol.partitioned import (
     check_header,
     has_trace,
 )
-from nsqclient.devserver.queues import Consumer, ServedChannel
+from nsqclient.devserver.queues import Channel, Consumer
 from nsqclient.devserver.session import SessionConfig
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.devserver.tls_compression import NegotiatedLayers
@@ -165,7 +165,7 @@ class PartitionCommandHandler(CommandHandler):
             core.desired_tag if topic.meta.extended else "",
             read_ext_filter(core.ext_filter) if topic.meta.extended else None,
         )
-        self.channel: ServedChannel | None = state.subscribe(
+        self.channel: Channel | PartitionChannel | None = state.subscribe(
             self._nsqd, event.topic, event.partition, event.channel, consumer, ordered,
             core.extend_support, _read_start(event.start) if event.start else None,
         )
