@@ -9,7 +9,6 @@ Lock order: the engine's lock, then the observers' lock; never the other way.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -54,11 +53,10 @@ class Engine(Generic[B]):
     Threads: ``with engine`` from any thread; inside, only call the broker and pure code.
     """
 
-    def __init__(self, broker: B, scan_lag: float = 0.0) -> None:
+    def __init__(self, broker: B) -> None:
         self._broker = broker  # guarded by _lock
         self._lock = threading.Lock()
         self._now = 0.0  # guarded by _lock: the time at which the block was entered
-        self._scan_lag = scan_lag
         self._timer = Timer("nsq-devserver-timer")
         self._tick_at = _NEVER  # guarded by _lock: the earliest tick that is scheduled
         self._is_flow_due = False  # guarded by _lock: _flow() is scheduled
@@ -145,11 +143,7 @@ class Engine(Generic[B]):
 
     def _earlier_tick(self, due: float | None) -> float | None:
         """Return ``due`` if that is before the tick that is scheduled. Needs _lock."""
-        if due is None:
-            return None
-        if self._scan_lag > 0:
-            due = math.ceil(due / self._scan_lag) * self._scan_lag
-        if due >= self._tick_at:
+        if due is None or due >= self._tick_at:
             return None
         self._tick_at = due
         return due

@@ -81,8 +81,6 @@ class Faults:
         self._largest_piece = 0
         self._pause = 0.0
         self._generators: dict[int, random.Random] = {}
-        #: Seconds that output is collected before it is written.
-        self.join_delay: float = 0.0
         #: A heartbeat is sent just before every answer.
         self.heartbeat_before_answers: bool = False
         #: No heartbeats are sent; a silent client is still dropped after two intervals.
@@ -135,16 +133,11 @@ class Faults:
         self._largest_piece, self._pause = largest, pause
         self._seed = seed
 
-    def join_frames(self, seconds: float) -> None:
-        """Collect output for some time before it is written, so that frames arrive together."""
-        self.join_delay = seconds
-
     def clear(self) -> None:
         """End all faults and send the held answers. The record of commands stays."""
         with self._lock:
             self._failures.clear()
         self._seed = None
-        self.join_delay = 0.0
         self.heartbeat_before_answers = False
         self.heartbeats_withheld = False
         self.reset_after_error = False

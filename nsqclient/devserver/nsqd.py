@@ -103,8 +103,6 @@ class Nsqd:
         broadcast_address: the address that nsqlookupd gives to clients; None for ``host``.
         broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0 for those that
             this nsqd listens on.
-        scan_lag: seconds between two checks of timeouts and deferrals, which are late as in nsqd
-            and never early; 0 means no delay.
         log_level: debug, info, warn, error or fatal, for the logger ``nsqclient.devserver`` until
             ``stop()``, as ``PUT /config/log_level`` sets it; None leaves it to you.
 
@@ -127,7 +125,7 @@ class Nsqd:
             open_latency=(
                 self._open_latency if options.e2e_processing_latency_percentile else None),
         )
-        self._engine = Engine(broker, options.scan_lag)
+        self._engine = Engine(broker)
         self._loop = SessionLoop("devserver-nsqd-clients")
         self._sessions = Sessions(self._loop, self._engine, itertools.count(1))
         #: Test controls, see :class:`~nsqclient.devserver.faults.Faults`.

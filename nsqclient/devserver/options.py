@@ -101,7 +101,6 @@ class NsqdOptions:
     auth_http_addresses: Sequence[str] = ()
     e2e_processing_latency_percentile: Sequence[float] = ()
     e2e_processing_latency_window_time: float = 600.0
-    scan_lag: float = 0.0
     log_level: str | None = None
 
     def __post_init__(self) -> None:

@@ -380,8 +380,6 @@ class Session:
         """Send as much as the kernel accepts, in the pieces that the faults ask for."""
         new = self.core.data_to_send()
         if new:
-            if not len(self._unsent):
-                self._not_before = max(self._not_before, now + self._faults.join_delay)
             self._unsent = memoryview(bytes(self._unsent) + new)
         while len(self._unsent) and now >= self._not_before:
             size, pause = self._faults.next_piece(self.number, len(self._unsent))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.batch import BatchHandler
@@ -236,15 +236,4 @@ def _conflict(former: Registration, other: Registration) -> str:
 registry: HandlerRegistry = HandlerRegistry()
 
 
-class Register(Protocol):
-    """What :meth:`HandlerRegistry.handler` of a registry is called with."""
-
-    def __call__(
-        self, topic: str, channel: str = "", *, workers: int = 1, max_in_flight: int | None = None,
-        middleware: Iterable[Middleware] = (), **options: Unpack[HandlerOptions],
-    ) -> Callable[[H], H]:
-        """Register a function, or a BatchHandler, for a channel."""
-        ...
-
-
-handler: Register = registry.handler
+handler = registry.handler

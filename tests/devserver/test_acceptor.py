@@ -80,30 +80,6 @@ def test_stop_ends_clients_and_frees_the_port(make):
     make(port=acceptor.port).start()
 
 
-def test_second_stop_waits_for_the_threads_too(make):
-    """The thread that calls it may rely on what the first call does."""
-    release, second_ended = threading.Event(), threading.Event()
-    acceptor = make(lambda _sock, _address: release.wait(60))
-    acceptor.start()
-    with connect(acceptor.address):
-        wait_until(lambda: any(t.name.startswith("nsq-test-1") for t in threading.enumerate()))
-        acceptor.stop(Deadline(0.05))
-        second = threading.Thread(target=lambda: [acceptor.stop(), second_ended.set()])
-        second.start()
-        assert not second_ended.wait(0.1)
-        release.set()
-        second.join(60)
-    assert second_ended.is_set()
-
-
-def test_stop_without_start_closes_the_listener(make):
-    """An acceptor that was never started, or only listens, can be stopped."""
-    make().stop()
-    acceptor = make()
-    acceptor.listen()
-    acceptor.stop()
-
-
 def test_error_for_a_port_in_use_names_the_address(make):
     """The error has the address, the reason and the errno."""
     first = make()
@@ -111,38 +87,6 @@ def test_error_for_a_port_in_use_names_the_address(make):
     with pytest.raises(OSError, match=f"cannot listen on {first.address}: ") as caught:
         make(port=first.port).listen()
     assert caught.value.errno == errno.EADDRINUSE
-
-
-def test_error_for_a_foreign_host_names_the_address(make):
-    """A host that is not local cannot be listened on."""
-    with pytest.raises(OSError, match="cannot listen on nowhere.invalid:0: "):
-        make(host="nowhere.invalid").listen()
-
-
-def test_drop_clients_ends_connections_and_accepts_new_ones(make):
-    """Dropped clients are disconnected; new ones are served."""
-    acceptor = make()
-    acceptor.start()
-    with connect(acceptor.address) as client:
-        client.sendall(b"x")
-        assert client.recv(1) == b"x"
-        acceptor.drop_clients()
-        assert read_all(client) == b""
-    with connect(acceptor.address) as client:
-        client.sendall(b"y")
-        assert client.recv(1) == b"y"
-
-
-def test_exception_of_a_client_thread_is_logged(make, caplog):
-    """A bug in one client's thread ends that client only, with a traceback in the log."""
-
-    def fail(_sock, _address):
-        raise RuntimeError("boom")
-
-    acceptor = make(fail)
-    acceptor.start()
-    assert ask(acceptor.address, b"") == b""
-    wait_until(lambda: "boom" in caplog.text)
 
 
 def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):

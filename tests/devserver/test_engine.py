@@ -101,12 +101,3 @@ def test_observers_get_the_changes_of_all_threads_in_order(engine):
     wait_until(lambda: len(heard) == 200)
     with engine as broker:
         assert heard == list(broker.topics)
-
-
-def test_scan_lag_rounds_ticks_up():
-    """With a lag a tick falls on a multiple of it, never before its time."""
-    engine = Engine(Broker(), scan_lag=5.0)
-    with engine:
-        assert engine._earlier_tick(12.0) == 15.0
-        assert engine._earlier_tick(13.0) is None
-        assert engine._earlier_tick(None) is None

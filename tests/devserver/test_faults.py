@@ -129,15 +129,6 @@ def test_same_seed_splits_frames_in_the_same_pieces():
     assert Faults(lambda: None, lambda client, reset: 0).next_piece(1, 9) == (9, 0.0)
 
 
-def test_join_frames_writes_answers_together(nsqd, client):
-    """Answers to separate commands arrive together."""
-    nsqd.faults.join_frames(0.2)
-    client.send(PUB)
-    wait_until(lambda: len(nsqd.messages("t")) == 2)
-    client.send(PUB)
-    assert len(client._socket.recv(100)) == 20
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_drop_connections_ends_all_or_one_client(nsqd, client, reset):
     """Connections can be ended, of all clients or of one, orderly or with a reset."""

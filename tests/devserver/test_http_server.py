@@ -89,12 +89,6 @@ def test_topic_and_channel_are_checked_in_order(params, code):
     assert (caught.value.status, caught.value.code) == (400, code)
 
 
-def test_the_first_of_several_parameters_counts():
-    """As in nsqd."""
-    request = make_request("POST", "/", topic=["a", "b"], channel=["c"])
-    assert request.topic_and_channel() == ("a", "c")
-
-
 def post(path: str, body: bytes, *headers: str) -> bytes:
     """A POST in bytes."""
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
@@ -109,11 +103,6 @@ def test_pipelined_requests_are_answered_in_order(server):
     answer = ask(server.address, post("/echo", b"one") + post("/ping", b"unread") + CLOSING)
     assert answer.count(b"HTTP/1.1 200 OK") == 3
     assert answer.index(b"one") < answer.index(b"pong") < answer.rindex(b"pong")
-
-
-def test_http_1_0_closes_the_connection(server):
-    """A client of HTTP/1.0 gets its response, and the end."""
-    assert ask(server.address, b"GET /ping HTTP/1.0\r\n\r\n").endswith(b"pong")
 
 
 @pytest.mark.parametrize("size", [b"Content-Length: 1001\r\n\r\n",
@@ -166,10 +155,3 @@ def test_stop_ends_incomplete_requests(server):
         body.sendall(post("/echo", b"hello")[:-5])
         server.stop()
         assert read_all(head) == read_all(body) == b""
-
-
-def test_client_that_disconnects_early_does_not_affect_others(server):
-    """A client that closes in the middle of its body ends only its own connection."""
-    with connect(server.address) as sock:
-        sock.sendall(post("/echo", b"hello")[:-5])
-    assert b"pong" in ask(server.address, CLOSING)

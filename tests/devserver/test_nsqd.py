@@ -163,16 +163,6 @@ def test_silent_client_is_dropped_after_two_heartbeats(nsqd):
         assert 1 <= received.count(b"_heartbeat_") <= 2
 
 
-def test_any_command_keeps_the_connection(nsqd):
-    """A client that sends NOP once per interval stays."""
-    with connect(nsqd) as client:
-        client.ask(identify(b'{"heartbeat_interval":1000}'))
-        for _ in range(3):
-            assert client.is_silent(0.9)
-            client.send(b"NOP\n")
-        assert client.ask(pub(b"t", b"x")) == OK
-
-
 def test_error_arrives_before_the_connection_ends(nsqd):
     """Also at a client that is still sending."""
     with connect(nsqd) as client:

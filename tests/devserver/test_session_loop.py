@@ -1,9 +1,6 @@
 """The thread that serves all clients of a server."""
 
-import contextlib
-import errno
 import gc
-import itertools
 import logging
 import selectors
 import socket
@@ -16,11 +13,9 @@ import pytest
 
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.broker import Broker
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.cluster import PartitionedCluster
-from nsqclient.devserver.session_loop import SessionLoop, Sessions
+from nsqclient.devserver.session_loop import SessionLoop
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
@@ -44,16 +39,6 @@ def address_of(server):
 def thread_names():
     """Names of the threads of embedded servers."""
     return [each.name for each in threading.enumerate() if each.name.startswith("nsq-devserver")]
-
-
-def test_clients_share_one_thread(leak_guard):
-    """Thirty clients take no more threads than one."""
-    with Nsqd() as nsqd, contextlib.ExitStack() as stack:
-        before = len(thread_names())
-        clients = [stack.enter_context(RawClient(nsqd.tcp_address)) for _ in range(30)]
-        for client in clients:
-            assert client.ask(PUB) == OK
-        assert len(thread_names()) == before
 
 
 def test_a_client_that_does_not_read_delays_no_other(leak_guard):
@@ -116,19 +101,6 @@ def test_stop_waits_for_a_client_that_authorizes(auth_server):
         request.close()
         stopping.join(60)
     assert thread_names() == []
-
-
-def test_stop_in_time_names_a_client_that_authorizes(auth_server, caplog):
-    """With a timeout it does not wait longer; the next stop() does."""
-    nsqd = Nsqd(auth_http_addresses=[address_of(auth_server)])
-    nsqd.start()
-    with RawClient(nsqd.tcp_address) as client:
-        client.send(b"AUTH\n\0\0\0\1s")
-        request, _ = auth_server.accept()
-        nsqd.stop(timeout=0.05)
-        request.close()
-    assert any("did not end in time" in each.getMessage() for each in caplog.records)
-    wait_until(lambda: thread_names() == [])
 
 
 @pytest.mark.parametrize(("error", "level"), [
@@ -290,28 +262,6 @@ def test_a_client_after_the_end_is_closed(leak_guard):
             nsqd._sessions.serve(server.accept()[0], "127.0.0.1:1")
             assert client.recv(1) == b""
         assert nsqd._sessions.by_number() == {}
-
-
-@pytest.mark.parametrize("failing", ["_thread.start_new_thread", "socket.socketpair"])
-def test_a_start_that_fails_leaves_nothing_open(leak_guard, monkeypatch, failing):
-    """The descriptors are closed; stop() works."""
-    loop = SessionLoop("test")
-    with monkeypatch.context() as patch:
-        def fail(*_args):
-            raise OSError(errno.EMFILE, "a fault")
-
-        patch.setattr(failing, fail)
-        with pytest.raises(OSError, match="a fault"):
-            loop.start()
-    loop.stop()
-
-
-def test_end_does_not_wait_for_a_thread_that_does_not_run(caplog):
-    """In a forked process there is none, and stop() returns."""
-    sessions = Sessions(SessionLoop("test"), Engine(Broker()), itertools.count(1))
-    sessions._sessions[1] = Due(0.0)
-    sessions.end()
-    assert "did not end in time" in caplog.text
 
 
 def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):

@@ -73,7 +73,7 @@ def test_workers_alone_give_no_max_in_flight(options, is_given):
     """A topic with more partitions than workers raises it: each partition needs one."""
     group = ConsumerGroup(Config(), {"lookupd_http_addresses": ["127.0.0.1:4161"]})
     consumer = group.add(register("orders", "c", handle, workers=5, **options))
-    assert consumer._core.has_max_in_flight == is_given and consumer.max_in_flight >= 5
+    assert consumer.config.has_max_in_flight() == is_given and consumer.max_in_flight >= 5
 
 
 def test_a_registration_has_options_of_its_own():

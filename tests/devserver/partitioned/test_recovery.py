@@ -198,23 +198,3 @@ def test_a_crash_heals_by_itself_over_tcp_and_http():
                        == "E_FAILED_ON_NOT_LEADER")
         url = f"http://{cluster.nsqlookupds[0].http_address}/nodes"
         wait_until(lambda: len(requests.get(url, timeout=10).json()["data"]["producers"]) == 2)
-
-
-def test_a_second_planned_move_is_refused():
-    """The first one has just been made."""
-    with PartitionedCluster(2, 1, recovery_scale=1.0) as cluster:
-        cluster.create_topic("t", 2, replicas=2)
-        assert cluster.move_leader("t", 0) == 1
-        with pytest.raises(MoveRefusedError, match="cluster is unstable"):
-            cluster.move_leader("t", 1)
-
-
-@pytest.mark.parametrize("command", [commands.pub("new", 0, b"x"), b"SUB new c 0\n"])
-def test_a_topic_that_is_new_under_load_answers_not_leader(cluster, command):
-    """Publishes and subscriptions are refused until it is served."""
-    cluster.create_topic("new", 1, channels=["c"], under_load=True)
-    with client_of(cluster, 0) as client:
-        assert code_of(client.ask(command)) == "E_FAILED_ON_NOT_LEADER"
-    cluster.serve_topic("new")
-    with client_of(cluster, 0) as client:
-        assert client.ask(command) == OK

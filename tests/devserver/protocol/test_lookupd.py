@@ -54,26 +54,6 @@ def test_an_incomplete_or_endless_line_is_the_end(data):
     assert read_command(io.BytesIO(data)) is None
 
 
-@pytest.mark.parametrize(("line", "error"), [
-    (b"REGISTER\r\n", b"E_INVALID REGISTER insufficient number of params"),
-    (b"REGISTER  t\n", b"E_BAD_TOPIC REGISTER topic name '' is not valid"),
-    (b"REGISTER b$d c\n", b"E_BAD_TOPIC REGISTER topic name 'b$d' is not valid"),
-    (b"UNREGISTER t \xff\n", b"E_BAD_CHANNEL UNREGISTER channel name '\xff' is not valid"),
-])
-def test_names_are_checked(line, error):
-    """The texts are nsqlookupd's."""
-    command, *params = read_command(io.BytesIO(line))
-    with pytest.raises(CommandError) as caught:
-        topic_and_channel(command, params)
-    assert caught.value.code.encode() + b" " + caught.value.text == error
-
-
-def test_the_hostname_may_be_missing():
-    """nsqlookupd requires all fields but the hostname."""
-    assert read_identity(io.BytesIO(body())) == NSQD
-    assert read_identity(io.BytesIO(body(hostname=None))) == NSQD._replace(hostname="")
-
-
 @pytest.mark.parametrize(("data", "text"), [
     *[(sized(data), "IDENTIFY failed to decode JSON body")
       for data in (b"{nope", b"[]", b"", b"[" * 9999)],

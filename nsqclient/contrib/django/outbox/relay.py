@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,14 +77,6 @@ class OutboxCounters:
         self.failed: Counter[str] = Counter()
         self.failures = 0  #: batches that failed as a whole
         self.waiting: Waiting = Waiting()
-
-    def count_published(self, topics: Iterable[str]) -> None:
-        """Count messages that nsqd has stored."""
-        self.published.update(topics)
-
-    def count_failed(self, topic: str) -> None:
-        """Count a message that failed for its own sake."""
-        self.failed[topic] += 1
 
     def measure(self, using: str) -> None:
         """Ask the database what waits. Blocks: for one query."""
@@ -199,7 +191,7 @@ class Relay:
         limit = self._limit
         with self._claim(limit, timeout) as rows:
             result = publish_batch(self._producer, rows, timezone.now(), timeout)
-            self.counters.count_published(row.topic for row in result.stored)
+            self.counters.published.update(row.topic for row in result.stored)
             if result.stored:
                 table = OutboxMessage.objects.using(self._using)
                 table.filter(pk__in=[row.pk for row in result.stored]).delete()
@@ -241,7 +233,7 @@ class Relay:
         OutboxMessage.objects.using(self._using).filter(pk=row.pk).update(
             failures=failures, error=str(error)[:_LONGEST_ERROR],
             retry_at=timezone.now() + timedelta(seconds=delay))
-        self.counters.count_failed(row.topic)
+        self.counters.failed[row.topic] += 1
         logger.error("outbox of %s: message %d to %s failed, next attempt in %g s: %s",
                      self._using, row.pk, row.topic, delay, error,
                      extra=log_fields(topic=row.topic))
