@@ -99,7 +99,6 @@ class Authorizer:
         remote_ip: the client's address.
         describe_tls: called for each request: whether the client uses TLS, and the name in its
             certificate.
-        now: the clock.
     """
 
     def __init__(
@@ -107,12 +106,10 @@ class Authorizer:
         addresses: Sequence[str],
         remote_ip: str,
         describe_tls: Callable[[], tuple[bool, str]],
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._addresses = list(addresses)
         self._remote_ip = remote_ip
         self._describe_tls = describe_tls
-        self._now = now
         self._secret = b""
         self._state: AuthState | None = None
         self._expires = 0.0
@@ -129,7 +126,7 @@ class Authorizer:
         if isinstance(event, Auth):
             return not self.is_authorized
         is_checked = isinstance(event, (Sub, OpenTopic, Pub, Dpub))
-        return is_checked and self.is_authorized and self._expires < self._now()
+        return is_checked and self.is_authorized and self._expires < time.monotonic()
 
     def check(self, event: Event) -> dict[str, Any] | None:
         """Authorize a command; return the response to an AUTH, None for any other.
@@ -182,7 +179,7 @@ class Authorizer:
         state = self._state
         if state is None or not state.authorizations:
             raise CommandError("E_AUTH_FIRST", f"AUTH required before {command}".encode())
-        if self._expires < self._now():
+        if self._expires < time.monotonic():
             state = self._ask()
         if not any(row.allows(topic, channel) for row in state.authorizations):
             names = quote(topic.encode()) + b" " + quote(channel.encode())
@@ -207,7 +204,7 @@ class Authorizer:
             except (OSError, ValueError) as exc:
                 reasons.append(f"failed to auth against {address} - {exc}")
                 continue
-            self._expires = self._now() + state.ttl
+            self._expires = time.monotonic() + state.ttl
             return state
         logger.warning("client(%s) AUTH failed %s", self._remote_ip,
                        printable("; ".join(reasons), LONGEST_TEXT))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from nsqclient.devserver.broker import Broker, BrokerError
@@ -64,6 +65,8 @@ class CommandHandler:
         self.number = number
         self._layers = layers
         self.consumer: Consumer | None = None
+        #: The session's; set before the first command.
+        self.wake: Callable[[], None] = lambda: None
         self.channel: Channel | PartitionChannel | None = None
         self.pub_counts: dict[str, int] = {}
         #: Settings of the first IDENTIFY. nsqd answers a second one, but its message pump keeps
@@ -159,6 +162,7 @@ class CommandHandler:
         settings = self.core.settings if self.pump_settings is None else self.pump_settings
         consumer = Consumer(
             self.number, max(settings.msg_timeout, _LEAST_TIMEOUT) / 1000, settings.sample_rate)
+        consumer.wake = self.wake
         self.channel = broker.subscribe(event.topic, event.channel, consumer, now)
         self.consumer = consumer
         self._answer(event, now, None, OK)

@@ -60,7 +60,6 @@ class Engine(Generic[B]):
         self._timer = Timer("nsq-devserver-timer")
         self._tick_at = _NEVER  # guarded by _lock: the earliest tick that is scheduled
         self._is_flow_due = False  # guarded by _lock: _flow() is scheduled
-        self._wakers: dict[int, Callable[[], None]] = {}  # guarded by _lock
         #: For wait_until(); guarded by _lock.
         self._changed = threading.Condition(self._lock)
         self._waiters = 0  # guarded by _lock
@@ -86,16 +85,6 @@ class Engine(Generic[B]):
         with self._notifying:
             self._observers.append(observer)
 
-    def attach(self, number: int, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when the consumer of this number has messages to send."""
-        with self._lock:
-            self._wakers[number] = wake
-
-    def detach(self, number: int) -> None:
-        """Undo ``attach()``."""
-        with self._lock:
-            self._wakers.pop(number, None)
-
     def wait_until(self, condition: Callable[[B], bool], timeout: float) -> bool:
         """Wait until ``condition`` holds; False when the time is over.
 
@@ -120,10 +109,7 @@ class Engine(Generic[B]):
 
     def __exit__(self, *exc_info: object) -> None:
         scheduler = self._broker.scheduler
-        wakers = [
-            self._wakers[consumer.number] for consumer in scheduler.take_woken()
-            if consumer.number in self._wakers
-        ]
+        woken = scheduler.take_woken()
         changes = self._broker.take_changes()
         self._changes.extend(changes)
         tick_at = self._earlier_tick(scheduler.next_due())
@@ -132,8 +118,8 @@ class Engine(Generic[B]):
         if self._waiters:
             self._changed.notify_all()
         self._lock.release()
-        for wake in wakers:
-            wake()
+        for consumer in woken:
+            consumer.wake()
         if tick_at is not None:
             self._timer.schedule(tick_at - time.monotonic(), partial(self._tick, tick_at))
         if starts_flow:

@@ -64,16 +64,12 @@ class Faults:
         self,
         wake_all: Callable[[], None],
         drop: Callable[[str | None, bool], int],
-        record_size: int = RECORD_SIZE,
-        record_bytes: int = RECORD_BYTES,
     ) -> None:
         self._wake_all = wake_all
         self._drop = drop
         self._lock = threading.Lock()
         self._commands: deque[ReceivedCommand] = deque()  # guarded by _lock
         self._recorded_bytes = 0  # of their bodies; guarded by _lock
-        self._record_size = record_size
-        self._record_bytes = record_bytes
         self._failures: dict[str, deque[Failure]] = {}  # guarded by _lock
         # Read by the sessions without a lock: each is one reference.
         self._delays: dict[str | None, float] = {}
@@ -160,7 +156,7 @@ class Faults:
         commands = self._commands
         commands.append(command)
         self._recorded_bytes += _body_size(command.event)
-        while len(commands) > self._record_size or self._recorded_bytes > self._record_bytes:
+        while len(commands) > RECORD_SIZE or self._recorded_bytes > RECORD_BYTES:
             self._recorded_bytes -= _body_size(commands.popleft().event)
 
     def _set_delay(self, command: str | None, seconds: float) -> None:

@@ -6,7 +6,6 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from nsqclient.devserver.acceptor import Acceptor
@@ -50,7 +49,6 @@ class Nsqlookupd:
         inactive_producer_timeout: seconds without PING after which a producer is hidden.
         tombstone_lifetime: seconds that a tombstone hides a producer from /lookup.
         http_host: where the HTTP port listens, if not on ``host``.
-        clock: seconds since the epoch; tests of timeouts pass their own.
     """
 
     def __init__(
@@ -63,12 +61,10 @@ class Nsqlookupd:
         inactive_producer_timeout: float = 300.0,
         tombstone_lifetime: float = 45.0,
         http_host: str | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         if broadcast_address is None:
             broadcast_address = socket.gethostname() if host in ANY_HOST else host
         self._broadcast_address = broadcast_address
-        self._clock = clock
         self._lock = threading.Lock()  # guards the registry and its peers
         self._registry = Registry(inactive_producer_timeout, tombstone_lifetime)
         self._acceptor = Acceptor("lookupd-tcp", host, tcp_port, self._serve)
@@ -172,13 +168,13 @@ class Nsqlookupd:
             if command == "IDENTIFY":
                 if peers:
                     raise CommandError("E_INVALID", "cannot IDENTIFY again")
-                peers.append(PeerInfo(address, read_identity(stream), self._clock()))
+                peers.append(PeerInfo(address, read_identity(stream), time.time()))
                 with self._lock:
                     self._registry.identify(peers[0])
                 answer = self._identity().to_json()
             elif command == "PING":
                 for peer in peers:
-                    peer.last_update = self._clock()
+                    peer.last_update = time.time()
             elif command in ("REGISTER", "UNREGISTER"):
                 if not peers:
                     raise CommandError("E_INVALID", "client must IDENTIFY")
@@ -207,7 +203,7 @@ class Nsqlookupd:
     def _lookup(self, request: Request) -> object:
         topic = request.require("topic")
         with self._lock:
-            found = self._registry.lookup(topic, self._clock())
+            found = self._registry.lookup(topic, time.time())
         if found is None:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         producers = [_producer(peer) for peer in found.producers]
@@ -215,7 +211,7 @@ class Nsqlookupd:
 
     def _nodes(self, _request: Request) -> object:
         with self._lock:
-            nodes = self._registry.nodes(self._clock())
+            nodes = self._registry.nodes(time.time())
         producers = [
             _producer(node.peer) | {"tombstones": node.tombstones, "topics": node.topics}
             for node in nodes
@@ -237,7 +233,7 @@ class Nsqlookupd:
     def _tombstone(self, request: Request) -> None:
         topic, node = request.require("topic"), request.require("node")
         with self._lock:
-            self._registry.tombstone(topic, node, self._clock())
+            self._registry.tombstone(topic, node, time.time())
 
     def _create_channel(self, request: Request) -> None:
         topic, channel = request.topic_and_channel()

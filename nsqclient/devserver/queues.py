@@ -169,16 +169,21 @@ class MessageQueue:
         self.backend.clear()
 
 
+def _no_session() -> None:
+    """Do nothing: a consumer before it has a session."""
+
+
 class Consumer:
     """A subscribed client.
 
     ``ready`` is its RDY count, ``outbox`` the messages still to be written to its socket;
-    ``is_ended`` means that its channel was deleted and the socket must be closed.
+    ``is_ended`` means that its channel was deleted and the socket must be closed; ``wake`` is
+    called with the lock released when one of both has changed.
     """
 
     __slots__ = (
         "number", "msg_timeout", "sample_rate", "ready", "in_flight", "outbox", "is_waiting",
-        "is_ended", "message_count", "finish_count", "requeue_count", "timeout_count",
+        "is_ended", "wake", "message_count", "finish_count", "requeue_count", "timeout_count",
     )
 
     def __init__(self, number: int, msg_timeout: float, sample_rate: int = 0) -> None:
@@ -190,6 +195,7 @@ class Consumer:
         self.outbox: list[RawMessage] = []
         self.is_waiting: bool = False  # in its channel's _ready_consumers
         self.is_ended: bool = False
+        self.wake: Callable[[], None] = _no_session
         self.message_count: int = 0
         self.finish_count: int = 0
         self.requeue_count: int = 0

@@ -105,6 +105,7 @@ class Session:
         )
         # guarded by the engine
         self.handler: CommandHandler = config.make_handler(number, self.layers)
+        self.handler.wake = self.wake
         self.core: ServerProtocol = self.handler.core
         #: The events of the socket to wait for.
         self.interest: int = selectors.EVENT_READ
@@ -191,7 +192,6 @@ class Session:
             self._wake(self)
 
     def _unsubscribe(self) -> None:
-        self._engine.detach(self.number)
         with self._engine as broker:
             self.handler.unsubscribe(broker)
 
@@ -199,7 +199,6 @@ class Session:
         now = time.monotonic()
         self._last_command = self._last_progress = now
         self._set_heartbeat(self.core.settings.heartbeat_interval, now)
-        self._engine.attach(self.number, self.wake)
         self._phase = _Phase.SERVING
 
     # -- serving

@@ -51,9 +51,10 @@ class SessionLoop:
         # of the loop's thread
         self._interests: dict[Session, int] = {}  # of the sessions in the selector
         self._calls: dict[Session, threading.Thread] = {}
-        self._dues: list[tuple[float, int]] = []  # a heap of times and numbers of entries
-        self._entries: dict[int, Session] = {}  # by number, those that were not replaced
-        self._scheduled: dict[Session, tuple[float, int]] = {}  # the entry of each session
+        # A heap of times, unique numbers and sessions; only the entry with the time that is in
+        # _scheduled counts.
+        self._dues: list[tuple[float, int, Session]] = []
+        self._scheduled: dict[Session, float] = {}
         self._order = 0
 
     def start(self) -> None:
@@ -168,7 +169,7 @@ class SessionLoop:
             self._end(session)
 
     def _end(self, session: Session) -> None:
-        self._unschedule(session)
+        self._scheduled.pop(session, None)
         try:
             self._watch(session, 0)
             session.close()
@@ -222,23 +223,15 @@ class SessionLoop:
 
     def _schedule(self, session: Session) -> None:
         due = session.next_due()
-        before, _ = self._scheduled.get(session, (_NEVER, 0))
-        if due >= before:
+        if due >= self._scheduled.get(session, _NEVER):
             return
-        self._unschedule(session)
         self._order += 1
-        self._scheduled[session] = due, self._order
-        self._entries[self._order] = session
-        heapq.heappush(self._dues, (due, self._order))
-        if len(self._dues) > 2 * len(self._entries) + _HEAP_SLACK:
-            self._dues = [entry for entry in self._dues if entry[1] in self._entries]
+        self._scheduled[session] = due
+        heapq.heappush(self._dues, (due, self._order, session))
+        if len(self._dues) > 2 * len(self._scheduled) + _HEAP_SLACK:
+            self._dues = [
+                entry for entry in self._dues if self._scheduled.get(entry[2]) == entry[0]]
             heapq.heapify(self._dues)
-
-    def _unschedule(self, session: Session) -> None:
-        """Give up its entry in the heap, which keeps no session alive."""
-        if session in self._scheduled:
-            _, number = self._scheduled.pop(session)
-            del self._entries[number]
 
     def _timeout(self) -> float | None:
         """Seconds until the next due time."""
@@ -248,10 +241,9 @@ class SessionLoop:
         """Add the sessions whose time has come. An entry that was replaced does nothing."""
         now = time.monotonic()
         while self._dues and self._dues[0][0] <= now:
-            _, number = heapq.heappop(self._dues)
-            session = self._entries.get(number)
-            if session is not None:
-                self._unschedule(session)
+            due, _, session = heapq.heappop(self._dues)
+            if self._scheduled.get(session) == due:
+                del self._scheduled[session]
                 ready.setdefault(session, False)
 
 

@@ -36,9 +36,11 @@ def test_commands_are_recorded(nsqd, client):
     assert nsqd.commands == []
 
 
-def test_record_is_bounded():
+def test_record_is_bounded(monkeypatch):
     """Only the last commands are kept, with a limit on the bytes of their bodies."""
-    faults = Faults(lambda: None, lambda client, reset: 0, record_size=3, record_bytes=10)
+    monkeypatch.setattr("nsqclient.devserver.faults.RECORD_SIZE", 3)
+    monkeypatch.setattr("nsqclient.devserver.faults.RECORD_BYTES", 10)
+    faults = Faults(lambda: None, lambda client, reset: 0)
     for number in range(5):
         faults.receive(1, Ignored(b"NOP %d" % number))
     assert [command.event.line[-1:] for command in faults.commands] == [b"2", b"3", b"4"]

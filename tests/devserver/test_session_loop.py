@@ -1,11 +1,9 @@
 """The thread that serves all clients of a server."""
 
-import gc
 import logging
 import selectors
 import socket
 import threading
-import weakref
 import zlib
 from types import SimpleNamespace
 
@@ -201,21 +199,6 @@ def test_many_commands_at_once_delay_no_other_client(leak_guard):
         wait_until(lambda: len(reader) > 0)
         assert other.ask(PUB) == OK
         assert len(reader) > 0
-
-
-def test_a_session_that_ended_is_freed(leak_guard):
-    """Nothing keeps it until it would have been due."""
-    with Nsqd() as nsqd:
-        with RawClient(nsqd.tcp_address) as client:
-            assert client.ask(PUB) == OK
-            session = weakref.ref(nsqd._sessions.by_number()[1])
-        wait_until(lambda: not nsqd._sessions.by_number())
-
-        def is_freed():
-            gc.collect()
-            return session() is None
-
-        wait_until(is_freed)
 
 
 class Due:

@@ -165,6 +165,7 @@ class PartitionCommandHandler(CommandHandler):
             core.desired_tag if topic.meta.extended else "",
             read_ext_filter(core.ext_filter) if topic.meta.extended else None,
         )
+        consumer.wake = self.wake
         self.channel: Channel | PartitionChannel | None = state.subscribe(
             self._nsqd, event.topic, event.partition, event.channel, consumer, ordered,
             core.extend_support, _read_start(event.start) if event.start else None,
