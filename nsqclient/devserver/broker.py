@@ -45,19 +45,12 @@ class TopicChange(NamedTuple):
     channel: str | None
 
 
-class ChannelMetadata(NamedTuple):
-    """A channel in ``nsqd.dat``."""
-
-    name: str
-    paused: bool
-
-
 class TopicMetadata(NamedTuple):
     """A topic in ``nsqd.dat``."""
 
     name: str
     paused: bool
-    channels: tuple[ChannelMetadata, ...]
+    channels: dict[str, bool]  #: name -> whether it is paused
 
 
 class Unwritten(NamedTuple):
@@ -262,15 +255,10 @@ class Broker:
     def metadata(self) -> list[TopicMetadata]:
         """Return every topic and channel that is not ephemeral."""
         return [
-            TopicMetadata(
-                topic.name,
-                topic.paused,
-                tuple(
-                    ChannelMetadata(channel.name, channel.paused)
-                    for channel in topic.channels.values()
-                    if not is_ephemeral(channel.name)
-                ),
-            )
+            TopicMetadata(topic.name, topic.paused, {
+                name: channel.paused for name, channel in topic.channels.items()
+                if not is_ephemeral(name)
+            })
             for topic in self.topics.values()
             if not is_ephemeral(topic.name)
         ]
@@ -278,10 +266,9 @@ class Broker:
     def restore(self, topics: Iterable[TopicMetadata], now: float) -> None:
         """Create topics and channels; their backends bring the messages back."""
         for saved in topics:
-            names = [channel.name for channel in saved.channels]
-            topic = self.prepare_topic(saved.name, names, now, saved.paused)
-            for channel in saved.channels:
-                topic.channels[channel.name].paused = channel.paused
+            topic = self.prepare_topic(saved.name, saved.channels, now, saved.paused)
+            for name, paused in saved.channels.items():
+                topic.channels[name].paused = paused
 
     def close(self, keep: bool) -> list[Unwritten]:
         """End every consumer; with ``keep`` all messages go to their backends first.

@@ -109,11 +109,12 @@ class Faults:
 
         The command takes effect at once. Later answers on the connection keep their order.
         """
-        self._set_delay(command, seconds)
+        delays = {name: delay for name, delay in self._delays.items() if name != command}
+        self._delays = delays | ({command: seconds} if seconds > 0 else {})
 
     def hold_answers(self, command: str | None = None) -> None:
         """Hold the answers to a command, or to all, until ``release_answers()``."""
-        self._set_delay(command, _NEVER)
+        self.delay_answers(_NEVER, command)
 
     def release_answers(self) -> None:
         """Send the held answers, and end all delays."""
@@ -145,12 +146,6 @@ class Faults:
         with self._lock:
             return list(self._commands)
 
-    def forget_commands(self) -> None:
-        """Empty the record."""
-        with self._lock:
-            self._commands.clear()
-            self._recorded_bytes = 0
-
     def _record(self, command: ReceivedCommand) -> None:
         """Add a command and drop the oldest ones over the limits. Needs _lock."""
         commands = self._commands
@@ -158,14 +153,6 @@ class Faults:
         self._recorded_bytes += _body_size(command.event)
         while len(commands) > RECORD_SIZE or self._recorded_bytes > RECORD_BYTES:
             self._recorded_bytes -= _body_size(commands.popleft().event)
-
-    def _set_delay(self, command: str | None, seconds: float) -> None:
-        delays = dict(self._delays)
-        if seconds > 0:
-            delays[command] = seconds
-        else:
-            delays.pop(command, None)
-        self._delays = delays
 
     # -- for the sessions
 

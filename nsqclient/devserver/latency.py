@@ -70,7 +70,7 @@ def summary(windows: Iterable[LatencyWindow | None]) -> dict[str, Any]:
     return {
         "count": count,
         "percentiles": [
-            {"quantile": _plain(percentile), "value": _value_at(buckets, percentile * count)}
+            {"quantile": percentile, "value": _value_at(buckets, percentile * count)}
             for percentile in kept[0].percentiles
         ],
     }
@@ -83,8 +83,3 @@ def _value_at(buckets: Counter[int], rank: float) -> int:
         if passed >= rank:
             return round(math.exp((bucket - 0.5) * _STEP)) if bucket else 0
     return 0
-
-
-def _plain(number: float) -> float:
-    """Return 1 for 1.0, as Go writes it."""
-    return int(number) if number == int(number) else number

@@ -52,13 +52,11 @@ class LookupdPeer:
         registrations: Registrations,
         *,
         ping_interval: float = PING_INTERVAL,
-        timeout: float = IO_TIMEOUT,
     ) -> None:
         self.address = address
         self._identity = identity
         self._registrations = registrations
         self._ping_interval = ping_interval
-        self._timeout = timeout
         self._cond = threading.Condition()
         self._changes: list[TopicChange] = []  # guarded by _cond
         self._stopping = False  # guarded by _cond
@@ -85,7 +83,7 @@ class LookupdPeer:
     def stop(self, deadline: Deadline | None = None) -> None:
         """Close the connection, which unregisters this nsqd.
 
-        Blocks: until the thread has ended (while it dials, up to ``timeout``), or the deadline.
+        Blocks: until the thread has ended (while it dials, up to IO_TIMEOUT), or the deadline.
         """
         with self._cond:
             self._stopping = True
@@ -127,14 +125,14 @@ class LookupdPeer:
                 *[b"PING\n"] * is_ping_due,
             ])
         except (OSError, NSQError, ValueError) as exc:
-            reason = (f"no answer within {self._timeout:g} s" if isinstance(exc, TimeoutError)
+            reason = (f"no answer within {IO_TIMEOUT:g} s" if isinstance(exc, TimeoutError)
                       else exc)
             logger.warning("LOOKUPD(%s): %s", self.address, reason)
             self._disconnect()
 
     def _connect(self) -> None:
         logger.info("LOOKUP connecting to %s", self.address)
-        sock = socket.create_connection(parse_address(self.address), self._timeout)
+        sock = socket.create_connection(parse_address(self.address), IO_TIMEOUT)
         with self._cond:
             self._sock = sock
             if self._stopping:
@@ -178,7 +176,6 @@ class LookupdPeers:
         registrations: called for each connection: every (topic, channel), and (topic, None) for
             a topic without channels. Runs in a thread of its own and may take nsqd's lock.
         ping_interval: seconds between two PINGs.
-        timeout: seconds for dialing and for each response.
     """
 
     def __init__(
@@ -188,17 +185,13 @@ class LookupdPeers:
         registrations: Registrations,
         *,
         ping_interval: float = PING_INTERVAL,
-        timeout: float = IO_TIMEOUT,
     ) -> None:
-        self._timeout = timeout
         self._make = partial(
             LookupdPeer, identity=identity, registrations=registrations,
-            ping_interval=ping_interval, timeout=timeout)
+            ping_interval=ping_interval)
         self._lock = threading.Lock()
-        self._peers: dict[str, LookupdPeer] = {}  # guarded by _lock
-        self._is_running = False  # guarded by _lock
-        for address in addresses:
-            self._peers[address] = self._make(address)
+        self._is_running = False  # guarded by _lock, as _peers
+        self._peers = {address: self._make(address) for address in addresses}
 
     @property
     def addresses(self) -> list[str]:
@@ -210,7 +203,7 @@ class LookupdPeers:
         """Register with all of them.
 
         Blocks: until each was tried once, so that a topic made next finds its channels; at most
-        a few times ``timeout`` where one does not answer.
+        a few times IO_TIMEOUT where one does not answer.
         """
         with self._lock:
             self._is_running = True
@@ -289,7 +282,7 @@ class LookupdPeers:
     def _start(self, peers: list[LookupdPeer]) -> None:
         for peer in peers:
             peer.start()
-        deadline = Deadline(3 * self._timeout)  # dial, identify, register
+        deadline = Deadline(3 * IO_TIMEOUT)  # dial, identify, register
         for peer in peers:
             peer.tried.wait(deadline.remaining())
 

@@ -206,15 +206,15 @@ class Nsqlookupd:
             found = self._registry.lookup(topic, time.time())
         if found is None:
             raise HTTPError(404, "TOPIC_NOT_FOUND")
-        producers = [_producer(peer) for peer in found.producers]
-        return {"channels": found.channels, "producers": producers}
+        channels, producers = found
+        return {"channels": channels, "producers": [_producer(peer) for peer in producers]}
 
     def _nodes(self, _request: Request) -> object:
         with self._lock:
             nodes = self._registry.nodes(time.time())
         producers = [
-            _producer(node.peer) | {"tombstones": node.tombstones, "topics": node.topics}
-            for node in nodes
+            _producer(peer) | {"tombstones": list(topics.values()), "topics": list(topics)}
+            for peer, topics in nodes
         ]
         return {"producers": producers}
 

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from nsqclient.devserver.broker import ChannelMetadata, TopicMetadata
+from nsqclient.devserver.broker import TopicMetadata
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.devserver.queues import Backend, StoredMessage
 from nsqclient.display import counted
@@ -113,7 +113,8 @@ class DataPath:
                 {
                     "name": topic.name,
                     "paused": topic.paused,
-                    "channels": [channel._asdict() for channel in topic.channels] or None,
+                    "channels": [{"name": name, "paused": paused}
+                                 for name, paused in topic.channels.items()] or None,
                 }
                 for topic in topics
             ],
@@ -134,15 +135,10 @@ class DataPath:
         try:
             data = json.loads(target.read_text())
             saved = [
-                TopicMetadata(
-                    str(topic["name"]),
-                    bool(topic["paused"]),
-                    tuple(
-                        ChannelMetadata(str(channel["name"]), bool(channel["paused"]))
-                        for channel in topic["channels"] or ()
-                        if is_valid_name(str(channel["name"]))
-                    ),
-                )
+                TopicMetadata(str(topic["name"]), bool(topic["paused"]), {
+                    str(channel["name"]): bool(channel["paused"])
+                    for channel in topic["channels"] or () if is_valid_name(str(channel["name"]))
+                })
                 for topic in data["topics"] or ()
             ]
         except FileNotFoundError:

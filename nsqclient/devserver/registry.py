@@ -7,7 +7,6 @@ ones that are unregistered. Not thread-safe: the owner holds a lock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nsqclient.devserver.protocol.lookupd import Identity
 from nsqclient.protocol.names import is_ephemeral
@@ -49,21 +48,6 @@ class _Topic:
 
     producers: dict[str, Producer] = field(default_factory=dict)
     channels: dict[str, dict[str, Producer]] = field(default_factory=dict)
-
-
-class TopicLookup(NamedTuple):
-    """The response of /lookup."""
-
-    channels: list[str]
-    producers: list[PeerInfo]
-
-
-class ProducerTopics(NamedTuple):
-    """One producer in the response of /nodes; ``tombstones`` is parallel to ``topics``."""
-
-    peer: PeerInfo
-    topics: list[str]
-    tombstones: list[bool]
 
 
 class Registry:
@@ -148,27 +132,25 @@ class Registry:
         """All channels of a topic; none when it is unknown."""
         return list(self._topics.get(topic, _Topic()).channels)
 
-    def lookup(self, topic: str, now: float) -> TopicLookup | None:
+    def lookup(self, topic: str, now: float) -> tuple[list[str], list[PeerInfo]] | None:
         """A topic's channels and live, not tombstoned producers; None when it is unknown."""
         if topic not in self._topics:
             return None
-        return TopicLookup(self.channels(topic), [
+        return self.channels(topic), [
             producer.peer for producer in self._topics[topic].producers.values()
             if self._is_active(producer.peer, now)
             and not producer.is_tombstoned(now, self._tombstone_lifetime)
-        ])
+        ]
 
-    def nodes(self, now: float) -> list[ProducerTopics]:
-        """All live producers with their topics, and which of them are tombstoned."""
-        nodes = []
-        for peer in self._peers.values():
-            if self._is_active(peer, now):
-                found = {
-                    name: topic.producers[peer.id].is_tombstoned(now, self._tombstone_lifetime)
-                    for name, topic in self._topics.items() if peer.id in topic.producers
-                }
-                nodes.append(ProducerTopics(peer, list(found), list(found.values())))
-        return nodes
+    def nodes(self, now: float) -> list[tuple[PeerInfo, dict[str, bool]]]:
+        """All live producers, each with its topics: name -> whether it is tombstoned."""
+        return [
+            (peer, {
+                name: topic.producers[peer.id].is_tombstoned(now, self._tombstone_lifetime)
+                for name, topic in self._topics.items() if peer.id in topic.producers
+            })
+            for peer in self._peers.values() if self._is_active(peer, now)
+        ]
 
     def _is_active(self, peer: PeerInfo, now: float) -> bool:
         return now - peer.last_update <= self._inactive_timeout

@@ -121,9 +121,6 @@ def _channel(
     }
 
 
-Values = Mapping[str, Any]
-
-
 def memory() -> dict[str, int]:
     """This process's memory under Go's names; numbers that Python does not have are 0."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in kilobytes, except on macOS
@@ -140,7 +137,9 @@ def memory() -> dict[str, int]:
     }
 
 
-def build(stats: Values, health: str, start_time: float, include_memory: bool) -> dict[str, Any]:
+def build(
+    stats: Mapping[str, Any], health: str, start_time: float, include_memory: bool
+) -> dict[str, Any]:
     """Build the response to /stats, keys in nsqd's order.
 
     Args:

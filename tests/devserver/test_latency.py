@@ -39,13 +39,6 @@ def test_percentiles_are_within_one_percent():
     assert values(window) == pytest.approx([50e6, 99e6, 100e6], rel=0.01)
 
 
-def test_quantiles_are_written_as_by_nsqd():
-    """Whole numbers have no point."""
-    shown = summary([make()[0]])
-    assert [str(each["quantile"]) for each in shown["percentiles"]] == ["0.5", "0.99", "1"]
-    assert values(make()[0]) == [0, 0, 0]
-
-
 def test_without_percentiles_there_are_none():
     """nsqd writes null."""
     assert summary([None]) == summary([]) == {"count": 0, "percentiles": None}

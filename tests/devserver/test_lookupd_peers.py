@@ -59,7 +59,7 @@ def make(leak_guard, owner):
 
 def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
     """The topics of each producer that nsqlookupd knows."""
-    return [sorted(node.topics) for node in lookupd._registry.nodes(time.time())]
+    return [sorted(topics) for _, topics in lookupd._registry.nodes(time.time())]
 
 
 def test_start_registers_all_topics_and_channels(make, lookupd, owner):
@@ -162,21 +162,23 @@ def test_http_port_as_tcp_address_is_logged(make, lookupd, caplog):
     assert "this looks like nsqlookupd's HTTP port" in caplog.text
 
 
-def test_silent_peer_is_given_up_after_the_time_limit(leak_guard, caplog):
+def test_silent_peer_is_given_up_after_the_time_limit(leak_guard, caplog, monkeypatch):
     """The log says that there was no answer."""
+    monkeypatch.setattr("nsqclient.devserver.lookupd_peers.IO_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=0.05)
+        peer = LookupdPeer(address, lambda: NSQD, lambda: [])
         peer.start()
         wait_until(lambda: "no answer within 0.05 s" in caplog.text)
         peer.stop()
 
 
-def test_stop_interrupts_a_wait_for_an_answer(leak_guard):
+def test_stop_interrupts_a_wait_for_an_answer(leak_guard, monkeypatch):
     """Stop does not wait for an nsqlookupd that does not answer."""
+    monkeypatch.setattr("nsqclient.devserver.lookupd_peers.IO_TIMEOUT", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        peer = LookupdPeer(address, lambda: NSQD, lambda: [], timeout=60.0)
+        peer = LookupdPeer(address, lambda: NSQD, lambda: [])
         peer.start()
         connection, _ = silent.accept()
         with connection:

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from nsqclient.devserver.broker import ChannelMetadata, TopicMetadata
+from nsqclient.devserver.broker import TopicMetadata
 from nsqclient.devserver.persistence import DataPath, DataPathError
 from nsqclient.devserver.queues import StoredMessage
 
@@ -47,8 +47,8 @@ def test_missing_data_path_is_an_error(tmp_path):
 def test_metadata_has_nsqds_format(data, tmp_path):
     """nsqd.dat is read as it was saved."""
     topics = [
-        TopicMetadata("events", False, (ChannelMetadata("archive", True),)),
-        TopicMetadata("other", True, ()),
+        TopicMetadata("events", False, {"archive": True}),
+        TopicMetadata("other", True, {}),
     ]
     data.save(topics)
     assert (tmp_path / "nsqd.dat").read_text() == (

@@ -74,11 +74,11 @@ def test_unregistering_an_unknown_name_does_nothing(registry, peer):
 def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
     """A producer silent for longer than the timeout is in no response until its next PING."""
     registry.register(peer, "t", None)
-    assert registry.lookup("t", 300.0).producers == [peer]
+    assert registry.lookup("t", 300.0)[1] == [peer]
     assert registry.lookup("t", 300.1) == ([], [])
     assert registry.nodes(300.1) == []
     peer.last_update = 300.1
-    assert registry.lookup("t", 300.1).producers == [peer]
+    assert registry.lookup("t", 300.1)[1] == [peer]
 
 
 def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while(registry, peer):
@@ -88,11 +88,11 @@ def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while(registry, peer)
         registry.register(peer, topic, None)
         registry.register(other, topic, None)
     registry.tombstone("t", "host1:4151", 100.0)
-    assert registry.lookup("t", 100.0).producers == [other]
-    assert registry.lookup("u", 100.0).producers == [peer, other]
-    assert registry.nodes(100.0)[0] == (peer, ["t", "u"], [True, False])
-    assert registry.lookup("t", 145.0).producers == [peer, other]
-    assert registry.nodes(145.0)[0].tombstones == [False, False]
+    assert registry.lookup("t", 100.0)[1] == [other]
+    assert registry.lookup("u", 100.0)[1] == [peer, other]
+    assert registry.nodes(100.0)[0] == (peer, {"t": True, "u": False})
+    assert registry.lookup("t", 145.0)[1] == [peer, other]
+    assert registry.nodes(145.0)[0] == (peer, {"t": False, "u": False})
 
 
 def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
@@ -100,11 +100,11 @@ def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
     registry.register(peer, "t", None)
     registry.tombstone("t", "host1:4151", 0.0)
     registry.register(peer, "t", None)
-    assert registry.lookup("t", 1.0).producers == []
+    assert registry.lookup("t", 1.0)[1] == []
     registry.drop(peer)
     again = make_peer(1)
     registry.register(again, "t", None)
-    assert registry.lookup("t", 1.0).producers == [again]
+    assert registry.lookup("t", 1.0)[1] == [again]
 
 
 def test_tombstone_for_an_unknown_node_changes_nothing(registry, peer):
@@ -112,7 +112,7 @@ def test_tombstone_for_an_unknown_node_changes_nothing(registry, peer):
     registry.register(peer, "t", None)
     registry.tombstone("t", "nobody:1", 0.0)
     registry.tombstone("nope", "host1:4151", 0.0)
-    assert registry.lookup("t", 0.0).producers == [peer]
+    assert registry.lookup("t", 0.0)[1] == [peer]
 
 
 def test_created_names_have_no_producer(registry):
@@ -129,7 +129,7 @@ def test_deleting_a_topic_deletes_its_channels(registry, peer):
     registry.delete_topic("t")
     registry.delete_topic("t")
     assert (registry.lookup("t", 0.0), registry.channels("t")) == (None, [])
-    assert registry.nodes(0.0) == [(peer, [], [])]
+    assert registry.nodes(0.0) == [(peer, {})]
 
 
 def test_channel_is_deleted_once(registry, peer):

@@ -248,19 +248,9 @@ def read_rdy(params: list[bytes], limits: ServerLimits) -> Rdy:
     return Rdy(count)
 
 
-def read_fin(params: list[bytes]) -> Fin:
-    """Read ``FIN id``."""
-    return Fin(_message_id(b"FIN", params, 2))
-
-
-def read_touch(params: list[bytes]) -> Touch:
-    """Read ``TOUCH id``."""
-    return Touch(_message_id(b"TOUCH", params, 2))
-
-
 def read_req(params: list[bytes], limits: ServerLimits) -> Req:
     """Read ``REQ id delay``; a delay out of range is clamped."""
-    message_id = _message_id(b"REQ", params, 3)
+    message_id = read_message_id(b"REQ", params, 3)
     delay = parse_number(params[2])
     if delay is None:
         raise CommandError("E_INVALID", b"REQ could not parse timeout " + params[2])
@@ -310,7 +300,8 @@ def _valid_name(raw: bytes) -> str | None:
     return name if is_valid_name(name) else None
 
 
-def _message_id(command: bytes, params: list[bytes], words: int) -> bytes:
+def read_message_id(command: bytes, params: list[bytes], words: int = 2) -> bytes:
+    """Read the id of FIN, TOUCH (2 words) or REQ (3 words)."""
     if len(params) < words:
         raise CommandError("E_INVALID", command + b" insufficient number of params")
     if len(params[1]) != MESSAGE_ID_SIZE:

@@ -32,12 +32,14 @@ from nsqclient.devserver.protocol.commands import (
     CommandError,
     Dpub,
     Event,
+    Fin,
     Identify,
     Ignored,
     Mpub,
     OpenTopic,
     Pub,
     ServerLimits,
+    Touch,
 )
 from nsqclient.errors import SERVER_ERRORS, RemoteProtocolError, TLSError
 from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
@@ -401,13 +403,13 @@ class ServerProtocol:
             self._events.append(commands.read_rdy(params, self._limits))
 
     def _fin(self, params: list[bytes]) -> None:
-        self._events.append(commands.read_fin(params))
+        self._events.append(Fin(commands.read_message_id(b"FIN", params)))
 
     def _req(self, params: list[bytes]) -> None:
         self._events.append(commands.read_req(params, self._limits))
 
     def _touch(self, params: list[bytes]) -> None:
-        self._events.append(commands.read_touch(params))
+        self._events.append(Touch(commands.read_message_id(b"TOUCH", params)))
 
     def _cls(self, params: list[bytes]) -> None:
         self._events.append(Cls())
