@@ -232,23 +232,11 @@ class Broker:
         channel.queue.backend.delete()
         self._changes.append(TopicChange(False, channel.topic, channel.name))
 
-    def empty_topic(self, name: str) -> None:
-        """Drop the messages that the topic stores; its channels keep theirs."""
-        self.topic(name).empty()
-
-    def empty_channel(self, topic: str, name: str, now: float) -> None:
-        """Drop every message of a channel."""
-        self.channel(topic, name).empty(now)
-
     def pause_topic(self, name: str, paused: bool, now: float) -> None:
         """Stop or resume the flow from a topic to its channels."""
         topic = self.topic(name)
         topic.paused = paused
         topic.flow(now)
-
-    def pause_channel(self, topic: str, name: str, paused: bool, now: float) -> None:
-        """Stop or resume deliveries of a channel."""
-        self.channel(topic, name).set_paused(paused, now)
 
     # -- over a restart
 

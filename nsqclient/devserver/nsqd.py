@@ -384,7 +384,7 @@ class Nsqd:
     def empty_topic(self, topic: str) -> None:
         """Drop the messages that the topic stores. Raises TopicNotFound."""
         with self._engine as broker:
-            broker.empty_topic(topic)
+            broker.topic(topic).empty()
 
     def pause_topic(self, topic: str) -> None:
         """Stop the flow of messages to the channels. Raises TopicNotFound."""
@@ -414,7 +414,7 @@ class Nsqd:
     def empty_channel(self, topic: str, channel: str) -> None:
         """Drop every message of a channel. Raises TopicNotFound or ChannelNotFound."""
         with self._engine as broker:
-            broker.empty_channel(topic, channel, self._engine.now)
+            broker.channel(topic, channel).empty(self._engine.now)
 
     def pause_channel(self, topic: str, channel: str) -> None:
         """Stop deliveries. Raises TopicNotFound or ChannelNotFound."""
@@ -554,7 +554,7 @@ class Nsqd:
             if channel is None:
                 broker.pause_topic(topic, paused, self._engine.now)
             else:
-                broker.pause_channel(topic, channel, paused, self._engine.now)
+                broker.channel(topic, channel).set_paused(paused, self._engine.now)
         self._save_metadata()
 
 

@@ -121,7 +121,7 @@ def test_a_channel_with_messages_of_its_own_gets_slices(broker):
 
 @pytest.mark.parametrize("change", [
     lambda broker: broker.pause_topic("t", True, 0.0),
-    lambda broker: broker.empty_topic("t"),
+    lambda broker: broker.topic("t").empty(),
     lambda broker: broker.delete_topic("t"),
 ])
 def test_pausing_emptying_and_deleting_end_the_move(broker, change):
@@ -149,7 +149,7 @@ def test_the_engine_moves_all_slices():
             assert len(held(broker, "a")) == FLOW_SLICE
         wait_until(lambda: len(held(broker, "b")) == COUNT)
         with engine:
-            broker.empty_channel("t", "a", engine.now)
+            broker.channel("t", "a").empty(engine.now)
             assert held(broker, "a") == []
     finally:
         engine.stop()

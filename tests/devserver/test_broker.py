@@ -175,7 +175,7 @@ def test_unknown_topic_and_unknown_channel_are_different_errors():
     """The error says whether the topic or the channel does not exist."""
     broker = Broker()
     with pytest.raises(TopicNotFound):
-        broker.empty_channel("t", "c", 0.0)
+        broker.channel("t", "c").empty(0.0)
     broker.open_topic("t")
     with pytest.raises(ChannelNotFound):
         broker.delete_channel("t", "c")
@@ -185,13 +185,13 @@ def test_empty_topic_keeps_the_messages_of_channels():
     """Emptying a topic does not affect its channels, and the other way round."""
     broker = Broker()
     publish(broker, "t", b"1")
-    broker.empty_topic("t")
+    broker.topic("t").empty()
     broker.open_channel("t", "c", 0.0)
     publish(broker, "t", b"2")
-    broker.pause_channel("t", "c", True, 0.0)
-    broker.empty_topic("t")
+    broker.channel("t", "c").set_paused(True, 0.0)
+    broker.topic("t").empty()
     assert len(broker.channel("t", "c").queue) == 1
-    broker.empty_channel("t", "c", 0.0)
+    broker.channel("t", "c").empty(0.0)
     assert broker.channel("t", "c").is_idle()
 
 

@@ -242,11 +242,6 @@ class PartitionedNsqd:
         return f"{self._host}:{self._ports[1]}"
 
     @property
-    def is_running(self) -> bool:
-        """Whether it listens."""
-        return self._listener is not None
-
-    @property
     def commands(self) -> list[ReceivedCommand]:
         """The commands that clients sent, oldest first (the last 10,000)."""
         return self.faults.commands
