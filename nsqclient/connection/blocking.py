@@ -11,19 +11,15 @@ import socket
 import time
 
 from nsqclient.config import Config
-from nsqclient.connection.opening import open_dialogue
-from nsqclient.connection.writer import SocketWriter
-from nsqclient.errors import (
-    ConnectError, ConnectionLostError, NegotiationError, NSQError, ServerError,
-)
+from nsqclient.connection.opening import NsqdSocket
+from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError, ServerError
 from nsqclient.log_fields import log_fields
-from nsqclient.protocol.client import ClientProtocol, State
+from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
 from nsqclient.protocol.extensions import StoredPosition
-from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE, OK, FrameType, encode_frame
+from nsqclient.protocol.frames import OK, FrameType, encode_frame
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.transport import Transport, is_of_system
+from nsqclient.runtime.transport import is_of_system
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
@@ -50,7 +46,7 @@ def need_real_sockets() -> None:
             " threads and sockets that block; do not patch it, or publish in another process")
 
 
-class BlockingConnection:
+class BlockingConnection(NsqdSocket):
     """A connection to one nsqd for publishes, each of which has it to itself.
 
     Args:
@@ -65,17 +61,10 @@ class BlockingConnection:
     """
 
     def __init__(self, address: str, config: Config) -> None:
-        self.address = address
-        self._config = config
-        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)
-        self._lock = Lock()  # shutdown() and close() of the socket exclude each other
-        self._transport: Transport | None = None  # written under _lock, as the next four
-        self._dialed: socket.socket | None = None
-        self._is_closed = False
+        super().__init__(address, config)
+        self._is_closed = False  # written under _lock, as the next
         self._error: NSQError | None = None  # why the timer cut it
         self._has_layers = False
-        #: It takes no further command.
-        self.is_ended: bool = False
         #: The command that waits for its response; an empty one between two.
         self.exchange_under_way: Exchange = {}
         #: When it was opened, when a publish used it last, and when something else came from nsqd.
@@ -92,11 +81,6 @@ class BlockingConnection:
             self.close()
 
     @property
-    def is_partitioned(self) -> bool:
-        """Return whether nsqd is partitioned; known after ``open()``."""
-        return self._core.is_partitioned
-
-    @property
     def is_closed(self) -> bool:
         """Return whether the socket was given back."""
         return self._is_closed
@@ -108,39 +92,18 @@ class BlockingConnection:
 
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
-        config = self._config
         need_real_sockets()
-        dial = Deadline(deadline.at_most(config.dial_timeout))
-        transport = Transport.connect(
-            self.address, dial, config.local_addr or None, self._note_dialed)
         try:
-            with self._lock:
-                self._transport = transport
-                self._dialed = None
-                self._need_not_ended()
-            writer = SocketWriter(self._core, Lock(), config.write_timeout)
-            writer.attach(transport)
-            open_dialogue(self._core, writer, transport, config, None, deadline)
+            self._dial(None, deadline)
             with self._lock:
                 self._need_not_ended()
-                self._send, self._recv = transport.make_blocking()
+                assert self._transport is not None
+                self._send, self._recv = self._transport.make_blocking()
         except BaseException:
             self.close()
             raise
         self._has_layers = self._core.has_layers
         self.opened_at = self.used_at = self.heard_at = time.monotonic()
-        logger.info("%s: connected to nsqd %s", self.address, self._core.settings.version,
-                    extra=log_fields(nsqd=self.address))
-
-    def _note_dialed(self, sock: socket.socket) -> None:
-        """Have ``cut()`` end this dial."""
-        with self._lock:
-            self._need_not_ended()
-            self._dialed = sock
-
-    def _need_not_ended(self) -> None:
-        if self.is_ended:
-            raise ConnectError(self.address, "closed while it was being opened")
 
     # -- one command at a time, on the thread that took the connection
 
@@ -312,7 +275,8 @@ class BlockingConnection:
             if self._error is None:
                 self._error = error
             self.is_ended = True
-            self._shutdown()
+            if not self._is_closed:
+                self._shut_down()
         return True
 
     def close(self) -> None:
@@ -320,30 +284,12 @@ class BlockingConnection:
         with self._lock:
             self.is_ended = True
             if not self._is_closed:
-                self._shutdown()
+                self._shut_down()
                 if self._transport is not None:
                     self._transport.close()
                 self._is_closed = True
 
-    def _shutdown(self) -> None:
-        """Needs _lock."""
-        if self._is_closed:
-            return
-        if self._transport is not None:
-            self._transport.shutdown()
-        elif self._dialed is not None:
-            try:
-                self._dialed.shutdown(socket.SHUT_RDWR)
-            except OSError as exc:
-                if not is_of_system(exc):
-                    raise
-                # else the dial has failed meanwhile
-
     def abandon(self) -> None:
-        """In a forked child: close the inherited socket without sending anything to nsqd."""
-        self.is_ended = self._is_closed = True
-        transport, dialed = self._transport, self._dialed
-        if transport is not None:
-            transport.close()
-        elif dialed is not None:
-            dialed.close()
+        """As that of every connection."""
+        self._is_closed = True
+        super().abandon()

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-import socket
 import threading
 from collections.abc import Callable
 
 from nsqclient.config import Config
-from nsqclient.connection.delegate import ConnectionDelegate
 from nsqclient.connection.handshake import Subscribe
-from nsqclient.connection.opening import open_dialogue
-from nsqclient.connection.reader import SocketReader
-from nsqclient.connection.writer import BackgroundFlusher, SocketWriter
+from nsqclient.connection.opening import NsqdSocket
+from nsqclient.connection.reader import ConnectionDelegate, SocketReader
 from nsqclient.errors import (
-    ConnectError,
     ConnectionLostError,
     NSQConnectionError,
     NSQError,
@@ -29,12 +24,8 @@ from nsqclient.errors import (
 )
 from nsqclient.log_fields import log_fields
 from nsqclient.protocol.client import ClientProtocol, State
-from nsqclient.protocol.events import ServerSettings
-from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
-from nsqclient.runtime.transport import Transport
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
@@ -43,7 +34,7 @@ class InterruptedSendError(ConnectionLostError):
     """A signal handler raised an exception while bytes were sent; nsqd is not the cause."""
 
 
-class Connection:
+class Connection(NsqdSocket):
     """A connection to one nsqd: the low-level API below Consumer and Producer.
 
     It opens, sends commands and reports events. Reconnecting, retries and RDY are left to Consumer
@@ -61,13 +52,8 @@ class Connection:
     """
 
     def __init__(self, address: str, config: Config, delegate: ConnectionDelegate) -> None:
-        self.address = address
-        self._config = config
+        super().__init__(address, config)
         self._delegate = delegate
-        self._lock = Lock()
-        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)  # by _lock
-        self._writer = SocketWriter(self._core, self._lock, config.write_timeout)
-        self._background_flusher = BackgroundFlusher(self._writer, self._fail, address)
         # Without heartbeats silence means nothing; TCP's keepalive has to suffice.
         timeout = float("inf")
         if config.heartbeat_interval > 0:
@@ -76,22 +62,9 @@ class Connection:
             self, self._core, self._lock, self._flush_as_reader, delegate, timeout
         )
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
-        self._transport: Transport | None = None
-        self._dialed: socket.socket | None = None  # before there is a transport; by _lock
         self._reader: LibraryThread | None = None
-        self._closing = False  # written under _lock
         self._is_open = False  # open() succeeded; written under _lock
         self._is_finished = False  # on_closed was called; written under _lock
-
-    @property
-    def settings(self) -> ServerSettings:
-        """The settings in nsqd's response to IDENTIFY."""
-        return self._core.settings
-
-    @property
-    def is_partitioned(self) -> bool:
-        """Return whether nsqd is partitioned; known after ``open()``."""
-        return self._core.is_partitioned
 
     @property
     def local_host(self) -> str:
@@ -101,7 +74,7 @@ class Connection:
     @property
     def is_closed(self) -> bool:
         """Return whether the connection is closed or being closed."""
-        return self._closing or self._core.state is State.CLOSED
+        return self.is_ended or self._core.state is State.CLOSED
 
     @property
     def has_unread(self) -> bool:
@@ -132,38 +105,14 @@ class Connection:
             NegotiationError: a feature was not granted. TLSError: the TLS handshake failed.
             RemoteProtocolError: the server at this address is not an nsqd.
         """
-
-        config = self._config
-        dial = Deadline(deadline.at_most(config.dial_timeout))
-        transport = Transport.connect(
-            self.address, dial, config.local_addr or None, self._note_dialed
-        )
-        self._writer.attach(transport)
-        with self._lock:
-            self._transport = transport
         try:
-            self._need_not_closed()
-            self._socket_reader.events += open_dialogue(
-                self._core, self._writer, transport, config, subscribe, deadline)
-            with self._lock:
-                self._need_not_closed()
-                self._is_open = True
+            self._socket_reader.events += self._dial(subscribe, deadline)
+            self._is_open = True
         except BaseException:
-            transport.shutdown()
-            transport.close()
+            if self._transport is not None:
+                self._transport.shutdown()
+                self._transport.close()
             raise
-        logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
-                    extra=log_fields(nsqd=self.address))
-
-    def _note_dialed(self, sock: socket.socket) -> None:
-        """Have ``close()`` end this dial."""
-        with self._lock:
-            self._need_not_closed()
-            self._dialed = sock
-
-    def _need_not_closed(self) -> None:
-        if self._closing:
-            raise ConnectError(self.address, "closed while it was being opened")
 
     def start(self) -> None:
         """Start the reader thread; from now on the delegate is called.
@@ -176,7 +125,7 @@ class Connection:
         """
         with self._lock:
             error = self._error
-            if not self._closing:
+            if not self.is_ended:
                 self._reader = LibraryThread(
                     self._read_loop, f"nsq-reader-{self.address}", owner=self._delegate
                 )
@@ -191,20 +140,13 @@ class Connection:
 
     # -- sending
 
-    def send(
-        self,
-        queue: Callable[[ClientProtocol], None],
-        until: float = math.inf,
-        wake_reader: bool = True,
-    ) -> None:
+    def send(self, queue: Callable[[ClientProtocol], None], wake_reader: bool = True) -> None:
         """Let ``queue`` put commands into the core, and write them.
 
         Args:
-            until: when to stop waiting, on ``time.monotonic()``.
             wake_reader: False: the caller calls ``receive_messages`` next.
 
-        Blocks: while the kernel accepts no bytes, at most ``write_timeout``. If ``until`` is
-        reached first, a thread writes the remaining bytes as soon as the kernel accepts them.
+        Blocks: while the kernel accepts no bytes, at most ``write_timeout``.
 
         Raises:
             ClosedError: the connection ended before; nothing was queued.
@@ -212,19 +154,7 @@ class Connection:
             LocalProtocolError: the command is not possible now; nothing was queued.
             ReentrantCallError: this thread is in the middle of another call; nothing was queued.
         """
-        try:
-            with self._lock:
-                queue(self._core)
-            is_written = self._writer.flush(True, until)
-            if not is_written or wake_reader and self._socket_reader.is_paused:
-                # Reentrant: the call of this thread that was interrupted does it.
-                with contextlib.suppress(ReentrantCallError):
-                    if not is_written:
-                        self._background_flusher.wake()
-                    self._socket_reader.wake()
-        except BaseException as exc:
-            self._on_failed_call(exc)
-            raise
+        self._send(queue, True, wake_reader)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages in place of the reader, for a worker that would wait for the next one.
@@ -247,20 +177,36 @@ class Connection:
 
         For the timer thread.
         """
-        try:
-            with self._lock:
-                queue(self._core)
-            return self._writer.flush(False)
-        except BaseException as exc:
-            self._on_failed_call(exc)
-            raise
+        return self._send(queue, waits=False)
 
     def flush(self) -> None:
         """Write what is queued. Blocks and raises like ``send``."""
+        self._send(lambda core: None, waits=True)
+
+    def _send(
+        self, queue: Callable[[ClientProtocol], None], waits: bool, wake_reader: bool = False
+    ) -> bool:
+        """Queue and write. Any exception that ends this in the middle ends the connection.
+
+        A signal handler may raise one anywhere. How much was queued or sent is not known then, and
+        each response would be taken for that of another command.
+        """
         try:
-            self._writer.flush(True)
-        except BaseException as exc:
-            self._on_failed_call(exc)
+            with self._lock:
+                queue(self._core)
+            is_written = self._writer.flush(waits)
+            if wake_reader and self._socket_reader.is_paused:
+                # Reentrant: the call of this thread that was interrupted does it.
+                with contextlib.suppress(ReentrantCallError):
+                    self._socket_reader.wake()
+            return is_written
+        except NSQConnectionError as exc:
+            self._fail(exc)
+            raise
+        except NSQError:
+            raise
+        except BaseException:
+            self.interrupt()
             raise
 
     def drain(self, timeout: float) -> bool:
@@ -274,17 +220,6 @@ class Connection:
             logger.debug("%s: not all was written: %s", self.address, exc,
                          extra=log_fields(nsqd=self.address))
             return False
-
-    def _on_failed_call(self, error: BaseException) -> None:
-        """A call ended in the middle: end the connection, unless nothing has happened to it.
-
-        An exception of a signal handler may come anywhere. How much was queued or sent is not
-        known then, and each response would be taken for that of another command.
-        """
-        if isinstance(error, NSQConnectionError):
-            self._fail(error)
-        elif not isinstance(error, NSQError):
-            self.interrupt()
 
     def interrupt(self) -> None:
         """End it: an exception of a signal handler has ended a call in the middle."""
@@ -332,37 +267,21 @@ class Connection:
         if self._is_open and not self.has_reader:
             self._finish(error)
 
-    def abandon(self) -> None:
-        """In a forked child: close the inherited socket without sending anything to nsqd.
-
-        The parent's connection stays open: closing is not shutting down.
-        """
-        transport, dialed = self._transport, self._dialed
-        if transport is not None:
-            transport.close()
-        elif dialed is not None:
-            dialed.close()
-
     def join(self, deadline: Deadline) -> bool:
-        """Wait for its threads to end; True when they have. Call ``close()`` first."""
+        """Wait for its reader to end; True when it has. Call ``close()`` first."""
         reader = self._reader
         if reader is None or reader is threading.current_thread():
             return True
         reader.join(deadline.remaining())
-        return self._background_flusher.join(deadline) and not reader.is_alive()
+        return not reader.is_alive()
 
     def _fail(self, error: NSQError) -> None:
         """Note why the connection ends, and wake the reader."""
         with self._lock:
-            self._closing = True
+            self.is_ended = True
             if self._error is None:
                 self._error = error
-            transport, dialed = self._transport, self._dialed
-        if transport is not None:
-            transport.shutdown()
-        elif dialed is not None:
-            with contextlib.suppress(OSError):  # it has failed meanwhile
-                dialed.shutdown(socket.SHUT_RDWR)
+        self._shut_down()
         self._socket_reader.wake()
 
     def _finish(self, error: NSQError) -> None:
@@ -370,7 +289,7 @@ class Connection:
         with self._lock:
             if self._is_finished:
                 return
-            self._is_finished = self._closing = True
+            self._is_finished = self.is_ended = True
             # A server's error explains more than the failed write or EOF that came with it.
             if self._error is None or isinstance(error, ServerError):
                 self._error = error

@@ -1,8 +1,10 @@
-"""``open_dialogue``: the handshake over a socket that was dialed, before there is a reader."""
+"""``NsqdSocket``: dials an nsqd and negotiates, before there is a reader."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import socket
 from typing import TypeVar, cast
 
 from nsqclient.config import Config
@@ -11,12 +13,100 @@ from nsqclient.connection.writer import SocketWriter
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, NotNSQError, NSQError, TLSError,
 )
+from nsqclient.log_fields import log_fields
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.events import Event, FatalError
+from nsqclient.protocol.events import Event, FatalError, ServerSettings
+from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import Transport
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.transport import Transport, is_of_system
+
+logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 E = TypeVar("E", bound=Event)
+
+
+class NsqdSocket:
+    """A socket to one nsqd and its protocol state; how it is opened, and ended meanwhile.
+
+    Args:
+        address: ``host:port`` of nsqd.
+        config: the options for dialing, IDENTIFY and TLS.
+
+    Life: created (no socket yet); ``_dial()``; ``_shut_down()`` and the end of what uses it.
+    """
+
+    def __init__(self, address: str, config: Config) -> None:
+        self.address: str = address
+        self._config = config
+        self._lock = Lock()
+        self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)
+        self._writer = SocketWriter(self._core, self._lock, config.write_timeout)
+        self._transport: Transport | None = None  # written under _lock, as below
+        self._dialed: socket.socket | None = None  # before there is a transport
+        #: It takes no further command.
+        self.is_ended: bool = False
+
+    @property
+    def settings(self) -> ServerSettings:
+        """The settings in nsqd's response to IDENTIFY."""
+        return self._core.settings
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Return whether nsqd is partitioned; known after ``open()``."""
+        return self._core.is_partitioned
+
+    def _dial(
+        self, subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline
+    ) -> list[Event]:
+        """Dial, and ``open_dialogue``. Where it raises, the socket is still to be given back."""
+        config = self._config
+        dial = Deadline(deadline.at_most(config.dial_timeout))
+        transport = Transport.connect(
+            self.address, dial, config.local_addr or None, self._note_dialed)
+        with self._lock:
+            self._transport = transport
+            self._need_not_ended()
+        self._writer.attach(transport)
+        events = open_dialogue(self._core, self._writer, transport, config, subscribe, deadline)
+        with self._lock:
+            self._need_not_ended()
+        logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
+                    extra=log_fields(nsqd=self.address))
+        return events
+
+    def _note_dialed(self, sock: socket.socket) -> None:
+        """Have ``close()`` end this dial."""
+        with self._lock:
+            self._need_not_ended()
+            self._dialed = sock
+
+    def _need_not_ended(self) -> None:
+        if self.is_ended:
+            raise ConnectError(self.address, "closed while it was being opened")
+
+    def _shut_down(self) -> None:
+        """End the stream, or the dial; the thread that waits for it wakes."""
+        if self._transport is not None:
+            self._transport.shutdown()
+        elif self._dialed is not None:
+            try:
+                self._dialed.shutdown(socket.SHUT_RDWR)
+            except OSError as exc:
+                if not is_of_system(exc):
+                    raise
+                # else the dial has failed meanwhile
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited socket without sending anything to nsqd.
+
+        The parent's connection stays open: closing is not shutting down.
+        """
+        self.is_ended = True
+        sock = self._transport or self._dialed
+        if sock is not None:
+            sock.close()
 
 
 def open_dialogue(
@@ -39,7 +129,7 @@ def open_dialogue(
     late: list[Event] = []
 
     def wait_for(wanted: type[E]) -> E:
-        event, events = _await_event(core, writer, transport, wanted, deadline)
+        event, events = await_event(core, writer, transport, wanted, deadline)
         late.extend(events)
         return event
 
@@ -54,7 +144,7 @@ def open_dialogue(
     return late
 
 
-def _await_event(
+def await_event(
     core: ClientProtocol, writer: SocketWriter, transport: Transport, wanted: type[E],
     deadline: Deadline,
 ) -> tuple[E, list[Event]]:

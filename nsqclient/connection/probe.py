@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.connection.connection import Connection
-from nsqclient.errors import NSQError
-from nsqclient.protocol.events import ServerSettings
+from nsqclient.connection.opening import NsqdSocket, await_event
+from nsqclient.errors import ConnectError
+from nsqclient.protocol.events import FatalError, ServerSettings
 from nsqclient.runtime.deadline import Deadline
 
 #: Seconds in which nsqd surely has rejected a command, on top of some round trips.
@@ -24,34 +24,27 @@ class Probe(NamedTuple):
     is_partitioned: bool  #: it is a partitioned nsqd
 
 
-class SilentDelegate:
-    """Waits for the end of a connection; without RDY nothing else can happen to it."""
+class ProbedSocket(NsqdSocket):
+    """A connection that sends no publish and no RDY."""
 
-    def __init__(self) -> None:
-        self._is_open = Lock()  # released when the connection has ended
-        self._is_open.acquire()
-        self._error: NSQError | None = None
+    def open(self, channel: tuple[str, str] | None, deadline: Deadline) -> None:
+        """Blocks and raises as ``Connection.open``."""
+        self._dial(channel, deadline)
 
-    def wait(self, timeout: float) -> NSQError | None:
-        """The reason for which it ended; None when it lives."""
-        return self._error if self._is_open.acquire(timeout=timeout) else None
+    def need_commands(self, timeout: float) -> None:
+        """Raise what nsqd says to a command: a required TLS is reported at the first only.
 
-    def on_messages(self, conn: Any, batch: Any) -> None:
-        """For Connection."""
+        NOP changes nothing and has no response, so this waits for a rejection.
+        """
+        assert self._transport is not None
+        self._core.send_nop()
+        with contextlib.suppress(ConnectError):  # it said nothing in time
+            await_event(self._core, self._writer, self._transport, FatalError, Deadline(timeout))
 
-    def on_published(self, conn: Any, token: Any, error: Any) -> None:
-        """For Connection."""
-
-    def on_command_failed(self, conn: Any, error: Any) -> None:
-        """For Connection."""
-
-    def on_close_wait(self, conn: Any) -> None:
-        """For Connection."""
-
-    def on_closed(self, conn: Any, error: NSQError, unanswered: Any) -> None:
-        """For Connection: remember why."""
-        self._error = error
-        self._is_open.release()
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._shut_down()
+        self.abandon()
 
 
 def probe(
@@ -69,30 +62,13 @@ def probe(
     Raises:
         NSQError: what a consumer would meet.
     """
-    delegate = SilentDelegate()
-    conn = Connection(address, config, delegate)
+    conn = ProbedSocket(address, config)
     began = time.monotonic()
     try:
-        conn.open(Deadline(timeout), channel)
+        conn.open(channel, Deadline(timeout))
         took = time.monotonic() - began
         if channel is None:
-            _need_commands(conn, delegate, _REJECTION + 2 * took)
+            conn.need_commands(_REJECTION + 2 * took)
         return Probe(conn.settings, took, conn.is_partitioned)
     finally:
         conn.close()
-        conn.join(Deadline(timeout))
-
-
-def _need_commands(conn: Connection, delegate: SilentDelegate, timeout: float) -> None:
-    """Raise what nsqd says to a command: a required TLS is reported at the first only.
-
-    NOP changes nothing and has no response, so this waits for a rejection.
-    """
-    conn.start()
-    try:
-        conn.send(lambda core: core.send_nop())
-    except NSQError as exc:
-        raise delegate.wait(timeout) or exc
-    error = delegate.wait(timeout)
-    if error is not None:
-        raise error

@@ -9,21 +9,14 @@ meanwhile, in one system call. A caller that may wait does so only until the soc
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import threading
 import time
-from collections.abc import Callable
 
-from nsqclient.errors import ConnectionLostError, NSQError, WriteTimeoutError
+from nsqclient.errors import WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.transport import Transport
-
-
-logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 #: Seconds that a write may take when its socket was shut down.
 _LAST_WRITE = 1.0
@@ -59,11 +52,8 @@ class SocketWriter:
         self._transport = transport
         _, self._send = transport.functions()
 
-    def flush(self, wait: bool, until: float = math.inf) -> bool:
+    def flush(self, wait: bool) -> bool:
         """Write what is queued, unless another thread does; False when bytes were left.
-
-        Args:
-            until: when to stop waiting, on ``time.monotonic()``.
 
         Blocks: only with ``wait``, and at most ``write_timeout`` without progress.
 
@@ -73,7 +63,7 @@ class SocketWriter:
         """
         while self._write_lock.acquire(blocking=False):
             try:
-                done = self._send_queued(wait, until)
+                done = self._send_queued(wait)
             finally:
                 self._write_lock.release()
             if not done:
@@ -82,11 +72,6 @@ class SocketWriter:
                 if not self._core.has_data_to_send():
                     return True
         return True
-
-    def has_rest(self) -> bool:
-        """Return whether bytes wait to be written."""
-        with self._core_lock:
-            return bool(self._unsent) or self._core.has_data_to_send()
 
     def drain(self, timeout: float) -> bool:
         """Wait until everything queued was written, by any thread; False when it was not.
@@ -101,14 +86,6 @@ class SocketWriter:
         finally:
             self._write_lock.release()
 
-    def write_rest(self) -> None:
-        """Write everything queued, after the thread that writes now. Not for the reader.
-
-        Blocks: until the peer has taken it. Raises: as ``flush``.
-        """
-        with self._write_lock:
-            self.send_all(wait=True)
-
     def send_all(self, wait: bool, until: float = math.inf) -> bool:
         """Send until nothing is queued. Needs the write lock, or no other thread yet."""
         while self._send_queued(wait, until):
@@ -117,7 +94,7 @@ class SocketWriter:
                     return True
         return False
 
-    def _send_queued(self, wait: bool, until: float) -> bool:
+    def _send_queued(self, wait: bool, until: float = math.inf) -> bool:
         """Send what is queued now; False when bytes were left. Needs the write lock."""
         transport = self._transport
         assert transport is not None
@@ -160,62 +137,3 @@ class SocketWriter:
         self._write_lock.acquire(timeout=_LAST_WRITE)
         if self._transport is not None:
             self._transport.close()
-
-
-class BackgroundFlusher:
-    """Writes the bytes that a sender left at its deadline, as soon as the socket takes them.
-
-    It has a thread, ``nsq-writer-HOST:PORT``, only while there are bytes to write.
-
-    Args:
-        on_lost: called when the connection is lost.
-
-    Threads: any.
-    """
-
-    def __init__(
-        self, writer: SocketWriter, on_lost: Callable[[NSQError], None], address: str
-    ) -> None:
-        self._writer = writer
-        self._on_lost = on_lost
-        self._address = address
-        self._lock = Lock()
-        self._thread: LibraryThread | None = None  # the latest; by _lock, as the next
-        self._is_writing = False
-
-    def wake(self) -> None:
-        """Start to write, where bytes were left. Does not block."""
-        with self._lock:
-            if self._is_writing:
-                return  # it looks for bytes once more, under the lock, before it ends
-            thread = LibraryThread(self._run, f"nsq-writer-{self._address}")
-            try:
-                thread.launch()
-            except RuntimeError as exc:  # the next sender or heartbeat writes the rest
-                logger.error("%s: no thread to write the rest: %s", self._address, exc)
-            else:
-                self._thread = thread
-                self._is_writing = True
-
-    def _run(self) -> None:
-        while True:
-            try:
-                self._writer.write_rest()
-            except NSQError as exc:
-                self._on_lost(exc)
-                return
-            except BaseException as exc:
-                self._on_lost(ConnectionLostError(self._address, f"internal error: {exc!r}"))
-                raise
-            with self._lock:
-                if not self._writer.has_rest():
-                    self._is_writing = False
-                    return
-
-    def join(self, deadline: Deadline) -> bool:
-        """Wait for the thread to end; shut the socket down first. True when there is none."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return True
-        thread.join(deadline.remaining())
-        return not thread.is_alive()

@@ -26,7 +26,6 @@ class _Waiter:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.until = exchange["until"]
         self.error: NSQError | None = None
         self.wake = threading.Lock()
         self.wake.acquire()
@@ -111,7 +110,7 @@ class PipelinedConnection:
         try:
             # An error that ends it comes to the waiter, as the command may have been sent.
             with contextlib.suppress(NSQConnectionError):
-                self._conn.send(lambda core: core.send_publish(command, waiter), waiter.until)
+                self._conn.send(lambda core: core.send_publish(command, waiter))
             waiter.wait()
         except ClosedError as exc:
             raise StaleConnection(self.address, "the connection ended just before") from exc

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from nsqclient.config import Config
-from nsqclient.connection.connection import Connection
-from nsqclient.connection.probe import SilentDelegate
+from nsqclient.connection.probe import ProbedSocket
 from nsqclient.discovery import lookup, lookup_nodes
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
 from nsqclient.runtime.deadline import Deadline
@@ -46,9 +45,9 @@ def check_handshakes(
         except NSQError as exc:
             logger.debug("no handshakes with nsqds of %s: %s", lookupd, exc)
     for address in dict.fromkeys(addresses):
-        conn = Connection(address, config, SilentDelegate())
+        conn = ProbedSocket(address, config)
         try:
-            conn.open(Deadline(_TIMEOUT))
+            conn.open(None, Deadline(_TIMEOUT))
         except _FATAL:
             raise
         except NSQError as exc:

@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from nsqclient.connection.writer import SocketWriter, BackgroundFlusher
+from nsqclient.connection.writer import SocketWriter
 from nsqclient.errors import WriteTimeoutError
-from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
 
 
@@ -58,57 +57,6 @@ def test_drain_keeps_its_time(full):
         return time.monotonic() - began
 
     assert any(seconds() < 0.45 for _ in range(20))  # a machine may be busy
-
-
-@pytest.fixture
-def rest_writer():
-    """A BackgroundFlusher, its outbox with more than the socket takes, and the other end."""
-    ours, theirs = socket.socketpair()
-    transport = Transport(ours, "peer")
-    outbox = SocketWriter(Core(3_000_000), threading.Lock(), write_timeout=5)
-    outbox.attach(transport)
-    lost = []
-    writer = BackgroundFlusher(outbox, lost.append, "peer")
-    yield writer, outbox, theirs, lost
-    transport.shutdown()
-    assert writer.join(Deadline(10))
-    ours.close()
-    theirs.close()
-
-
-def test_what_a_sender_leaves_is_written_as_soon_as_it_can_be(rest_writer):
-    """No other sender is needed, and what is left later goes out too."""
-    writer, outbox, theirs, _ = rest_writer
-    assert not outbox.flush(wait=True, until=0.0)
-    writer.wake()
-    writer.wake()
-    outbox._core.data += b"y" * 5
-    received = 0
-    while received < 3_000_005:
-        received += len(theirs.recv(1_000_000))
-    assert writer.join(Deadline(10))
-
-
-def test_the_rest_of_a_lost_connection(rest_writer):
-    """The connection hears that it was lost."""
-    writer, outbox, theirs, lost = rest_writer
-    assert not outbox.flush(wait=True, until=0.0)
-    theirs.close()
-    writer.wake()
-    assert writer.join(Deadline(10)) and lost
-
-
-def test_without_a_thread_the_rest_waits_for_the_next_sender(rest_writer, monkeypatch):
-    """No error, as the publish may still be answered in time."""
-    writer, outbox, _, lost = rest_writer
-
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    assert not outbox.flush(wait=True, until=0.0)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    writer.wake()
-    assert writer.join(Deadline(0)) and not lost and outbox.has_rest()
 
 
 def test_a_write_that_was_interrupted_does_not_keep_the_socket_open(monkeypatch):
