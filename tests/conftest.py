@@ -77,7 +77,7 @@ def leak_guard() -> Iterator[None]:
 def logging_as_before() -> Iterator[None]:
     """Give loggers back the levels that a test's program has set; count lines from 0 again."""
     for limit in (discovery._unusable, nsqlookupd._unusable_lines):
-        limit._began = float("-inf")
+        limit.reset()
     loggers = [logging.getLogger(name) for name in ("", "nsqclient")]
     levels = [logger.level for logger in loggers]
     yield

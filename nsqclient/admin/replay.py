@@ -21,7 +21,7 @@ from nsqclient.errors import NSQError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.producer.producer import Producer
-from nsqclient.runtime.rate_limiter import RateLimiter
+from nsqclient.runtime.delays import RateLimiter
 
 #: Messages in flight: those that are not reached before the end are requeued, so they are few.
 _MAX_IN_FLIGHT = 10

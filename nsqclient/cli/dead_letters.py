@@ -33,7 +33,7 @@ from nsqclient.consumer.envelope import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.http.channel_depth import DepthQuery
-from nsqclient.runtime.rate_limiter import RateLimiter
+from nsqclient.runtime.delays import RateLimiter
 from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"

@@ -31,7 +31,7 @@ from nsqclient.cli.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
 )
 from nsqclient.display import counted
-from nsqclient.runtime.rate_limiter import RateLimiter
+from nsqclient.runtime.delays import RateLimiter
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 

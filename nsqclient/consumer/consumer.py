@@ -33,8 +33,7 @@ from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.fork import register_for_fork
-from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.threads import LibraryThread, register_for_fork
 
 
 @checks_names("an argument of Consumer")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from nsqclient.runtime.silence import Silence
+from nsqclient.runtime.deadline import Silence
 
 if TYPE_CHECKING:
     from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths

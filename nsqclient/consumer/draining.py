@@ -21,8 +21,7 @@ from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.addresses import pieces_of
-from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.silence import Silence
+from nsqclient.runtime.deadline import Duration, Silence, to_seconds
 
 if TYPE_CHECKING:
     from nsqclient.http.channel_depth import ChannelDepths, DepthQuery

@@ -20,8 +20,7 @@ from nsqclient.consumer.rdy import (
 )
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.message import Message
-from nsqclient.runtime.interrupts import try_lock
-from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.lock import Lock, try_lock
 
 #: Seconds until the next look while some connection waits for its part of max_in_flight, and all
 #: levels have settled: handlers are busy with old messages.

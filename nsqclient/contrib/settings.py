@@ -29,7 +29,7 @@ from nsqclient.discovery import check_addresses
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.arguments import closest
-from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.threads import register_for_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.secrets import secrets_of, with_secrets
 from nsqclient.worker.loading import load_object

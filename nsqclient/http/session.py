@@ -28,7 +28,7 @@ from nsqclient.protocol.peer_json import (
     InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
 )
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.threads import register_for_fork
 from nsqclient.sanitize import printable, without_password
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")

@@ -25,8 +25,7 @@ from nsqclient.connection.blocking import BlockingConnection, Exchange
 from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import is_foreign
-from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.lock import Lock, is_foreign
 from nsqclient.runtime.threads import LibraryThread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")

@@ -35,9 +35,8 @@ from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names, refuse_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import run_in_thread
+from nsqclient.runtime.threads import register_for_fork, run_in_thread
 
 T = TypeVar("T")
 

@@ -18,8 +18,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError, Timeou
 from operator import methodcaller
 from typing import Any, TypeVar
 
-from nsqclient.runtime.interrupts import is_foreign, try_lock
-from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.lock import Lock, is_foreign, try_lock
 from nsqclient.runtime.threads import is_for_caller
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")

@@ -15,6 +15,7 @@ its owner and raises ``ReentrantCallError``: the error-checking mutex of POSIX.
 from __future__ import annotations
 
 import _thread
+from _thread import LockType
 from collections.abc import Callable
 
 from nsqclient.errors import ReentrantCallError
@@ -48,7 +49,7 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
             raise
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire it, as ``threading.Lock.acquire``; see ``interrupts.try_lock``.
+        """Acquire it, as ``threading.Lock.acquire``; see ``try_lock``.
 
         Raises:
             ReentrantCallError: the calling thread has it, and the call would wait.
@@ -63,3 +64,27 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
             if self._is_owned():
                 self.release()
             raise
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Return whether an exception comes from a function that was called, as a signal handler is.
+
+    For ``except IndexError`` and the like around calls of functions in C: what these raise has the
+    traceback of the one frame that called them. A signal handler runs between any two calls, may
+    raise the same type, and then its exception belongs to the caller.
+    """
+    traceback = error.__traceback__
+    return traceback is not None and traceback.tb_next is not None
+
+
+def try_lock(lock: Lock | LockType, held: list[bool]) -> bool:
+    """Take the lock if it is free; return whether it was, and note it in ``held``, an empty list.
+
+    A signal handler that raises, as Ctrl-C does, may do so just when ``acquire`` has returned and
+    nothing knows the result yet. So the note is made in the same call. Call it inside the ``try``
+    whose ``finally`` releases the lock ``if held == [True]``.
+
+    Threads: any. Does not block.
+    """
+    held.extend(map(lock.acquire, (False,)))  # no bytecode in between
+    return held[0]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Union
-
-from nsqclient.runtime.lock import Lock
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -18,18 +15,6 @@ else:
 
 #: Lines of one kind within ``INTERVAL`` seconds that keep their level.
 MOST_LINES, INTERVAL = 50, 60.0
-
-#: Guards the counts of all LineLimits; held for a few instructions.
-_lock = Lock()
-
-
-def _after_fork_in_child() -> None:
-    """A thread that does not exist in the child may hold the lock."""
-    global _lock
-    _lock = Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class LineLimit:
@@ -42,17 +27,22 @@ class LineLimit:
     def __init__(self, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._lines = 0  # since _began; guarded by _lock
-        self._began = float("-inf")  # guarded by _lock
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new minute."""
+        # Since when, and how many lines. Swapped as a whole, without a lock: of two lines at the
+        # same instant one may not be counted.
+        self._counted = float("-inf"), 0
 
     def level(self, level: int) -> int:
         """Return the level for the next line, which would have ``level``. Counts it."""
         now = self._clock()
-        with _lock:
-            if now - self._began >= INTERVAL:
-                self._began, self._lines = now, 0
-            self._lines += 1
-            lines = self._lines
+        began, lines = self._counted
+        if now - began >= INTERVAL:
+            began, lines = now, 0
+        lines += 1
+        self._counted = began, lines
         if lines == MOST_LINES + 1:
             self._logger.log(
                 level if level > logging.INFO else logging.INFO,

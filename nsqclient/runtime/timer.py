@@ -6,15 +6,18 @@ logged, and the thread lives on.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
 
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
 logger: logging.Logger = logging.getLogger("nsqclient.timer")
@@ -48,10 +51,11 @@ class Timer:
     """
 
     def __init__(self, name: str = "nsq-timer") -> None:
-        self._changed = Monitor()
-        self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _changed
+        self._lock = Lock()
+        self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _lock
         self._order = itertools.count()  # equal times run in the order they were given
-        self._stopping = False  # guarded by _changed
+        self._stopping = False  # guarded by _lock
+        self._wakeups: SimpleQueue[None] = SimpleQueue()  # each has the thread look again
         self._thread = LibraryThread(self._run, name)
 
     def start(self) -> None:
@@ -60,7 +64,7 @@ class Timer:
         Raises:
             RuntimeError: no thread can be started.
         """
-        with self._changed.lock:
+        with self._lock:
             if not self._stopping:
                 self._thread.launch()
 
@@ -68,10 +72,11 @@ class Timer:
         """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
         task = TimerTask(action, self)
         due = time.monotonic() + max(0.0, delay)
-        with self._changed.lock:
+        with self._lock:
             if not self._stopping:
                 if not self._heap or due < self._heap[0][0]:
-                    self._changed.notify_all()
+                    # First: a signal handler may raise in between. The thread waits for the lock.
+                    self._wakeups.put(None)
                 heapq.heappush(self._heap, (due, next(self._order), task))
         return task
 
@@ -80,8 +85,8 @@ class Timer:
 
         Idempotent. Called from the timer thread itself it does not join.
         """
-        with self._changed.lock:
-            self._changed.notify_all()
+        with self._lock:
+            self._wakeups.put(None)
             self._stopping = True
             self._heap.clear()
         thread = self._thread
@@ -95,30 +100,21 @@ class Timer:
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
-        waiter = self._changed.waiter()
-        keep_running(lambda: self._run_tasks(waiter), _log_failure)
+        keep_running(self._run_tasks, lambda error: logger.error(
+            "timer task failed; the timer continues", exc_info=error))
 
-    def _run_tasks(self, waiter: Waiter) -> None:
+    def _run_tasks(self) -> None:
         """Run what is due, until the end. Where a task raises, the others stay."""
-        while True:
-            with self._changed.lock:
-                task = self._take_due()
-                if task is None:
-                    if self._stopping:
-                        return
-                    wait = self._heap[0][0] - time.monotonic() if self._heap else None
-                    waiter.arm()
-            if task is None:
-                waiter.sleep(wait)
-                continue
-            task.run()
-
-    def _take_due(self) -> TimerTask | None:
-        """Remove and return the first task that is due. Needs _changed."""
-        if self._heap and self._heap[0][0] <= time.monotonic():
-            return heapq.heappop(self._heap)[2]
-        return None
-
-
-def _log_failure(error: BaseException) -> None:
-    logger.error("timer task failed; the timer continues", exc_info=error)
+        while not self._stopping:
+            task: TimerTask | None = None
+            wait: float | None = None
+            with self._lock:
+                if self._heap:
+                    wait = self._heap[0][0] - time.monotonic()
+                    if wait <= 0:
+                        task = heapq.heappop(self._heap)[2]
+            if task is not None:
+                task.run()
+            else:
+                with contextlib.suppress(Empty):
+                    self._wakeups.get(timeout=None if wait is None else min(wait, TIMEOUT_MAX))

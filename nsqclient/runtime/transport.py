@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import select
 import socket
 from collections.abc import Callable
@@ -48,8 +47,13 @@ def _dial(
     ``socket.create_connection`` would give each of them the whole time.
     """
     found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    if bind is not None:
+        version = ip_version(bind[0])
+        fitting = [one for one in found if version in (0, 6 if one[0] == socket.AF_INET6 else 4)]
+        if not fitting:
+            raise _BindError(f"the server has no IPv{version} address")
+        found = fitting
     error: OSError = TimeoutError(*_TIMED_OUT)
-    unbound = 0
     for index, (family, kind, protocol, _, target) in enumerate(found):
         remaining = deadline.remaining()
         if remaining is not None and remaining <= 0:
@@ -64,44 +68,25 @@ def _dial(
             return sock
         except BaseException as exc:
             sock.close()
-            if isinstance(exc, _BindError):
-                unbound += 1
-                if unbound == len(found):
-                    raise
-                continue  # another address of the host may be of the right family
             if not isinstance(exc, OSError) or not is_of_system(exc):
                 raise
             error = exc
     raise error
 
 
-class _BindError(Exception):
-    """``local_addr`` cannot be used; the text says why, and what to change."""
+class _BindError(OSError):
+    """``local_addr`` cannot be used; the text says why."""
+
+    errno = errno.EADDRNOTAVAIL
 
 
 def _bind(sock: socket.socket, local: tuple[str, int]) -> None:
-    host, port = local
-    version = 6 if sock.family == socket.AF_INET6 else 4
-    if ip_version(host) not in (0, version):
-        raise _BindError(
-            f"it is no IPv{version} address, and the server's is: give one of the same family")
     try:
         sock.bind(local)
-    except socket.gaierror as exc:
-        raise _BindError(
-            f"its host has no IPv{version} address here ({exc.strerror}): give an address of this"
-            " machine") from exc
     except (OSError, UnicodeError) as exc:
         if isinstance(exc, OSError) and not is_of_system(exc):
             raise
-        number = exc.errno if isinstance(exc, OSError) else None
-        if number == errno.EADDRNOTAVAIL:
-            why = "no interface of this machine has it: give an address of this machine"
-        elif number in (errno.EADDRINUSE, errno.EACCES):
-            why = f"port {port} cannot be had ({os.strerror(number)}): give port 0, which is any"
-        else:
-            why = str(exc)
-        raise _BindError(why) from exc
+        raise _BindError(str(exc)) from exc
 
 
 class Transport:

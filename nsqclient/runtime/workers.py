@@ -13,8 +13,7 @@ from typing import Generic, TypeVar
 
 from nsqclient.errors import ReentrantCallError
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.interrupts import is_foreign
-from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.lock import Lock, is_foreign
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
 T = TypeVar("T")

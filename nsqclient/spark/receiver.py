@@ -15,7 +15,7 @@ from nsqclient.consumer.drain_decision import DrainRules, NsqdState, Step
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
-from nsqclient.runtime.silence import Silence
+from nsqclient.runtime.deadline import Silence
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.draining import Drain, Progress
 from nsqclient.spark.ingest.ingest import Ingest

@@ -26,10 +26,9 @@ from nsqclient.errors import ConfigError
 from nsqclient.log_fields import log_fields
 from nsqclient.message import Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.fork import register_for_fork
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.rate_limiter import RateLimiter
-from nsqclient.runtime.threads import LibraryThread, keep_running
+from nsqclient.runtime.delays import RateLimiter
+from nsqclient.runtime.threads import LibraryThread, keep_running, register_for_fork
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 

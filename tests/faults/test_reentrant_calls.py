@@ -55,7 +55,7 @@ def locks_of(consumer):
     return {
         "in flight": sub.in_flight._lock, "connection": sub.conn._lock,
         "writer": sub.conn._writer._write_lock, "flow": core.flow._lock,
-        "timer": core.context.timer._changed.lock, "shutdown": core.shutdown._changed.lock,
+        "timer": core.context.timer._lock, "shutdown": core.shutdown._changed.lock,
         "wake": sub.conn._socket_reader._wake_lock,
     }
 

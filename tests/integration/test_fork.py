@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from nsqclient import Config, ConnectError, Consumer, Producer
-from nsqclient.runtime.fork import register_for_fork
+from nsqclient.runtime.threads import register_for_fork
 from nsqclient.runtime.log_lines import MOST_LINES
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (

@@ -10,7 +10,9 @@ import pytest
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime import deadline as module
-from nsqclient.runtime.deadline import Deadline, format_duration, parse_duration, to_seconds
+from nsqclient.runtime.deadline import (
+    Deadline, Silence, format_duration, parse_duration, to_seconds,
+)
 
 
 @pytest.fixture
@@ -156,3 +158,14 @@ def test_a_duration_is_written_as_go_does(seconds, text):
 def test_what_is_read_is_printed(text):
     """Reading a duration and printing it again changes nothing."""
     assert format_duration(parse_duration(text)) == text
+
+
+def test_a_time_in_which_nothing_was_watched_is_no_silence():
+    """The process was suspended: the messages of that time are in its sockets."""
+    silence = Silence(longest=0.5)
+    assert silence.watch(10.0, 10.2) == pytest.approx(0.2)
+    assert silence.watch(10.0, 10.4) == pytest.approx(0.4)
+    assert silence.watch(10.0, 70.0) == pytest.approx(0.9)
+    assert silence.watch(10.0, 70.1) == pytest.approx(1.0)
+    assert silence.watch(70.1, 70.2) == pytest.approx(0.1)  # a message came
+    assert silence.watch(70.3, 70.3) == 0.0

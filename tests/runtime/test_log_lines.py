@@ -10,9 +10,7 @@ from nsqclient.discovery import nsqlookupd as discovery
 from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.errors import ConnectError
 from nsqclient.http.models import Producer
-from nsqclient.runtime import log_lines
 from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
-from tests.support.processes import in_child
 
 logger = logging.getLogger("nsqclient.test_line_limit")
 
@@ -53,11 +51,3 @@ def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):
     unusable = Producer("", "", "", 0, 0, "", "", "")
     assert discovery._usable("127.0.0.1:4161", [unusable] * 3000) == []
     assert len(caplog.records) == MOST_LINES + 1
-
-
-def test_a_limit_works_in_a_child_that_was_forked_while_a_thread_counted_a_line():
-    """The parent's thread does not exist in the child, which would wait for it for ever."""
-    limit = LineLimit(logger)
-    with log_lines._lock:
-        assert in_child(lambda: limit.level(logging.WARNING)) == 0
-    assert limit.level(logging.WARNING) == logging.WARNING
