@@ -111,18 +111,14 @@ def register(
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigError(f"handler {shown}: unknown option {key!r}{hint}")
+    given = options if max_in_flight is None else {**options, "max_in_flight": max_in_flight}
     try:
-        if max_in_flight is not None:
-            checked = Config().replace(max_in_flight=max_in_flight, **options)
-        else:
-            checked = Config().replace(**options)
+        Config().replace(**given)
         around = check_middleware(middleware)
     except ConfigError as exc:
         raise ConfigError(f"handler {shown}: {exc}") from exc
     return Registration(
-        topic, channel, handler, shown, workers,
-        None if max_in_flight is None else checked.max_in_flight, around, arguments, options,
-    )
+        topic, channel, handler, shown, workers, max_in_flight, around, arguments, options)
 
 
 def name_of(handler: object) -> str:

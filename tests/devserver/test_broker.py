@@ -9,7 +9,6 @@ import pytest
 from nsqclient.devserver.broker import (
     Broker,
     BrokerError,
-    ChannelNotFound,
     TopicChange,
     TopicNotFound,
     Unwritten,
@@ -74,15 +73,6 @@ def test_first_channel_gets_the_stored_messages():
     assert first.outbox[2][:1] + first.outbox[2][2:] == second.outbox[0][:1] + second.outbox[0][2:]
 
 
-def test_topic_and_channel_count_their_messages():
-    """A topic counts messages and bytes since its start, a channel its own messages."""
-    broker = Broker()
-    publish(broker, "t", b"12", b"345")
-    joined, _ = subscribe(broker, "t", "c")
-    topic = broker.topic("t")
-    assert (topic.message_count, topic.message_bytes, joined.message_count) == (2, 5, 2)
-
-
 def test_paused_topic_stores_messages():
     """A paused topic keeps its messages, deferred ones with their whole delay."""
     broker = Broker()
@@ -93,14 +83,6 @@ def test_paused_topic_stores_messages():
     assert bodies(consumer) == [] and len(broker.topic("t").queue) == 2
     broker.pause_topic("t", False, 100.0)
     assert bodies(consumer) == [b"1"] and joined.scheduled == 105.0
-
-
-def test_prepared_channels_all_get_the_first_message():
-    """Channels that are created with the topic exist before a message flows."""
-    broker = Broker()
-    publish(broker, "t", b"1")
-    broker.prepare_topic("t", ["a", "b"], 0.0)
-    assert [len(broker.channel("t", name).queue) for name in "ab"] == [1, 1]
 
 
 def test_ephemeral_channel_is_deleted_with_its_last_consumer():
@@ -169,16 +151,6 @@ def test_exiting_broker_rejects_publish_and_subscribe():
     ):
         with pytest.raises(BrokerError, match="^exiting$"):
             act()
-
-
-def test_unknown_topic_and_unknown_channel_are_different_errors():
-    """The error says whether the topic or the channel does not exist."""
-    broker = Broker()
-    with pytest.raises(TopicNotFound):
-        broker.channel("t", "c").empty(0.0)
-    broker.open_topic("t")
-    with pytest.raises(ChannelNotFound):
-        broker.delete_channel("t", "c")
 
 
 def test_empty_topic_keeps_the_messages_of_channels():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,15 +165,6 @@ def test_removed_consumer_keeps_messages_until_their_timeout():
     assert numbers(stays) == [0]
 
 
-def test_removed_consumer_gets_no_message():
-    """A ready consumer that is removed loses its turn."""
-    channel = make_channel()
-    gone = join(channel, 5, 1)
-    channel.remove_consumer(gone)
-    fill(channel, 1)
-    assert numbers(gone) == [] and len(channel.queue) == 1
-
-
 def test_paused_channel_delivers_nothing():
     """It collects messages and delivers them at once when it is resumed."""
     channel = make_channel()
@@ -232,13 +222,6 @@ def test_message_reaches_a_waiting_consumer_without_memory():
     assert len(channel.queue) == 0
 
 
-def test_deferred_message_loses_its_delay_in_the_backend():
-    """A backend keeps no delay, so a deferred message of a topic prefers memory."""
-    backend = Backend()
-    backend.put(make_message(1, deferral=9.0))
-    assert backend.get().deferral == 0
-
-
 def test_sample_rate_drops_for_the_whole_channel():
     """A sampled consumer gets its share; the rest is gone, without attempts or FIN."""
     channel = make_channel(rng=random.Random(1))
@@ -278,15 +261,6 @@ def test_scheduler_wakes_once_and_ticks_due_channels():
     scheduler.tick(3.0)
     assert channel.timeout_count == 2
     assert scheduler.next_due() == 6.0
-
-
-def test_deleted_channel_ends_every_consumer():
-    """A deleted channel ends its consumers."""
-    channel = make_channel()
-    consumer = join(channel, 1)
-    channel.end()
-    assert consumer.is_ended and consumer in channel._scheduler.take_woken()
-    assert channel.consumers == {}
 
 
 OPERATIONS = st.lists(
@@ -336,24 +310,6 @@ def test_no_message_is_lost_or_doubled(operations, memory):
         if waiting and not channel.paused:
             assert not any(each.in_flight < each.ready for each in consumers)
         assert all(message.deadline > now for message in channel.in_flight.values())
-
-
-def test_message_copy_keeps_id_and_timestamp():
-    """Each channel has its own message with the same id, time and delay."""
-    message = make_message(3, deferral=1.0)
-    message.attempts = 4
-    copy = message.copy()
-    assert (copy.id, copy.timestamp, copy.deferral, copy.attempts) == (id_of(3), 3, 1.0, 0)
-
-
-@pytest.mark.parametrize("backend", [Backend(), NullBackend()])
-def test_cleared_backend_is_empty(backend):
-    """A backend that is cleared or deleted is empty."""
-    backend.put(make_message(1))
-    backend.clear()
-    backend.delete()
-    backend.close()
-    assert (backend.depth, backend.peek()) == (0, [])
 
 
 def test_ids_increase_and_are_consecutive():

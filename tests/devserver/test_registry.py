@@ -33,12 +33,6 @@ def test_registering_a_channel_registers_its_topic(registry, peer):
     assert registry.lookup("t", 0.0) == (["c"], [peer])
 
 
-def test_unknown_topic_has_no_lookup_and_no_channels(registry):
-    """An unknown topic is None, and has no channels."""
-    assert registry.lookup("t", 0.0) is None
-    assert registry.channels("t") == []
-
-
 def test_topics_and_channels_stay_without_producer(registry, peer):
     """When the last nsqd disconnects, names stay and producers are removed."""
     registry.register(peer, "t#ephemeral", "c#ephemeral")
@@ -62,13 +56,6 @@ def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
         registry.unregister(one, "t", None)
     assert registry.topics() == ["t"]
     assert registry.lookup("t", 0.0) == (["c"], [])
-
-
-def test_unregistering_an_unknown_name_does_nothing(registry, peer):
-    """UNREGISTER of an unknown topic or channel changes nothing."""
-    registry.unregister(peer, "t", "c")
-    registry.unregister(peer, "t", None)
-    assert registry.topics() == []
 
 
 def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
@@ -107,22 +94,6 @@ def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
     assert registry.lookup("t", 1.0)[1] == [again]
 
 
-def test_tombstone_for_an_unknown_node_changes_nothing(registry, peer):
-    """An unknown node or topic is no error."""
-    registry.register(peer, "t", None)
-    registry.tombstone("t", "nobody:1", 0.0)
-    registry.tombstone("nope", "host1:4151", 0.0)
-    assert registry.lookup("t", 0.0)[1] == [peer]
-
-
-def test_created_names_have_no_producer(registry):
-    """A channel created over HTTP creates its topic, and both have no producer."""
-    registry.create("t")
-    registry.create("u", "c")
-    assert registry.topics() == ["t", "u"]
-    assert registry.lookup("u", 0.0) == (["c"], [])
-
-
 def test_deleting_a_topic_deletes_its_channels(registry, peer):
     """Also for the nsqd that still has it."""
     registry.register(peer, "t", "c")
@@ -130,11 +101,3 @@ def test_deleting_a_topic_deletes_its_channels(registry, peer):
     registry.delete_topic("t")
     assert (registry.lookup("t", 0.0), registry.channels("t")) == (None, [])
     assert registry.nodes(0.0) == [(peer, {})]
-
-
-def test_channel_is_deleted_once(registry, peer):
-    """The second time there is none."""
-    registry.register(peer, "t", "c")
-    assert registry.delete_channel("t", "c")
-    assert not registry.delete_channel("t", "c")
-    assert registry.lookup("t", 0.0) == ([], [peer])
