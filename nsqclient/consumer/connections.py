@@ -45,8 +45,6 @@ _SHORT_LIFE = 1.0
 _SHORT_LIFE_ROUNDS = 3
 #: Seconds after which a disconnected nsqd that no nsqlookupd lists is forgotten.
 _FORGET_AFTER = 600.0
-#: Seconds for which a new address has a share of max_in_flight kept free for it.
-_EXPECTED_TIME = 1.0
 
 
 class NsqdSources(NamedTuple):
@@ -73,12 +71,8 @@ class ConnectionsOwner(Protocol):
         """Return if an nsqd may be subscribed to, or raise an NSQError. May block."""
         ...
 
-    def on_expected(self, count: int) -> None:
-        """So many connections are about to come."""
-        ...
-
-    def on_connected(self, sub: Subscription, expected: int) -> None:
-        """The Subscription is open; give it RDY and start it. ``expected`` others are to come."""
+    def on_connected(self, sub: Subscription) -> None:
+        """The Subscription is open; give it RDY and start it."""
         ...
 
     def is_dial_retried(self, error: NSQError) -> bool:
@@ -134,9 +128,6 @@ class ConnectionManager:
             ([DIRECT] if self._entries else []) + list(self._seeds), self._dial,
             self._timer.schedule, limit=max_dials, make_thread=make_thread,
         )
-        #: Those whose first dial has not ended yet, for _EXPECTED_TIME.
-        self._expected: set[Endpoint] = set(self._entries)
-        self._stops_expecting = False  # a timer task will see to that
         #: Why this topic cannot be consumed in this way; dialing it would not help.
         self.incompatibility: PartitionError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
@@ -152,12 +143,10 @@ class ConnectionManager:
 
     def start(self) -> None:
         """Dial what was given, and ask every nsqlookupd at once."""
-        self._count_expected()
         with self._lock:
             for place, entry in self._entries.items():
                 self._put(place, entry)
         self._dials.dispatch()
-        self._limit_expecting()
         if self._table.addresses:
             self._lookups.poll()
 
@@ -265,44 +254,6 @@ class ConnectionManager:
             sources.add(self._seeds[lookupd])
         return sources
 
-    def _limit_expecting(self) -> None:
-        """See to it that new addresses do not keep their shares free for long."""
-        with self._lock:
-            if self._expected and not self._stops_expecting and not self._stopped:
-                self._stops_expecting = True
-                self._timer.schedule(_EXPECTED_TIME, self._expect_no_more)
-
-    def _expect_no_more(self) -> None:
-        """Addresses that do not answer would keep shares from those that are connected."""
-        with self._lock:
-            self._stops_expecting = False
-            self._expected.clear()
-        self._count_expected()
-
-    def _count_expected(self) -> None:
-        """Say how many connections are about to come: those that are there leave them a share."""
-        reported = None
-        while True:
-            with self._lock:
-                count = len(self._expected)
-            # Dials run side by side, and the last report must be the true one.
-            if count == reported:
-                return
-            self._owner.on_expected(count)
-            reported = count
-
-    def _dial(self, place: Endpoint) -> None:
-        """Connect, or note that it failed. On a dialing thread."""
-        with self._lock:
-            was_expected = place in self._expected
-        try:
-            self._open(place)
-        finally:
-            if was_expected:
-                with self._lock:
-                    self._expected.discard(place)
-                self._count_expected()
-
     def _make(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
         if place.partition is None:
             sub = self._owner.make_subscription(place.address)
@@ -310,7 +261,8 @@ class ConnectionManager:
             return sub
         return self._owner.make_partition(self._leaders.target(place, entry))
 
-    def _open(self, place: Endpoint) -> None:
+    def _dial(self, place: Endpoint) -> None:
+        """Connect, or note that it failed. On a dialing thread."""
         with self._lock:
             entry = self._entries.get(place)
             if self._stopped or entry is None or entry.sub is not None:
@@ -330,8 +282,6 @@ class ConnectionManager:
         with self._lock:
             entry.opened_at = time.monotonic()
             entry.has_worked = entry.is_open = True
-            self._expected.discard(place)  # before it gets its share, or it would leave one free
-            expected = len(self._expected)
             self._lost.discard(place)
             entry.has_toggled_extend = entry.has_followed_order = False
             moved = self._leaders.take_over(place, self._entries, self._lost)
@@ -339,7 +289,7 @@ class ConnectionManager:
                 self._lookups.on_connected()
         self._log.connected(str(place))
         try:
-            self._owner.on_connected(sub, expected)
+            self._owner.on_connected(sub)
         except Exception:  # the system has no more threads, for example
             self._log.exception("%s: unexpected error after the connection was made", place,
                                 extra=log_fields(nsqd=place.address))
@@ -456,7 +406,6 @@ class ConnectionManager:
     def _forget(self, place: Endpoint) -> None:
         """Needs _lock."""
         del self._entries[place]
-        self._expected.discard(place)
         self._dials.discard(place)
 
     def on_lookup(self, lookupd: str, found: LookupResult) -> None:
@@ -488,10 +437,8 @@ class ConnectionManager:
                 self._partition_count = count
         if is_new_count:
             self._owner.on_partitions(count)  # before they share max_in_flight
-        self._count_expected()
         self._lookups.dispatch()
         self._dials.dispatch()
-        self._limit_expecting()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
         self._report_incompatibility(news)
@@ -502,7 +449,6 @@ class ConnectionManager:
         found = self._leaders.follow(merged, self._entries, self._lost)
         for place in before:
             if place not in self._entries:
-                self._expected.discard(place)
                 self._dials.discard(place)
         return found
 
@@ -555,7 +501,6 @@ class ConnectionManager:
             if entry is None:
                 self._log.discovered(str(place), lookupd)
                 entry = self._entries[place] = NsqdEntry(direct=False)
-                self._expected.add(place)
             entry.listed_at = now
             if entry.sub is not None:
                 continue

@@ -218,17 +218,13 @@ class ConsumerCore:
             target, self.context, self, self._unhandled, self._settings.partitions, self.tracing,
             self._starts.apply)
 
-    def on_connected(self, sub: Subscription, expected: int) -> None:
+    def on_connected(self, sub: Subscription) -> None:
         """Start a Subscription that is open."""
-        self.flow.attach(sub, expected)
+        self.flow.attach(sub)
         self.call_back("on_connect", sub.address)
         # Last, so that the loss of this connection is reported after all of the above. A stop that
         # began meanwhile knows this connection and sends CLS on it, or closes it.
         sub.conn.start()
-
-    def on_expected(self, count: int) -> None:
-        """So many connections are about to come; each will want its share."""
-        self.flow.set_expected(count)
 
     def on_error(self, error: NSQError) -> None:
         """An error was logged, and what failed is tried again."""

@@ -155,11 +155,9 @@ class FlowControl:
         # thread that holds it.
         self._stopped = True
 
-    def attach(self, sub: Subscription, expected: int = 0) -> None:
-        """Take a new connection in and give it its share; ``expected`` others are about to come."""
+    def attach(self, sub: Subscription) -> None:
+        """Take a new connection in and give it its share."""
         with self._lock:
-            # In one step: between two, a share would be sent that changes at once.
-            self._distributor.expected = expected
             sub.rdy_state = self._distributor.add(sub, sub.max_rdy, self._clock())
             self.subscriptions = (*self.subscriptions, sub)
         self.update()
@@ -170,14 +168,6 @@ class FlowControl:
             self._distributor.remove(sub)
             self.subscriptions = tuple(
                 other for other in self.subscriptions if other is not sub)
-        self.update()
-
-    def set_expected(self, count: int) -> None:
-        """So many connections are about to come; each will want its share."""
-        if count == self._distributor.expected:
-            return
-        with self._lock:
-            self._distributor.expected = count
         self.update()
 
     def set_max_in_flight(self, count: int) -> None:

@@ -168,9 +168,6 @@ class RdyDistributor:
         self._pin_timeout = pin_timeout
         self._rng = rng
         self.states: dict[object, RdyState] = {}
-        #: How many more are about to be added. Their share is kept free: taken back later, it
-        #: would be of no use to anybody until it has settled.
-        self.expected = 0
 
     def add(self, key: object, max_rdy: int, now: float) -> RdyState:
         """Take a connection in, with RDY 0."""
@@ -295,8 +292,7 @@ class RdyDistributor:
         idle = [state for state in states if self._is_idle(state, now)]
         busy = [state for state in states if not self._is_idle(state, now)]
         if not idle or not busy:
-            expected = min(self.expected, max_in_flight - len(states))
-            return self._even(states, max_in_flight, expected)
+            return self._even(states, max_in_flight)
         # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.
         wanted: dict[object, int] = {state.key: 1 for state in idle}
         wanted.update(self._even(busy, max_in_flight - len(idle)))
@@ -309,15 +305,12 @@ class RdyDistributor:
         )
 
     @staticmethod
-    def _even(states: Iterable[RdyState], total: int, others: int = 0) -> dict[object, int]:
-        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others.
-
-        ``others`` more parts are left over.
-        """
+    def _even(states: Iterable[RdyState], total: int) -> dict[object, int]:
+        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others."""
         wanted: dict[object, int] = {}
         rest = sorted(states, key=lambda state: state.max_rdy)
         for index, state in enumerate(rest):
-            share = min(total // (len(rest) - index + others), state.max_rdy)
+            share = min(total // (len(rest) - index), state.max_rdy)
             wanted[state.key] = share
             total -= share
         return wanted

@@ -44,7 +44,7 @@ class World:
         self.failures = {}
         self.answers = {}
         self.dialed, self.errors, self.connected = [], [], []
-        self.expected, self.others, self.partitions = [], [], []
+        self.partitions = []
         self.start_fails = None
         self.survives = True
         monkeypatch.setattr(discovery, "lookup_topic", self._find_routes)
@@ -72,11 +72,7 @@ class World:
     def check_nsqd(self, address, has_partitions):
         pass
 
-    def on_expected(self, count):
-        self.expected.append(count)
-
-    def on_connected(self, sub, expected):
-        self.others.append(expected)
+    def on_connected(self, sub):
         if self.start_fails is not None:
             raise self.start_fails
         self.connected.append(sub)
@@ -107,25 +103,6 @@ def test_direct_addresses_are_dialed_at_once(monkeypatch):
     world = World(monkeypatch, ["a:1", "b:1"])
     world.connections.start()
     assert world.addresses() == ["a:1", "b:1"]
-
-
-def test_it_says_how_many_connections_are_about_to_come(monkeypatch):
-    """Given and found nsqds count until their first dial has ended, well or not."""
-    world = World(monkeypatch, ["a:1", "b:1"], lookupds=["l:1"])
-    world.failures["b:1"] = REFUSED
-    world.answers["l:1"] = ["c:1"]
-    world.connections.start()
-    assert world.expected == [2, 1, 0, 1, 0]
-    world.timer.advance(1)  # b:1 is dialed again
-    assert world.expected == [2, 1, 0, 1, 0]
-
-
-def test_a_connection_that_is_there_is_not_expected_any_more(monkeypatch):
-    """The delegate hears how many others are still to come."""
-    world = World(monkeypatch, ["a:1", "b:1", "c:1"])
-    world.failures["b:1"] = REFUSED
-    world.connections.start()
-    assert world.others == [2, 0]
 
 
 def test_pauses_between_failed_dials_grow(monkeypatch):
@@ -387,25 +364,6 @@ def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
     assert world.connections.subscriptions() == []
 
 
-def test_the_last_word_on_expected_connections_is_true(monkeypatch):
-    """Two dials that end at once: the last report is the true one."""
-    world = World(monkeypatch, ["a:1", "b:1"])
-    connections = world.connections
-    report = world.expected.append
-
-    def delayed_report(count):
-        if not late_calls:
-            late_calls.append(True)
-            connections._expected.clear()
-            connections._count_expected()  # another thread, which is quicker
-        report(count)
-
-    late_calls = []
-    world.on_expected = delayed_report
-    connections._count_expected()
-    assert world.expected[-1] == 0
-
-
 def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
     """A dial, a lookup, a loss, or a topic that no nsqlookupd knows; whatever came last."""
     world = World(monkeypatch, lookupds=["l:1"])
@@ -519,17 +477,6 @@ def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkey
     times = [at for at, address in world.dialed if address == "a:1"]
     assert len(asked) == 1 and 6 <= len(times) <= 9
     assert all(later > 1.4 * earlier for earlier, later in zip(times[2:], times[3:]))
-
-
-def test_shares_are_kept_free_for_a_second_only(monkeypatch):
-    """However many addresses do not answer, the connected ones have it all then."""
-    world = World(monkeypatch, lookupds=["l:1"])
-    world.connections._dials._make_thread = Slots()
-    world.answers["l:1"] = names(3000)
-    world.connections.start()
-    assert world.expected[-1] == 3000
-    world.timer.advance(1)
-    assert world.expected[-1] == 0
 
 
 def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):

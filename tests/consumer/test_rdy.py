@@ -52,31 +52,6 @@ def test_connections_get_even_shares(count, max_in_flight, shares):
     }
 
 
-@pytest.mark.parametrize("count, expected, max_in_flight, shares", [
-    (1, 3, 2500, [625]), (2, 1, 10, [3, 3]), (1, 20, 10, [1]), (2, 5, 2, [1, 1]),
-    (3, 5, 1, [0, 0, 1]), (0, 2, 10, []),
-])
-def test_connections_that_are_about_to_come_have_their_share(
-    count, expected, max_in_flight, shares
-):
-    """While others are dialed, nobody gets what would have to be taken back."""
-    distributor = make(count)
-    distributor.expected = expected
-    distributor.decide(0.0, max_in_flight)
-    assert sorted(levels(distributor)) == shares
-
-
-def test_a_share_whose_connection_did_not_come_goes_to_the_others():
-    """A dial that failed leaves its share to the others, at once."""
-    distributor = make(2)
-    distributor.expected = 2
-    distributor.decide(0.0, 12)
-    assert levels(distributor) == [3, 3]
-    distributor.expected = 0
-    distributor.decide(0.0, 12)
-    assert levels(distributor) == [6, 6]
-
-
 def test_nothing_is_sent_twice():
     """A level that is right already is no change."""
     distributor = make(3)

@@ -502,7 +502,7 @@ MUTANTS = [
     Mutant(
         "shares_too_large", "the connections share max_in_flight",
         "nsqclient/consumer/rdy.py",
-        "total // (len(rest) - index + others)", "total",
+        "total // (len(rest) - index)", "total",
         "tests/consumer/test_rdy.py::test_connections_get_even_shares",
     ),
     Mutant(

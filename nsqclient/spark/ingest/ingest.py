@@ -229,13 +229,10 @@ class Ingest:
     def check_nsqd(self, address: str, has_partitions: bool) -> None:
         """For ConnectionManager: every nsqd may be subscribed to."""
 
-    def on_expected(self, count: int) -> None:
-        """For ConnectionManager: shares need not be kept free for connections to come."""
-
     def _next_key(self) -> str:
         return f"conn-{next(self._serial)}"
 
-    def on_connected(self, sub: Subscription, expected: int) -> None:
+    def on_connected(self, sub: Subscription) -> None:
         """For ConnectionManager: give it RDY, and start it."""
         assert isinstance(sub, BulkSubscription)
         self.last_arrival = time.monotonic()
