@@ -1,24 +1,27 @@
 """``ConnectionManager``: which nsqds a consumer is connected to, and how it gets back to lost ones.
 
 Addresses come from two sources: given by the user, or listed by an nsqlookupd. Of a partitioned
-topic there is a connection for each partition, to its leader. The timer only hands over; dialing
-happens on the threads of a ``DialScheduler``; ``discovery`` asks the nsqlookupds.
+topic there is a connection for each partition, to its leader. Dialing happens on the threads of a
+``DialScheduler``, lookups on background threads. Source: client guide, "Discovery".
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.discovery import TopicLookups
-from nsqclient.partitioned.consumer_leaders import NsqdEntry, PartitionLeaders, PartitionTarget
+from nsqclient.partitioned.consumer_leaders import (
+    NsqdEntry, PartitionLeaders, PartitionTarget, Redial,
+)
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.discovery import LookupResult
+from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
+from nsqclient.discovery.poller import Poller
 from nsqclient.errors import (
     ConnectError,
     DiscoveryError,
@@ -29,12 +32,14 @@ from nsqclient.errors import (
 from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
 from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.delays import leader_wait, reconnect_delay
+from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.timer import TimerTask
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
@@ -54,6 +59,25 @@ class NsqdSources(NamedTuple):
     lookupds: Sequence[str]  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd; returns those to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
+
+    def choose(self, routes: TopicRoutes, partitions: Container[int] | None) -> TopicRoutes:
+        """Return what the user chooses of an answer; raises what the user's function raises."""
+        routes = routes.only(partitions)
+        if self.discovery_filter is None:
+            return routes
+        named = list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
+        addresses = list(self.discovery_filter(named))
+        for address in addresses:
+            parse_address(address, "an address that discovery_filter returned")
+        leaders = {
+            partition: nsqd for partition, nsqd in routes.partitions.items() if nsqd in addresses
+        }
+        led = set(routes.partitions.values())
+        return dataclasses.replace(
+            routes, plain=tuple(address for address in addresses if address not in led),
+            partitions=leaders,
+            excluded=routes.excluded.union(set(routes.partitions).difference(leaders)),
+        )
 
 
 class ConnectionsOwner(Protocol):
@@ -109,6 +133,9 @@ class ConnectionManager:
         max_dials: int = MAX_DIALS,
         make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
+        self._topic = context.topic
+        self._sources = sources
+        self._partitions = options.partitions
         self._log = context.log
         self._config = context.config
         self._timer = context.timer
@@ -117,8 +144,7 @@ class ConnectionManager:
         self._lock = Lock()
         # Guarded by _lock, as all below.
         self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in sources.nsqds}
-        configured = list(sources.lookupds)
-        self._leaders = PartitionLeaders(context.topic, configured, options)
+        self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
         self._table = self._leaders.table
         #: nsqlookupd -> the given one through which it is known; by _lock, as below
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
@@ -132,14 +158,19 @@ class ConnectionManager:
         self.incompatibility: PartitionError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
         self.last_failure: NSQError | None = None
-        self._lost: set[Endpoint] = set()  # discovered ones that were connected and are not now
         self._stopped = False
         self._partition_count = 0  # that was reported
-        self._lookups = TopicLookups(
-            context.topic, configured, self._table, self._lost, self._lock, context.config,
-            context.timer, context.run_in_background, self, sources.discovery_filter, self._log,
-            options.partitions,
-        )
+        self._poller: Poller[LookupResult] = Poller(
+            lambda lookupd: lookup_topic(
+                lookupd, context.topic, "r", config_for(lookupd, sources.lookupds, self._config)),
+            lambda lookupd, task: context.run_in_background(task), self._lock, self)
+        self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
+        self._is_unknown_logged = False
+        self._retry_round = 0  # rounds since the last loss
+        #: Rounds in a row that began before any listed nsqd had been connected.
+        self._unconnected_rounds = 0
+        self._next_round: TimerTask | None = None
+        self._next_round_at = 0.0  # on time.monotonic()
 
     def start(self) -> None:
         """Dial what was given, and ask every nsqlookupd at once."""
@@ -148,7 +179,7 @@ class ConnectionManager:
                 self._put(place, entry)
         self._dials.dispatch()
         if self._table.addresses:
-            self._lookups.poll()
+            self.poll()
 
     def stop(self) -> list[Subscription]:
         """Dial and ask no more; return the subscriptions that are open or being opened."""
@@ -188,12 +219,17 @@ class ConnectionManager:
                 place.address for place, entry in self._entries.items() if entry.has_worked
             )
 
+    def unread_partitions(self) -> list[int]:
+        """Return the partitions without a connection to their leader."""
+        with self._lock:
+            return self._leaders.unread(self._entries)
+
     def look_for(self, listed: Iterable[str]) -> None:
         """Begin a round of lookups, if nsqlookupds list nsqds that are not known here yet."""
         with self._lock:
             known = {place.address for place in self._entries}
         if not known.issuperset(listed):
-            self._lookups.poll()
+            self.poll()
 
     def _subscriptions(self) -> list[Subscription]:
         """Needs _lock."""
@@ -217,17 +253,14 @@ class ConnectionManager:
             if entry.direct:
                 self._put_later(sub.place, entry)
             else:
-                self._lost.add(sub.place)
                 # Not at once, but within 2 s: it may just have been restarted several times.
-                self._lookups.on_lost(
-                    0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS)
-                )
+                self._retry_round = 0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS)
                 if not had_worked:
-                    self._lookups.schedule_round()
+                    self._schedule_round()
         if entry.direct:
             self._dials.dispatch()
         elif had_worked:
-            self._lookups.poll()
+            self.poll()
 
     # -- dialing
 
@@ -236,7 +269,7 @@ class ConnectionManager:
     ) -> None:
         """Have it dialed; dispatch() comes next. Needs _lock."""
         standing = standing_of(entry.has_worked, entry.failures)
-        self._dials.put(place, self._sources(place, entry, lookupd), standing, retry_at)
+        self._dials.put(place, self._named_by(place, entry, lookupd), standing, retry_at)
 
     def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
         """Have it dialed when it has rested; dispatch() comes next. Needs _lock."""
@@ -245,7 +278,7 @@ class ConnectionManager:
             delay = min(delay, leader_wait(self._rng))
         self._put(place, entry, time.monotonic() + delay)
 
-    def _sources(self, place: Endpoint, entry: NsqdEntry, lookupd: str = "") -> set[str]:
+    def _named_by(self, place: Endpoint, entry: NsqdEntry, lookupd: str = "") -> set[str]:
         """The sources that named it; ``lookupd`` where there is no other. Needs _lock."""
         sources = {self._seeds[one] for one, named in self._named.items() if place in named}
         if entry.direct:
@@ -282,11 +315,11 @@ class ConnectionManager:
         with self._lock:
             entry.opened_at = time.monotonic()
             entry.has_worked = entry.is_open = True
-            self._lost.discard(place)
             entry.has_toggled_extend = entry.has_followed_order = False
-            moved = self._leaders.take_over(place, self._entries, self._lost)
-            if not entry.direct and not self._stopped:
-                self._lookups.on_connected()
+            moved = self._forget(self._leaders.take_over(place, self._entries))
+            if self._unconnected_rounds and not entry.direct and not self._stopped:
+                self._unconnected_rounds = 0  # no need to ask again so soon
+                self._schedule_round()
         self._log.connected(str(place))
         try:
             self._owner.on_connected(sub)
@@ -298,49 +331,39 @@ class ConnectionManager:
             old.conn.close("another nsqd leads the partition now")
 
     def _on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> None:
-        news: PartitionError | None = None
-        is_final = is_toggled = False
         with self._lock:
-            knew_order = self._leaders.must_order
+            before, knew_order = self.incompatibility, self._leaders.must_order
             entry.sub = None
             if self._stopped or self._entries.get(place) is not entry:
                 return
             entry.failures += 1
             if isinstance(error, PartitionError):
-                news = error if self.incompatibility is None else None
-                self.incompatibility = self._leaders.refusal = error
-                is_final = True
-            elif entry.direct:
-                self._put_later(place, entry)
-            elif self._leaders.toggle_extend(entry, error):
-                is_toggled = True
+                self._leaders.refusal = self._leaders.refusal or error
+                redial = Redial.NEVER
+            else:
+                redial = self._leaders.on_dial_failed(place, entry, error)
+            if redial is Redial.NEVER:
+                self.incompatibility = self._leaders.incompatibility()
+            elif redial is Redial.AT_ONCE:
                 self._put(place, entry)
-            elif self._leaders.follow_order(entry, error):
-                is_toggled = True
-                self._put(place, entry)
-            elif not self._leaders.may_dial_again(place, error):
-                before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
-                news = self.incompatibility if before is None else None
-                is_final = True
-            elif place not in self._lost and self._sources(place, entry):
+            elif entry.direct or not entry.is_lost and self._named_by(place, entry):
                 self._put_later(place, entry)
-            elif place not in self._lost:  # no source names it any more
-                self._forget(place)
+            elif not entry.is_lost:  # no source names it any more
+                self._forget([place])
             if isinstance(error, ServerError) and error.code in LEADER_CODES:
                 self._want_other_leader(place)
+            learned_order = self._leaders.must_order and not knew_order
         self._dials.dispatch()
-        if is_toggled:
-            if self._leaders.must_order and not knew_order:
-                self._log.must_order()
-            return
-        if is_final:
-            self._report_incompatibility(news)
-            return
-        self.last_failure = error
-        if not getattr(error, "is_repeated", False):
-            self._log.cannot_connect(
-                str(place), error, is_repeated=self._owner.is_dial_retried(error))
-        self._owner.on_error(error)
+        if redial is Redial.NEVER:
+            self._report_incompatibility(before)
+        elif redial is Redial.LATER:
+            self.last_failure = error
+            if not getattr(error, "is_repeated", False):
+                self._log.cannot_connect(
+                    str(place), error, is_repeated=self._owner.is_dial_retried(error))
+            self._owner.on_error(error)
+        elif learned_order:
+            self._log.must_order()
 
     def _want_other_leader(self, refused: Endpoint) -> None:
         """Have the nsqd dialed that another nsqlookupd names for this partition. Needs _lock."""
@@ -354,40 +377,91 @@ class ConnectionManager:
                 self._want(lookupd, [other], merged)
                 return
 
-    # -- for the TopicLookups
+    # -- lookups
 
-    def begin_round(self) -> bool | None:
-        """Forget what is old; return whether a listed nsqd is or was connected, None after a stop.
-
-        To be listed is not enough: the registration of a dead nsqd may be old, and the first
-        publish makes another nsqd known. Needs _lock.
-        """
-        if self._stopped:
-            return None
-        self._forget_old(time.monotonic())
-        return any(entry.has_worked and not entry.direct for entry in self._entries.values())
-
-    def has_nsqds(self) -> bool:
-        """Return whether any nsqd is known. Needs _lock."""
-        return bool(self._entries)
-
-    def unread_partitions(self) -> list[int]:
-        """Return the partitions without a connection to their leader. Needs _lock."""
-        return self._leaders.unread(self._entries)
-
-    def find_unread(self) -> list[int]:
-        """Return the partitions without a connection to their leader."""
+    def poll(self) -> None:
+        """Ask every nsqlookupd that is not being asked, and schedule the next round."""
         with self._lock:
-            return self.unread_partitions()
+            if self._stopped:
+                return
+            self._forget_old(time.monotonic())
+            # To be listed is not enough: the registration of a dead nsqd may be old, and the first
+            # publish makes another nsqd known.
+            is_connected = any(
+                entry.has_worked and not entry.direct for entry in self._entries.values())
+            self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
+            if self._has_lost():
+                self._retry_round += 1
+            self._schedule_round()
+            unread = self._leaders.unread(self._entries)
+            seconds = self._leaders.reminder.note(bool(unread), time.monotonic())
+            self._poller.ask(self._table.begin_round())
+        if seconds:
+            self._log.partitions_unread(unread, seconds)
+        elif seconds is not None:
+            self._log.partitions_read()
 
-    def on_lookup_failed(self, error: DiscoveryError) -> None:
-        """Note why, and report it."""
-        self.last_failure = error
-        self._owner.on_error(error)
+    def _has_lost(self) -> bool:
+        """Needs _lock."""
+        return any(entry.is_lost for entry in self._entries.values())
 
-    def on_topic_unknown(self, reason: NSQError) -> None:
-        """Note why there is no connection."""
-        self.last_failure = reason
+    def _schedule_round(self) -> None:
+        """Schedule the next round, and cancel the one before. Needs _lock."""
+        if self._next_round is not None:
+            self._next_round.cancel()
+        config = self._config
+        delay = lookup_delay(
+            self._unconnected_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
+            self._rng,
+        )
+        if self._has_lost():
+            # Soon again, then less and less often, until all that were lost are back.
+            delay = reconnect_delay(self._retry_round, delay, self._rng)
+        if self._leaders.unread(self._entries):
+            delay = min(delay, leader_wait(self._rng))
+        self._next_round_at = time.monotonic() + delay
+        self._next_round = self._timer.schedule(delay, self.poll)
+
+    def merge(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> list[str]:
+        """For the Poller: note a failure; an answer is merged when it is filtered. Needs _lock."""
+        if answer is None:
+            self._table.on_failure(lookupd)
+        return []
+
+    def report(
+        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+    ) -> None:
+        """For the Poller: act on an answer or a failure."""
+        if answer is None:
+            assert error is not None
+            self._log.lookup_failed(error)
+            self.last_failure = error
+            self._owner.on_error(error)
+            return
+        self._note_whether_known(lookupd, answer.routes)
+        try:
+            routes = self._sources.choose(answer.routes, self._partitions)
+        except BaseException:  # the user's code; the next round asks again
+            self._log.exception("discovery_filter failed: this answer is not used")
+            return
+        self._on_lookup(lookupd, answer._replace(routes=routes))
+
+    def _note_whether_known(self, lookupd: str, routes: TopicRoutes) -> None:
+        """Log once when all nsqlookupds have answered and none knows the topic."""
+        with self._lock:
+            if not (routes.plain or routes.partitions):
+                self._without_topic.add(lookupd)
+            else:
+                self._is_unknown_logged = True  # it is known, and a silence later means less
+            has_all = self._without_topic.issuperset(self._table.addresses)
+            if not has_all or self._entries:
+                return
+            was_logged, self._is_unknown_logged = self._is_unknown_logged, True
+        self.last_failure = NSQError(f"no nsqlookupd lists the topic {self._topic}")
+        if not was_logged:
+            self._log.topic_unknown(self._config.lookupd_poll_interval)
 
     def _forget_old(self, now: float) -> None:
         """Drop lost nsqds that no nsqlookupd has named for long. Needs _lock.
@@ -395,20 +469,23 @@ class ConnectionManager:
         One whose connection lives is never dropped: it may still have messages for us.
         """
         limit = now - _FORGET_AFTER
-        for place in list(self._lost):
-            entry = self._entries[place]
+        for place, entry in list(self._entries.items()):
             # While it is being dialed it has a connection that stop() must find.
-            if entry.listed_at < limit and entry.sub is None:
+            if entry.is_lost and entry.listed_at < limit and entry.sub is None:
                 self._log.forgotten(str(place))
-                self._lost.discard(place)
-                self._forget(place)
+                self._forget([place])
 
-    def _forget(self, place: Endpoint) -> None:
-        """Needs _lock."""
-        del self._entries[place]
-        self._dials.discard(place)
+    def _forget(self, places: Iterable[Endpoint]) -> list[Subscription]:
+        """Dial these no more; return their connections. Needs _lock."""
+        subs = []
+        for place in places:
+            sub = self._entries.pop(place).sub
+            self._dials.discard(place)
+            if sub is not None:
+                subs.append(sub)
+        return subs
 
-    def on_lookup(self, lookupd: str, found: LookupResult) -> None:
+    def _on_lookup(self, lookupd: str, found: LookupResult) -> None:
         """Dial what was named for the first time, and drop what is gone."""
         with self._lock:
             if self._stopped:
@@ -420,37 +497,29 @@ class ConnectionManager:
                 Endpoint(nsqd, partition) for partition, nsqd in found.routes.partitions.items()
             )
             gone: list[Subscription] = []
-            self._lookups.note_late()
+            for late in self._poller.late(LATE_AFTER):
+                self._table.on_late(late)  # newer answers replace its last one
             merged = self._table.merged()
             if merged.is_partitioned:
-                leaders, gone = self._follow(merged)
-                places += leaders
+                places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
+                gone = self._forget(self._leaders.left_behind(merged, self._entries))
             self._drop(self._name(lookupd, named))
             before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
             if self.incompatibility is None:
                 self._want(lookupd, places, merged)
-            self._lookups.on_answer()
-            news = self.incompatibility if str(self.incompatibility) != str(before) else None
+            is_late = self._next_round_at - time.monotonic() > MAX_LEADER_WAIT
+            if is_late and self._leaders.unread(self._entries):
+                self._schedule_round()
             count = 0 if self.incompatibility is not None else merged.usable_partitions
             is_new_count = count not in (0, self._partition_count)
             if is_new_count:
                 self._partition_count = count
         if is_new_count:
             self._owner.on_partitions(count)  # before they share max_in_flight
-        self._lookups.dispatch()
         self._dials.dispatch()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
-        self._report_incompatibility(news)
-
-    def _follow(self, merged: TopicRoutes) -> tuple[list[Endpoint], list[Subscription]]:
-        """As PartitionLeaders.follow, and forget what it has dropped. Needs _lock."""
-        before = [place for place in self._entries if place.partition is not None]
-        found = self._leaders.follow(merged, self._entries, self._lost)
-        for place in before:
-            if place not in self._entries:
-                self._dials.discard(place)
-        return found
+        self._report_incompatibility(before)
 
     def _name(self, lookupd: str, named: frozenset[Endpoint]) -> set[Endpoint]:
         """Note what an answer names; return what was named before and may be no longer.
@@ -469,28 +538,29 @@ class ConnectionManager:
             entry = self._entries.get(place)
             if entry is None or entry.direct:
                 continue
-            sources = self._sources(place, entry)
+            sources = self._named_by(place, entry)
             if sources:
                 self._dials.set_sources(place, sources)
                 continue
             self._dials.discard(place)
             # While it is being dialed it has a connection that stop() must find; what worked is
             # remembered for _FORGET_AFTER.
-            if entry.sub is None and place not in self._lost:
-                self._forget(place)
+            if entry.sub is None and not entry.is_lost:
+                self._forget([place])
 
-    def _report_incompatibility(self, news: PartitionError | None) -> None:
-        """Say once why the topic cannot be consumed in this way."""
-        if news is not None:
-            self.last_failure = news
-            self._log.error("cannot be consumed: %s", news)
-            self._owner.on_error(news)
+    def _report_incompatibility(self, before: PartitionError | None) -> None:
+        """Say once why the topic cannot be consumed in this way; ``before``: what was said."""
+        error = self.incompatibility
+        if error is not None and str(error) != str(before):
+            self.last_failure = error
+            self._log.error("cannot be consumed: %s", error)
+            self._owner.on_error(error)
 
     def _ask_new_lookupds(self, lookupd: str, found: LookupResult) -> None:
         """Ask the nsqlookupds that were named for the first time. Needs _lock."""
         named = self._leaders.new_lookupds(address for address, _ in found.lookupds)
         self._seeds.update((address, self._seeds[lookupd]) for address in named)
-        self._lookups.ask(named)
+        self._poller.ask(named)
 
     def _want(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
         """Have dialed what was named and is due. Needs _lock."""
@@ -505,7 +575,7 @@ class ConnectionManager:
             if entry.sub is not None:
                 continue
             if place in self._dials:
-                self._dials.set_sources(place, self._sources(place, entry, lookupd))
+                self._dials.set_sources(place, self._named_by(place, entry, lookupd))
                 continue
             if place.partition is not None and not entry.has_toggled_extend:
                 entry.extended = extended

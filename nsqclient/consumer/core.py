@@ -332,7 +332,7 @@ class ConsumerCore:
             return Health(False, "max_in_flight is 0")
         if not flow.subscriptions:
             return Health(False, "connected to no nsqd")
-        unread = self.connections.find_unread()
+        unread = self.connections.unread_partitions()
         if unread:
             return Health(False, f"no reader for {show_partitions(unread)}")
         if flow.phase is Phase.WAITING:

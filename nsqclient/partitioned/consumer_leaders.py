@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from nsqclient.partitioned.consumer_options import PartitionOptions
@@ -30,6 +31,11 @@ class NsqdEntry:
     extended: bool = False  # its messages have headers
     has_toggled_extend: bool = False  # that was tried the other way since it worked
     has_followed_order: bool = False  # dialed at once since nsqd said that the topic is ordered
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether it was listed and connected, and is not now."""
+        return self.has_worked and not self.is_open and not self.direct
 
 
 class UnreadReminder:
@@ -61,6 +67,14 @@ class UnreadReminder:
         return seconds
 
 
+class Redial(Enum):
+    """Whether an nsqd is dialed again after a failure."""
+
+    AT_ONCE = "at once"
+    LATER = "later"
+    NEVER = "never"  #: no dial can succeed
+
+
 class PartitionTarget(NamedTuple):
     """What a subscription to a partition needs to know."""
 
@@ -89,6 +103,7 @@ class PartitionLeaders:
         #: An nsqd that was given by its address turned out to be a partitioned one.
         self.refusal: PartitionError | None = None
         self._seen = set(self.table.addresses)
+        self.reminder: UnreadReminder = UnreadReminder()
 
     def new_lookupds(self, lookupds: Iterable[str]) -> list[str]:
         """Return those nsqlookupds that were never named before, once."""
@@ -96,45 +111,37 @@ class PartitionLeaders:
         self._seen.update(new)
         return new
 
-    def follow(
-        self, merged: TopicRoutes, entry: dict[Endpoint, NsqdEntry], lost: set[Endpoint]
-    ) -> tuple[list[Endpoint], list[Subscription]]:
-        """Return the leaders to be connected to, and connections to end.
+    def left_behind(
+        self, merged: TopicRoutes, entries: Mapping[Endpoint, NsqdEntry]
+    ) -> list[Endpoint]:
+        """Return those that lead no partition any more, and are not needed.
 
         A connection to a former leader is kept until the new one is there: an nsqlookupd may be
         wrong, and only a leader takes subscriptions.
         """
-        leaders = [Endpoint(nsqd, partition) for partition, nsqd in merged.partitions.items()]
-        gone = []
-        for place, one in list(entry.items()):
-            if place.partition is None or place in leaders:
-                continue
-            if one.sub is None or place.partition not in merged.partitions:
-                del entry[place]
-                lost.discard(place)
-                if one.sub is not None:
-                    gone.append(one.sub)
-        return leaders, gone
+        return [
+            place for place, entry in entries.items()
+            if place.partition is not None
+            and merged.partitions.get(place.partition) != place.address
+            and (entry.sub is None or place.partition not in merged.partitions)
+        ]
 
     def take_over(
-        self, place: Endpoint, entry: dict[Endpoint, NsqdEntry], lost: set[Endpoint]
-    ) -> list[Subscription]:
-        """This place took our subscription; return connections to former leaders, to be ended."""
+        self, place: Endpoint, entries: Mapping[Endpoint, NsqdEntry]
+    ) -> list[Endpoint]:
+        """This place took our subscription; return the former leaders of its partition."""
         if place.partition is None:
             return []
         self.table.on_accepted(place.partition, place.address)
-        former = [other for other in entry
-                  if other.partition == place.partition and other != place]
-        subs = [entry.pop(other).sub for other in former]
-        lost.difference_update(former)
-        return [sub for sub in subs if sub is not None]
+        return [other for other in entries
+                if other.partition == place.partition and other != place]
 
-    def unread(self, entry: dict[Endpoint, NsqdEntry]) -> list[int]:
+    def unread(self, entries: Mapping[Endpoint, NsqdEntry]) -> list[int]:
         """Return the partitions that have no connection, where one may help."""
         merged = self.table.merged()
         if not merged.partition_num or self.incompatibility() is not None:
             return []
-        connected = {place.partition for place, one in entry.items()
+        connected = {place.partition for place, one in entries.items()
                      if place.partition is not None and one.sub is not None and one.is_open}
         return [number for number in range(merged.partition_num)
                 if number not in connected and number not in merged.excluded]
@@ -192,41 +199,29 @@ class PartitionLeaders:
             return bool(self._options.needing_headers)
         return merged.meta.extended
 
-    def toggle_extend(self, entry: NsqdEntry, error: NSQError) -> bool:
-        """Switch header support for the next dial, once; return whether it was switched."""
-        if not isinstance(error, ServerError) or entry.has_toggled_extend:
-            return False
-        if error.code not in EXTEND_CODES:
-            return False
-        if entry.extended and self._options.needing_headers:
-            return False  # without headers it would get messages that it did not ask for
-        entry.has_toggled_extend = True
-        entry.extended = not entry.extended
-        return True
-
-    def follow_order(self, entry: NsqdEntry, error: NSQError) -> bool:
-        """Learn from a refusal that the topic is ordered; return whether to dial again at once.
-
-        Where the consumer follows the topic, once for each nsqd.
-        """
-        if not isinstance(error, ServerError) or entry.has_followed_order:
-            return False
-        if error.code != ORDER_CODE:
-            return False
-        self.must_order = True
-        entry.has_followed_order = True
-        return self._options.follows_topic
-
-    def may_dial_again(self, place: Endpoint, error: NSQError) -> bool:
+    def on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
         """Learn from a failed dial; return whether another may help."""
         if place.partition is None or not isinstance(error, ServerError):
-            return True
+            return Redial.LATER
         if error.code in LEADER_CODES:
             self.table.on_refused(place.partition, place.address)
         if error.code == ORDER_CODE:
             self.must_order = True
-            return self._options.follows_topic
-        if error.code == "E_SUB_EXTEND_FORBIDDON" and self._options.needing_headers:
+            if not self._options.follows_topic:
+                return Redial.NEVER
+            had_followed, entry.has_followed_order = entry.has_followed_order, True
+            return Redial.LATER if had_followed else Redial.AT_ONCE
+        if error.code in EXTEND_CODES:
+            return self._toggle_extend(entry)
+        return Redial.LATER
+
+    def _toggle_extend(self, entry: NsqdEntry) -> Redial:
+        """Switch header support for the next dial, once."""
+        needs_headers = bool(self._options.needing_headers)
+        if not entry.has_toggled_extend and not (entry.extended and needs_headers):
+            entry.has_toggled_extend = True
+            entry.extended = not entry.extended
+            return Redial.AT_ONCE
+        if entry.extended and needs_headers:  # without, it would get what it did not ask for
             self._has_no_headers = True
-            return self.incompatibility() is None
-        return True
+        return Redial.LATER if self.incompatibility() is None else Redial.NEVER

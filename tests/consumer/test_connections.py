@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.config import Config
 from nsqclient.connection.connection import InterruptedSendError
-from nsqclient.consumer import connections, discovery
+from nsqclient.consumer import connections
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
@@ -43,19 +43,25 @@ class World:
         self.timer = VirtualTimer()
         self.failures = {}
         self.answers = {}
-        self.dialed, self.errors, self.connected = [], [], []
+        self.asked, self.dialed, self.errors, self.connected = [], [], [], []
         self.partitions = []
         self.start_fails = None
         self.survives = True
-        monkeypatch.setattr(discovery, "lookup_topic", self._find_routes)
+        monkeypatch.setattr(connections, "lookup_topic", self._find_routes)
         monkeypatch.setattr(connections.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
         self.connections = ConnectionManager(
-            make_context(Config(**options), self.timer, channel=""),
+            make_context(Config(**options), self.timer, self.timer.put_background, channel=""),
             NsqdSources(nsqds, lookupds, self.filter), self, make_thread=InlineThread)
+
+    def start(self):
+        """Start, and let what runs in the background end."""
+        self.connections.start()
+        self.timer.run_background()
 
     def _find_routes(self, lookupd, topic, access, config):
         assert access == "r"
+        self.asked.append((self.timer.now, lookupd))
         answer = self.answers.get(lookupd, [])
         if isinstance(answer, Exception):
             raise answer
@@ -89,7 +95,12 @@ class World:
     def mark_lost(self, sub):
         """nsqd ends a connection."""
         self.connected.remove(sub)
-        self.connections.lost(sub)
+        self.lost(sub)
+
+    def lost(self, sub, error=None):
+        """Say that a connection ended."""
+        self.connections.lost(sub, error)
+        self.timer.run_background()
 
     def addresses(self):
         return sorted(sub.address for sub in self.connected)
@@ -101,7 +112,7 @@ REFUSED = ConnectError("a:1", "connection refused")
 def test_direct_addresses_are_dialed_at_once(monkeypatch):
     """Each address that was given has one connection."""
     world = World(monkeypatch, ["a:1", "b:1"])
-    world.connections.start()
+    world.start()
     assert world.addresses() == ["a:1", "b:1"]
 
 
@@ -109,7 +120,7 @@ def test_pauses_between_failed_dials_grow(monkeypatch):
     """A direct address is dialed again after about 0.5, 1, 2, 4 s, up to the maximum."""
     world = World(monkeypatch, ["a:1"], max_reconnect_delay=4.0)
     world.failures["a:1"] = REFUSED
-    world.connections.start()
+    world.start()
     world.timer.advance(20)
     for delay, base in zip(world.timer.delays, [0.5, 1, 2, 4, 4, 4]):
         assert 0.75 * base <= delay <= base
@@ -125,14 +136,14 @@ def test_a_new_try_is_announced_only_where_the_owner_goes_on(monkeypatch, caplog
     world = World(monkeypatch, ["a:1"])
     world.survives = survives
     world.failures["a:1"] = REFUSED
-    world.connections.start()
+    world.start()
     assert said in caplog.text
 
 
 def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
     """The first dial after the loss of a connection that has worked does not wait."""
     world = World(monkeypatch, ["a:1"])
-    world.connections.start()
+    world.start()
     world.timer.advance(30)
     world.mark_lost(world.connected[0])
     world.timer.advance(0)
@@ -147,7 +158,7 @@ def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
     else:
         world = World(monkeypatch, lookupds=["l:1"])
         world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     for _ in range(6000):
         for sub in list(world.connected):
             world.mark_lost(sub)
@@ -160,7 +171,7 @@ def test_a_dial_that_fails_oddly_is_repeated(monkeypatch, failure, caplog):
     """Whatever a dial raises, the address is not forgotten."""
     world = World(monkeypatch, ["a:1"])
     world.failures["a:1"] = failure
-    world.connections.start()
+    world.start()
     del world.failures["a:1"]
     world.timer.advance(1)
     assert world.addresses() == ["a:1"]
@@ -173,7 +184,7 @@ def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypa
     make = world.make_subscription
     world.make_subscription = lambda address: subs.append(make(address)) or subs[-1]
     world.start_fails = RuntimeError("can't start new thread")
-    world.connections.start()
+    world.start()
     world.start_fails = None
     assert subs[0].is_closed
 
@@ -182,7 +193,7 @@ def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
     """A lookup that fails is reported to on_error and takes nothing from the others."""
     world = World(monkeypatch, lookupds=["l:1", "l:2", "l:3"])
     world.answers = {"l:1": ["a:1", "a:1"], "l:2": DiscoveryError("l:2", "no"), "l:3": ["b:1"]}
-    world.connections.start()
+    world.start()
     assert world.addresses() == ["a:1", "b:1"]
     assert [str(error) for error in world.errors] == [str(world.answers["l:2"])]
 
@@ -191,7 +202,7 @@ def test_rounds_come_with_jitter(monkeypatch):
     """Every interval is longer than lookupd_poll_interval by up to the jitter, each anew."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_interval=10)
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     del world.timer.delays[:]
     world.timer.advance(200)
     assert all(10 <= delay <= 13 for delay in world.timer.delays)
@@ -203,7 +214,7 @@ def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer)
     """The first publish is seen within about as long as the consumer has waited, not a minute."""
     world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
     world.answers["l:1"] = answer
-    world.connections.start()
+    world.start()
     world.timer.advance(200)
     assert world.timer.delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     world.answers["l:2"] = ["a:1"]
@@ -216,13 +227,9 @@ def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
     world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
     world.answers = {"l:1": ["dead:1"], "l:2": []}
     world.failures["dead:1"] = ConnectError("dead:1", "connection refused")
-    asked = []
-    find = world._find_routes
-    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(
-        (world.timer.now, args[0])) or find(*args))
-    world.connections.start()
+    world.start()
     world.timer.advance(200)
-    rounds = [at for at, lookupd in asked if lookupd == "l:2"]
+    rounds = [at for at, lookupd in world.asked if lookupd == "l:2"]
     assert rounds == [0, 1, 3, 7, 15, 31, 63, 123, 183]
     world.answers["l:2"] = ["a:1"]
     world.timer.advance(60)
@@ -232,7 +239,7 @@ def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
 def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
     """It says nothing about the ones that nsqlookupds are yet to list."""
     world = World(monkeypatch, ["a:1"], lookupds=["l:1"], lookupd_poll_jitter=0)
-    world.connections.start()
+    world.start()
     world.timer.advance(15)
     assert world.timer.delays == [1, 2, 4, 8, 16]
 
@@ -242,7 +249,7 @@ def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
     world.failures["a:1"] = REFUSED
-    world.connections.start()
+    world.start()
     world.timer.advance(3)
     del world.failures["a:1"], world.timer.delays[:]
     world.timer.advance(100)
@@ -254,13 +261,9 @@ def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
     """The first connection to a listed nsqd ends the short pauses at once."""
     world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
     world.answers = {"l:1": [], "l:2": ["a:1"]}
-    asked = []
-    find = world._find_routes
-    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(
-        (world.timer.now, args[0])) or find(*args))
-    world.connections.start()
+    world.start()
     world.timer.advance(130)
-    assert asked == [(at, lookupd) for at in (0, 60, 120) for lookupd in ("l:1", "l:2")]
+    assert world.asked == [(at, lookupd) for at in (0, 60, 120) for lookupd in ("l:1", "l:2")]
 
 
 def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
@@ -268,7 +271,7 @@ def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
     monkeypatch.setattr(connections, "_FORGET_AFTER", 100.0)
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     world.timer.advance(30)
     world.answers["l:1"] = []
     world.mark_lost(world.connected[0])
@@ -280,7 +283,7 @@ def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
     """At once, then after about 0.5, 1, 2 ... s; when it is back, at the poll interval again."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     world.timer.advance(30)
     world.answers["l:1"] = []
     del world.timer.delays[:]
@@ -300,7 +303,7 @@ def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, fo
     monkeypatch.setattr(connections, "_FORGET_AFTER", forget_after)
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     world.answers["l:1"] = []
     world.timer.advance(3600)
     assert world.addresses() == ["a:1"]
@@ -318,14 +321,15 @@ def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.failures["a:1"] = REFUSED
-    world.connections.start()
+    world.start()
     del world.failures["a:1"]
 
     def open_slowly(sub, deadline):
         if len(world.dialed) < 5:
             world.dialed.append((0, sub.address))
             world.timer.now += 1
-            world.connections._lookups.poll()
+            world.connections.poll()
+            world.timer.run_background()
 
     monkeypatch.setattr(FakeSubscription, "open", open_slowly)
     world.timer.advance(1)
@@ -343,7 +347,7 @@ def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
         discovery_filter=lambda found: filters.pop(0)(found) if filters else found,
     )
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     assert "discovery_filter" in caplog.text
     world.timer.advance(2)
     assert world.addresses() == ["a:1"]
@@ -353,7 +357,7 @@ def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
     """stop() returns what is open; a loss after it starts nothing."""
     world = World(monkeypatch, ["a:1"], ["l:1"])
     world.answers["l:1"] = ["b:1"]
-    world.connections.start()
+    world.start()
     subs = world.connections.stop()
     assert sorted(sub.address for sub in subs) == ["a:1", "b:1"]
     before = len(world.dialed)
@@ -368,7 +372,7 @@ def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
     """A dial, a lookup, a loss, or a topic that no nsqlookupd knows; whatever came last."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = DiscoveryError("l:1", "down")
-    world.connections.start()
+    world.start()
     assert world.connections.last_failure is world.answers["l:1"]
     world.answers["l:1"] = []
     world.timer.advance(100)
@@ -382,7 +386,7 @@ def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
     world.failures["a:1"] = ConnectError("a:1", "again")
     gone = ConnectionLostError("a:1", "gone")
     world.connections.stop()
-    world.connections.lost(sub, gone)
+    world.lost(sub, gone)
     assert world.connections.last_failure is gone
 
 
@@ -416,7 +420,7 @@ def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
     """An nsqd that worked comes first, though hundreds that never did were named before it."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
-    world.connections.start()
+    world.start()
     world.timer.advance(30)
     slots = world.connections._dials._make_thread = Slots()
     world.answers["l:1"] = [*names(100), "a:1"]
@@ -430,7 +434,7 @@ def test_nsqlookupds_take_turns(monkeypatch):
     world = World(monkeypatch, lookupds=["l:1", "l:2"])
     slots = world.connections._dials._make_thread = Slots()
     world.answers = {"l:1": names(100), "l:2": ["a:1", "b:1"]}
-    world.connections.start()
+    world.start()
     slots.run()
     assert [address for _, address in world.dialed[:4]] == ["silent0:1", "a:1", "silent1:1", "b:1"]
 
@@ -440,7 +444,7 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
     world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
     slots = world.connections._dials._make_thread = Slots()
     world.answers = {"l:1": ["a:1", "b:1", "d:1"], "l:2": ["b:1"]}
-    world.connections.start()
+    world.start()
     world.answers["l:1"] = []
     world.timer.advance(60)
     slots.run()
@@ -456,11 +460,12 @@ def test_what_fails_and_is_named_no_more_is_forgotten(monkeypatch):
 
     def open_slowly(sub, deadline):
         world.answers["l:1"] = []
-        world.connections._lookups.poll()
+        world.connections.poll()
+        world.timer.run_background()
         raise REFUSED
 
     monkeypatch.setattr(FakeSubscription, "open", open_slowly)
-    world.connections.start()
+    world.start()
     assert world.connections._entries == {}
 
 
@@ -469,13 +474,10 @@ def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkey
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1", "b:1"]
     world.failures["a:1"] = REFUSED
-    asked = []
-    find = world._find_routes
-    monkeypatch.setattr(discovery, "lookup_topic", lambda *args: asked.append(args) or find(*args))
-    world.connections.start()
+    world.start()
     world.timer.advance(50)
     times = [at for at, address in world.dialed if address == "a:1"]
-    assert len(asked) == 1 and 6 <= len(times) <= 9
+    assert len(world.asked) == 1 and 6 <= len(times) <= 9
     assert all(later > 1.4 * earlier for earlier, later in zip(times[2:], times[3:]))
 
 
@@ -488,7 +490,7 @@ def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(mo
         "l:1": LookupResult(TopicRoutes(plain=tuple(names(5)), is_partitioned=True), tuple(listed)),
         **{name: names(5, name[:5]) for name, _ in listed}, "l:2": ["a:1", "b:1", "c:1"],
     }
-    world.connections.start()
+    world.start()
     slots.run()
     dialed = [address for _, address in world.dialed]
     assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
@@ -498,10 +500,10 @@ def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(mo
 def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
     """nsqd had no part in their ends: however many there were, it is dialed at once."""
     world = World(monkeypatch, ["a:1"])
-    world.connections.start()
+    world.start()
     place = Endpoint("a:1")
     for _ in range(20):
         sub = world.connections._entries[place].sub
         assert sub is not None
-        world.connections.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
+        world.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
     assert world.connections._entries[place].failures == 0

@@ -611,8 +611,8 @@ MUTANTS = [
     ),
     Mutant(
         "filter_ignored", "discovery_filter chooses the nsqds",
-        "nsqclient/consumer/discovery.py",
-        "if self._filter is None:", "if True:",
+        "nsqclient/consumer/connections.py",
+        "if self.discovery_filter is None:", "if True:",
         "tests/integration/test_consumer_more.py::"
         "test_a_discovery_filter_chooses_the_nsqds[embedded]",
     ),

@@ -22,15 +22,7 @@ def world(monkeypatch):
     """A consumer of two partitions of nsqds a and b, connected to both."""
     world = World(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
-    world.asked = []
-    find = world._find_routes
-
-    def note(lookupd, *rest):
-        world.asked.append(round(world.timer.now, 2))
-        return find(lookupd, *rest)
-
-    monkeypatch.setattr("nsqclient.consumer.discovery.lookup_topic", note)
-    world.connections.start()
+    world.start()
     world.timer.advance(10)
     world.asked.clear()
     return world
@@ -41,22 +33,26 @@ def crash(world, nsqd, leaders):
     world.answers["l"] = answer(leaders)
     for sub in world.connections.subscriptions():
         if sub.address == nsqd:
-            world.connections.lost(sub, ConnectionLostError(nsqd, "killed"))
+            world.lost(sub, ConnectionLostError(nsqd, "killed"))
 
 
 def leaders_of(world):
     return {sub.place.partition: sub.address for sub in world.connections.subscriptions()}
 
 
-def gaps(times):
-    return [later - earlier for earlier, later in zip(times, times[1:])]
+def times(world):
+    return [at for at, _ in world.asked]
+
+
+def gaps(moments):
+    return [later - earlier for earlier, later in zip(moments, moments[1:])]
 
 
 def test_lookups_come_every_few_seconds_while_a_partition_has_no_leader(world):
     """However long the election takes, its end is noticed within 4 s."""
     crash(world, "a:1", {1: "b:1"})
     world.timer.advance(120)
-    assert max(gaps(world.asked)) <= 4.0 and len(set(gaps(world.asked[5:]))) > 5
+    assert max(gaps(times(world))) <= 4.0 and len(set(gaps(times(world)[5:]))) > 5
     began = world.timer.now
     world.answers["l"] = answer({0: "b:1", 1: "b:1"})
     world.timer.advance(4.1)
@@ -67,16 +63,16 @@ def test_lookups_come_every_few_seconds_while_a_partition_has_no_leader(world):
 def test_lookups_come_at_the_poll_interval_when_all_partitions_are_connected(world):
     """With all leaders found nothing is asked every few seconds."""
     world.timer.advance(300)
-    assert min(gaps(world.asked)) >= 60.0
+    assert min(gaps(times(world))) >= 60.0
 
 
 def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
     """Where the connection did not end, the answer that drops it shortens the pause."""
     world.answers["l"] = answer({1: "b:1"})
     world.timer.advance(120)
-    dropped = world.asked[0]
+    dropped = times(world)[0]
     assert leaders_of(world) == {1: "b:1"}
-    assert max(gaps(world.asked)) <= 4.0 and len(world.asked) > (130 - dropped) / 4 - 5
+    assert max(gaps(times(world))) <= 4.0 and len(world.asked) > (130 - dropped) / 4 - 5
 
 
 def test_a_leader_that_still_refuses_is_dialed_every_few_seconds(world):
@@ -103,24 +99,23 @@ def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
     """They have a leader, and the user does not want them."""
     world = World(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
-    world.connections.start()
+    world.start()
     world.timer.advance(10)
     assert leaders_of(world) == {0: "a:1"} and world.partitions == [1]
-    with world.connections._lock:
-        assert world.connections.unread_partitions() == []
+    assert world.connections.unread_partitions() == []
 
 
 def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeypatch):
     """An nsqlookupd that does not answer any more may have named a former leader."""
     world = World(monkeypatch, lookupds=["l", "m"])
     world.answers["l"] = world.answers["m"] = answer({0: "a:1"}, partitions=1)
-    world.connections.start()
+    world.start()
     world.timer.advance(10)
     world.failures["a:1"] = NotLeaderError("E_FAILED_ON_NOT_LEADER", "")
     began = world.timer.now
     world.answers["m"] = answer({0: "b:1"}, partitions=1)
     sub, = world.connections.subscriptions()
-    world.connections.lost(sub, ConnectionLostError("a:1", "moved"))
+    world.lost(sub, ConnectionLostError("a:1", "moved"))
     assert leaders_of(world) == {0: "b:1"} and world.timer.now == began
 
 
@@ -128,12 +123,11 @@ def test_a_stock_topic_without_a_connection_is_asked_for_as_before(monkeypatch):
     """The pauses of a stock cluster grow to the poll interval."""
     world = World(monkeypatch, lookupds=["l"])
     world.answers["l"] = ["a:1"]
-    world.connections.start()
+    world.start()
     world.failures["a:1"] = ConnectionLostError("a:1", "refused")
     sub, = world.connections.subscriptions()
     assert sub.place == Endpoint("a:1")
-    with world.connections._lock:
-        assert world.connections.unread_partitions() == []
+    assert world.connections.unread_partitions() == []
 
 
 def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):
@@ -141,15 +135,15 @@ def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatc
     caplog.set_level("INFO", "nsqclient.consumer")
     world = World(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 2: "c:1"}, partitions=4)
-    world.connections.start()
+    world.start()
     world.timer.advance(4)
     assert "no reader" not in caplog.text
     world.timer.advance(296)
-    assert world.connections.find_unread() == [1, 3]
+    assert world.connections.unread_partitions() == [1, 3]
     assert 4 <= caplog.text.count("no reader for partitions 1, 3 for") <= 7
     world.answers["l"] = answer({0: "a:1", 1: "a:1", 2: "c:1", 3: "c:1"}, partitions=4)
     world.timer.advance(60)
-    assert world.connections.find_unread() == []
+    assert world.connections.unread_partitions() == []
     assert caplog.text.count("every partition has a reader again") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable
 
 
@@ -26,6 +27,7 @@ class VirtualTimer:
         self.delays: list[float] = []
         self._heap: list[tuple[float, int, VirtualTask]] = []
         self._order = itertools.count()
+        self._background: deque[Callable[[], None]] = deque()
 
     def schedule(self, delay: float, action: Callable[[], None]) -> VirtualTask:
         """Run ``action`` when the clock has moved so far."""
@@ -34,11 +36,22 @@ class VirtualTimer:
         heapq.heappush(self._heap, (self.now + delay, next(self._order), task))
         return task
 
+    def put_background(self, task: Callable[[], None]) -> None:
+        """Stand for ``run_in_background``: run the task after what is running now."""
+        self._background.append(task)
+
+    def run_background(self) -> None:
+        """Run those tasks."""
+        while self._background:
+            self._background.popleft()()
+
     def advance(self, seconds: float) -> None:
         """Run what becomes due, in order, each at its time."""
         until = self.now + seconds
+        self.run_background()
         while self._heap and self._heap[0][0] <= until:
             self.now, _, task = heapq.heappop(self._heap)
             if task.action is not None:
                 task.action()
+                self.run_background()
         self.now = until
