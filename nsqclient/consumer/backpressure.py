@@ -15,7 +15,6 @@ instead, and the queue is measured only when the sum could be over the limit.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -27,12 +26,11 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
 from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import SwitchLimit
 
 #: Seconds between two looks while the flow is held. A look at a long queue takes tens of
 #: milliseconds; the next one comes no sooner than so many times that.
 _INTERVAL, _REST = 0.05, 10
-#: Seconds in which a hold is logged only once.
-_LOG_INTERVAL = 60.0
 #: Bytes that may arrive after RDY 0 was sent, and are still queued: what nsqd had sent before it
 #: read RDY 0. The buffers of both sockets hold it: 10 MiB with Linux's defaults.
 UNDER_WAY = 32 * 1024 * 1024
@@ -74,13 +72,6 @@ class QueueLimit:
     def is_held(self) -> bool:
         """Whether RDY is to be 0."""
         return self.held_since is not None
-
-    @property
-    def unmeasured_limit(self) -> int:
-        """Bytes that may be put into the queue before ``add`` must know; 0 while it is held."""
-        if self.held_since is not None:
-            return 0
-        return max(math.ceil(self.limit * _STEP), self.limit - self._measured + 1) - self._added
 
     def add(self, size: int) -> bool:
         """Note what was put into the queue; True when the queue is to be measured now."""
@@ -154,17 +145,12 @@ class Backpressure:
         self._log = context.log
         self._clock = clock
         self._lock = Lock()
-        self._queue_lock = Lock()
-        self._unmeasured = 0  # bytes that were queued since the last report; by _queue_lock
-        # Changed under _lock.
+        # Changed under _lock, as all below.
         self._limit = QueueLimit(context.config.max_queued_bytes, flow.settle_time)
-        self._is_recheck_due = False  # guarded by _lock
-        self._logged_at = float("-inf")  # when a hold was logged last; guarded by _lock
-        self._is_logged = False  # this hold is in the log; guarded by _lock
-        #: RDY is 0 because of ``max_queued_bytes``. Written under _lock, as the next.
+        self._is_recheck_due = False
+        self._log_limit = SwitchLimit()
+        #: RDY is 0 because of ``max_queued_bytes``.
         self.is_held: bool = False
-        #: Bytes that may be queued before ``on_queued`` must be called.
-        self.unmeasured_limit: int = self._limit.unmeasured_limit
 
     def queued_bytes(self) -> int:
         """Measure what waits for a worker."""
@@ -182,7 +168,7 @@ class Backpressure:
         if processor.requeues_incoming:
             sub.requeue_unstarted(messages)
             return
-        if self.is_held and not self.accepts(sub, len(messages), size):
+        if self.is_held and not self._accepts(sub, len(messages), size):
             sub.requeue_excess(messages)
             return
         if processor.queue(messages):
@@ -192,14 +178,12 @@ class Backpressure:
         flow.times_handlers = True
         if flow.counts_arrivals:
             flow.on_arrival(len(messages))
-        with self._queue_lock:
-            self._unmeasured += size + len(messages) * MESSAGE_OVERHEAD
-            if self._unmeasured < self.unmeasured_limit:
-                return
-            queued, self._unmeasured = self._unmeasured, 0
-        self.on_queued(queued)
+        with self._lock:
+            is_due = self._limit.add(size + len(messages) * MESSAGE_OVERHEAD)
+        if is_due:
+            self._measure()
 
-    def accepts(self, sub: Subscription, count: int, size: int) -> bool:
+    def _accepts(self, sub: Subscription, count: int, size: int) -> bool:
         """Return whether messages that arrived may be queued; else they must go back to nsqd.
 
         Raises:
@@ -219,14 +203,6 @@ class Backpressure:
             )
         return accepted
 
-    def on_queued(self, size: int) -> None:
-        """Messages were put into the queue that take so many bytes, overhead included."""
-        with self._lock:
-            is_due = self._limit.add(size)
-            self.unmeasured_limit = self._limit.unmeasured_limit
-        if is_due:
-            self._measure()
-
     # -- the decision and what follows from it
 
     def _measure(self) -> None:
@@ -240,8 +216,7 @@ class Backpressure:
             before = limit.is_held
             limit.measured(count, size, now)
             held = self.is_held = limit.is_held
-            self.unmeasured_limit = limit.unmeasured_limit
-            is_news = self._is_news(held, now) if held != before else False
+            is_news = held != before and self._log_limit.is_news(held, now)
             look = held and not self._is_recheck_due
             self._is_recheck_due = self._is_recheck_due or look
         if held != before:
@@ -254,14 +229,6 @@ class Backpressure:
             self._log.hold_ends()
         if look:
             self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._recheck)
-
-    def _is_news(self, held: bool, now: float) -> bool:
-        """Return whether it is to be logged. Needs _lock."""
-        if held:
-            self._is_logged = now - self._logged_at >= _LOG_INTERVAL
-            if self._is_logged:
-                self._logged_at = now
-        return self._is_logged
 
     def _apply(self) -> None:
         # Of several threads the last one is right, whichever that is.

@@ -20,15 +20,14 @@ from nsqclient.consumer.rdy import (
 )
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.message import Message
-from nsqclient.runtime.lock import Lock, try_lock
+from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import SwitchLimit
 
 #: Seconds until the next look while some connection waits for its part of max_in_flight, and all
 #: levels have settled: handlers are busy with old messages.
 _FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
 #: Messages that nobody answered are forgotten this many seconds after their deadline.
 _ORPHAN_AGE = 60.0
-#: Seconds in which a level below max_in_flight is logged only once.
-_LOG_INTERVAL = 60.0
 #: A connection counts as starved from this part of its RDY on; it anticipates (client guide).
 _STARVED = 0.85
 
@@ -95,10 +94,9 @@ class FlowControl:
         self._look_at = 0  # when the level may rise, as a number of messages
         self._is_look_scheduled = False
         self._hold_again = -math.inf  # when a hold is to be renewed; read without the lock
-        self._level_logged_at = -math.inf
-        self._is_level_logged = False
-        self._phases: deque[tuple[Phase, float]] = deque()  # to be reported; appended under _lock
-        self._reporting = Lock()  # its holder reports; only ever tried
+        self._level_log = SwitchLimit()
+        self._phases: deque[tuple[Phase, float]] = deque()  # to be reported
+        self._is_reporting = False
         self._paused = False
         self._held = False  # by max_queued_bytes
         self._stopped = False  # written without the lock
@@ -231,16 +229,9 @@ class FlowControl:
 
     def _is_news(self, before: LevelReason) -> bool:
         """Return whether the level is to be logged. Needs _lock."""
-        reason, now = self._level.reason, self._clock()
-        if reason is before:
-            return False
-        if reason is not LevelReason.HANDLER_TIME:
-            was_logged, self._is_level_logged = self._is_level_logged, False
-            return was_logged
-        self._is_level_logged = now - self._level_logged_at >= _LOG_INTERVAL
-        if self._is_level_logged:
-            self._level_logged_at = now
-        return self._is_level_logged
+        reason = self._level.reason
+        return reason is not before and self._level_log.is_news(
+            reason is LevelReason.HANDLER_TIME, self._clock())
 
     def _log_level(self) -> None:
         level, time_taken = self.level, self.handler_time
@@ -289,7 +280,7 @@ class FlowControl:
         else:
             return
         self.update()
-        self._report_phases()
+        self._run_in_background(self._report_phases)
 
     def _backoff_delay(self, attempt: int, rng: random.Random) -> float:
         """Ask the strategy, and nothing else: what a signal handler raises goes to the caller."""
@@ -322,27 +313,20 @@ class FlowControl:
             self.is_backing_off = True
             self._phases.append((Phase.TESTING, 0.0))
         self.update()
-        self._report_phases()
+        self._run_in_background(self._report_phases)
 
     def _report_phases(self) -> None:
-        """Report phases in their order: a message may end one before its own thread reports it.
-
-        One thread reports for all; none waits.
-        """
-        while self._phases:
-            held: list[bool] = []
+        """Report phases in their order, one thread for all. On a background thread."""
+        while True:
+            with self._lock:
+                if self._is_reporting or not self._phases:
+                    return
+                self._is_reporting = True
+                phase, wait = self._phases.popleft()
             try:
-                if not try_lock(self._reporting, held):
-                    return  # it looks once more after releasing it
-                self._report_all()
+                self._on_phase(phase, wait)
             finally:
-                if held == [True]:
-                    self._reporting.release()
-
-    def _report_all(self) -> None:
-        # A function of its own, for the reason that stands in SocketReader.
-        while self._phases:
-            self._on_phase(*self._phases.popleft())
+                self._is_reporting = False
 
     def _redistribute(self) -> None:
         self._timer.schedule(self._config.rdy_redistribute_interval, self._redistribute)
@@ -381,22 +365,13 @@ class FlowControl:
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
-        try:
-            with self._lock:
-                before = self._level.reason
-                changes = self._decide()
-                is_news = self._is_news(before)
-            self._post(changes)
-            if is_news:
-                self._log_level()
-        except BaseException:
-            # A signal handler raised in a thread of the user's: what was decided may not be sent.
-            self._timer.schedule(0.0, self._post_all)
-            raise
-
-    def _post_all(self) -> None:
-        """Send the RDY that was decided wherever it is not on the wire."""
-        self._post(self.subscriptions)
+        with self._lock:
+            before = self._level.reason
+            changes = self._decide()
+            is_news = self._is_news(before)
+        self._post(changes)  # where a signal handler raises here, _redistribute() does
+        if is_news:
+            self._log_level()
 
     def _post(self, subs: Iterable[Subscription]) -> None:
         for sub in subs:

@@ -385,7 +385,7 @@ class MessageProcessor:
             del message._failure
         sub = message._responder
         assert isinstance(sub, Subscription)
-        sub.in_flight.count_given_up()
+        sub.in_flight.count_more("given_up")
         if not message._is_async:
             self._answer(message.finish)
 

@@ -231,32 +231,12 @@ class InFlightTable:
             self.counters.late_answers += missing  # it was delivered again, or forgotten
             return ids, 0
 
-    def count_requeued(self) -> None:
-        """A message was requeued."""
+    def count_more(self, counter: str, number: int = 1) -> int:
+        """Add to one of the counters, and return its new value."""
         with self._lock:
-            self.counters.requeued += 1
-
-    def count_given_up(self) -> None:
-        """A message was given up."""
-        with self._lock:
-            self.counters.given_up += 1
-
-    def count_requeued_unstarted(self, number: int) -> None:
-        """Messages that no handler has seen were requeued."""
-        with self._lock:
-            self.counters.requeued_unstarted += number
-
-    def count_lost_answers(self, number: int) -> bool:
-        """Answers could not be sent any more; return whether these were the first."""
-        with self._lock:
-            self.counters.lost_answers += number
-            return self.counters.lost_answers == number
-
-    def count_late_answer(self) -> bool:
-        """nsqd rejected an answer; return whether it was the first."""
-        with self._lock:
-            self.counters.late_answers += 1
-            return self.counters.late_answers == 1
+            total: int = getattr(self.counters, counter) + number
+            setattr(self.counters, counter, total)
+            return total
 
     def count_expired(self, now: float, number: int = 1) -> int:
         """Count messages that expired unhandled; return how many there are to report now.
@@ -465,14 +445,14 @@ class Subscription:
 
         def requeue_later(message: Message) -> None:
             if self.in_flight.take([message]):  # else it was queued already
-                self.in_flight.count_requeued()
+                self.in_flight.count_more("requeued")
                 self._post(queue, 1)
 
         try:
             self.in_flight.mark_responded(message)
             self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
             if self.in_flight.take([message]):
-                self.in_flight.count_requeued()
+                self.in_flight.count_more("requeued")
                 self._send(queue, 1)
             elif self.is_lost:
                 self._count_lost(1)
@@ -549,7 +529,7 @@ class Subscription:
 
         if not mine or not self._post(queue, len(mine)):
             return 0
-        self.in_flight.count_requeued_unstarted(len(mine))
+        self.in_flight.count_more("requeued_unstarted", len(mine))
         return len(mine)
 
     def drop_expired(self, message: Message) -> None:
@@ -644,7 +624,7 @@ class Subscription:
         return True
 
     def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
-        is_first = self.in_flight.count_lost_answers(answers)
+        is_first = self.in_flight.count_more("lost_answers", answers) == answers
         self._log.log(
             logging.WARNING if is_first else logging.DEBUG,
             "%s: %s lost with the connection; nsqd delivers again%s",
@@ -677,7 +657,7 @@ class Subscription:
             # "TOUCH <id> failed ...": the time that touch() gave the message is not nsqd's.
             words = error.text.encode().split()
             self.in_flight.expire(words[1] if len(words) > 1 else b"")
-        self._log_late_answer(error, self.in_flight.count_late_answer())
+        self._log_late_answer(error, self.in_flight.count_more("late_answers") == 1)
 
     def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
         """Say why nsqd refused an answer, and what to do."""

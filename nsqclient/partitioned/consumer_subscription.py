@@ -242,5 +242,5 @@ class OrderedSubscription(PartitionSubscription):
 
     def _give_back(self, message: Message) -> None:
         if self.in_flight.take([message]):
-            self.in_flight.count_requeued()
+            self.in_flight.count_more("requeued")
             self._post(lambda core: core.send_req(message._id, 0), 1)

@@ -52,6 +52,26 @@ class LineLimit:
         return level if lines <= MOST_LINES else logging.DEBUG
 
 
+class SwitchLimit:
+    """Which changes of a state are logged: its beginning once in ``INTERVAL``, and that one's end.
+
+    Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._logged_at = float("-inf")
+        self._is_logged = False
+
+    def is_news(self, has_begun: bool, now: float) -> bool:
+        """Return whether to log that the state has begun, or that it has ended."""
+        was_logged, self._is_logged = self._is_logged, False
+        if not has_begun:
+            return was_logged
+        if now - self._logged_at >= INTERVAL:
+            self._logged_at, self._is_logged = now, True
+        return self._is_logged
+
+
 class PrefixedLogger(_Adapter):
     """Puts a prefix in front of every line, and fields into every record. Threads: any.
 
