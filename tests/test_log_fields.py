@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from nsqclient import Config, Consumer, Message, NSQError, Producer, PublishError
-from nsqclient.consumer.lifecycle_log import LifecycleLogger, log_failure
+from nsqclient.consumer.logs import consumer_log, log_failure
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, InvalidTopicError, NSQHTTPStatusError,
     NSQHTTPTransportError, PublishNotSentError, as_cause,
@@ -137,7 +137,7 @@ REFUSED = ConnectError("a:1", "connection refused")
 def test_a_failure_with_a_known_cause_is_one_line(error, said, caplog):
     """The traceback comes at DEBUG, and both records have the fields."""
     caplog.set_level(logging.DEBUG, "nsqclient")
-    log_failure(LifecycleLogger("t", "c"), error, "handler failed for %r", "M",
+    log_failure(consumer_log("t", "c"), error, "handler failed for %r", "M",
                 extra=log_fields(nsqd="a:1"))
     line, details = caplog.records
     assert line.levelname == "ERROR" and line.exc_info is None
@@ -153,7 +153,7 @@ def test_a_failure_with_a_known_cause_is_one_line(error, said, caplog):
 ])
 def test_a_failure_of_another_kind_has_its_traceback(error, caplog):
     """It says where in the handler the mistake is."""
-    log_failure(LifecycleLogger("t", "c"), error, "handler failed")
+    log_failure(consumer_log("t", "c"), error, "handler failed")
     (record,) = caplog.records
     assert record.exc_info[1] is error and record.getMessage() == "t/c: handler failed"
 

@@ -224,9 +224,12 @@ class Backpressure:
         if before and not held and limit.limit >= _RELEASED_FROM:
             self._run_in_background(release_memory)
         if is_news and held:
-            self._log.held(size, limit.limit)
+            self._log.warning(
+                "RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is %.1f"
+                " MiB; add workers, make the handler faster, or lower max_in_flight",
+                size / 2**20, limit.limit / 2**20)
         elif is_news:
-            self._log.hold_ends()
+            self._log.info("half of max_queued_bytes is free again, RDY restored")
         if look:
             self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._recheck)
 

@@ -8,6 +8,7 @@ topic there is a connection for each partition, to its leader. Dialing happens o
 from __future__ import annotations
 
 import dataclasses
+import logging
 import random
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.partitioned.consumer_leaders import (
-    NsqdEntry, PartitionLeaders, PartitionTarget, Redial,
+    NsqdEntry, PartitionLeaders, PartitionTarget, Redial, show_partitions,
 )
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
@@ -29,6 +30,7 @@ from nsqclient.errors import (
     PartitionError,
     ServerError,
 )
+from nsqclient.hints import with_hint
 from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
 from nsqclient.partitioned.retry_policy import LEADER_CODES
@@ -38,8 +40,10 @@ from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay,
 from nsqclient.runtime.dial_queue import DIRECT, standing_of
 from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.timer import TimerTask
+from nsqclient.sanitize import without_password
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
@@ -137,6 +141,9 @@ class ConnectionManager:
         self._sources = sources
         self._partitions = options.partitions
         self._log = context.log
+        # An nsqlookupd decides how many addresses there are.
+        self._discoveries = LineLimit(self._log)
+        self.failed_dials: LineLimit = LineLimit(self._log)
         self._config = context.config
         self._timer = context.timer
         self._owner = owner
@@ -320,7 +327,7 @@ class ConnectionManager:
             if self._unconnected_rounds and not entry.direct and not self._stopped:
                 self._unconnected_rounds = 0  # no need to ask again so soon
                 self._schedule_round()
-        self._log.connected(str(place))
+        self._log.info("consuming from %s", place, extra=log_fields(nsqd=str(place)))
         try:
             self._owner.on_connected(sub)
         except Exception:  # the system has no more threads, for example
@@ -359,11 +366,14 @@ class ConnectionManager:
         elif redial is Redial.LATER:
             self.last_failure = error
             if not getattr(error, "is_repeated", False):
-                self._log.cannot_connect(
-                    str(place), error, is_repeated=self._owner.is_dial_retried(error))
+                self._log.log(
+                    self.failed_dials.level(logging.WARNING),
+                    "cannot consume from %s%s: %s", place,
+                    ", trying again" if self._owner.is_dial_retried(error) else "",
+                    with_hint(error, str(place)), extra=log_fields(nsqd=str(place)))
             self._owner.on_error(error)
         elif learned_order:
-            self._log.must_order()
+            self._log.info("the topic is ordered, as nsqd says: it is consumed in order")
 
     def _want_other_leader(self, refused: Endpoint) -> None:
         """Have the nsqd dialed that another nsqlookupd names for this partition. Needs _lock."""
@@ -397,9 +407,11 @@ class ConnectionManager:
             seconds = self._leaders.reminder.note(bool(unread), time.monotonic())
             self._poller.ask(self._table.begin_round())
         if seconds:
-            self._log.partitions_unread(unread, seconds)
+            self._log.warning(
+                "no reader for %s for %.0f s: no nsqlookupd lists a leader, or the leader refuses;"
+                " see the cluster", show_partitions(unread), seconds)
         elif seconds is not None:
-            self._log.partitions_read()
+            self._log.info("every partition has a reader again")
 
     def _has_lost(self) -> bool:
         """Needs _lock."""
@@ -436,7 +448,7 @@ class ConnectionManager:
         """For the Poller: act on an answer or a failure."""
         if answer is None:
             assert error is not None
-            self._log.lookup_failed(error)
+            self._log.warning("no answer from %s", with_hint(error))
             self.last_failure = error
             self._owner.on_error(error)
             return
@@ -461,7 +473,10 @@ class ConnectionManager:
             was_logged, self._is_unknown_logged = self._is_unknown_logged, True
         self.last_failure = NSQError(f"no nsqlookupd lists the topic {self._topic}")
         if not was_logged:
-            self._log.topic_unknown(self._config.lookupd_poll_interval)
+            self._log.warning(
+                "no nsqlookupd lists the topic %s yet: check its spelling, or publish to it or"
+                " create it; retrying after 1, 2, 4 ... s, at most %g s",
+                self._topic, self._config.lookupd_poll_interval)
 
     def _forget_old(self, now: float) -> None:
         """Drop lost nsqds that no nsqlookupd has named for long. Needs _lock.
@@ -472,7 +487,8 @@ class ConnectionManager:
         for place, entry in list(self._entries.items()):
             # While it is being dialed it has a connection that stop() must find.
             if entry.is_lost and entry.listed_at < limit and entry.sub is None:
-                self._log.forgotten(str(place))
+                self._log.info("removed %s: no nsqlookupd lists it any more", place,
+                               extra=log_fields(nsqd=str(place)))
                 self._forget([place])
 
     def _forget(self, places: Iterable[Endpoint]) -> list[Subscription]:
@@ -569,7 +585,9 @@ class ConnectionManager:
         for place in places:
             entry = self._entries.get(place)
             if entry is None:
-                self._log.discovered(str(place), lookupd)
+                self._log.log(
+                    self._discoveries.level(logging.INFO), "nsqlookupd %s lists %s",
+                    without_password(lookupd), place, extra=log_fields(nsqd=str(place)))
                 entry = self._entries[place] = NsqdEntry(direct=False)
             entry.listed_at = now
             if entry.sub is not None:

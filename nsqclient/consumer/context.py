@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqclient.config import Config
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.timer import Timer
 
 
@@ -20,4 +20,4 @@ class ConsumerContext:
     timer: Timer
     #: Runs a task that may block on a background thread.
     run_in_background: Callable[[Callable[[], None]], None]
-    log: LifecycleLogger
+    log: PrefixedLogger

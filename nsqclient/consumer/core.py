@@ -30,7 +30,7 @@ from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.iteration import ActiveIterators
-from nsqclient.consumer.lifecycle_log import LifecycleLogger, show_partitions
+from nsqclient.consumer.logs import consumer_log
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
@@ -38,8 +38,11 @@ from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
 from nsqclient.display import counted
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
+from nsqclient.log_fields import log_fields
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.consumer_leaders import (
+    PartitionTarget, show_partitions, warn_of_few_in_flight,
+)
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.partitioned.consumer_processor import OrderedProcessor
 from nsqclient.partitioned.consumer_start import ChannelStarts
@@ -49,6 +52,7 @@ from nsqclient.partitioned.consumer_subscription import (
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_function, check_result
@@ -117,7 +121,7 @@ class ConsumerCore:
         config, handling = settings.config, settings.handling
         self.is_dial_retried: Callable[[NSQError], bool] = is_dial_retried
         self.check_nsqd: Callable[[str, bool], None] = check_nsqd
-        self.log: LifecycleLogger = LifecycleLogger(settings.topic, settings.channel)
+        self.log: PrefixedLogger = consumer_log(settings.topic, settings.channel)
         self._lock = Lock()
         self.is_started: bool = False  #: all threads run
         self._has_begun = False  # it connects; guarded by _lock
@@ -186,7 +190,7 @@ class ConsumerCore:
             if self._has_begun or self.shutdown.has_begun:
                 return
             self._has_begun = True
-        self.log.started(self.flow.max_in_flight)
+        self.log.info("started, max_in_flight %d", self.flow.max_in_flight)
         self.flow.start()
         self.connections.start()
 
@@ -239,10 +243,10 @@ class ConsumerCore:
             return
         if self.has_max_in_flight:
             if self.warns_of_few_in_flight:
-                self.log.too_few_in_flight(former, count)
+                warn_of_few_in_flight(self.log, former, count)
         else:
             self.flow.set_max_in_flight(count)
-            self.log.one_for_each_partition(count)
+            self.log.info("max_in_flight %d, one for each partition, because none was given", count)
 
     # -- for a Subscription
 
@@ -264,7 +268,9 @@ class ConsumerCore:
             self.flow.detach(sub)
             self.shutdown.totals.add(sub.counters)
             if not self.shutdown.has_begun:
-                self.log.lost(str(sub.place), error)
+                self.log.warning(
+                    "lost %s, connecting again: %s", sub.place, with_hint(error, str(sub.place)),
+                    extra=log_fields(nsqd=str(sub.place)))
                 self.on_error(error)
             self.call_back("on_disconnect", sub.address)
         finally:  # a MemoryError must not be the reason that nsqd is not dialed again

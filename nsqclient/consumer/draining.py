@@ -17,6 +17,7 @@ from nsqclient.consumer.drain_decision import (
 )
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
+from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
@@ -244,13 +245,18 @@ class Drain:
         """Log, once each, what is not obvious."""
         for address, why in depths.unknown.items():
             if self._is_news(address):
-                self._log.drain_waits_for_answer(address, why)
+                self._log.info(
+                    "drain: waiting until %s says how many messages are left: %s", address, why)
         if own or any(one.waiting for one in nsqds):
             return
         if depths.in_flight and self._is_news("in flight"):
-            self._log.drain_waits_for_others(depths.in_flight)
+            self._log.info(
+                "drain: waiting for %s in flight at other consumers or at a process that was"
+                " killed: nsqd requeues them after msg_timeout",
+                counted(depths.in_flight, "message"))
         elif depths.deferred and self._rules.wait_deferred and self._is_news("deferred"):
-            self._log.drain_waits_for_deferred(depths.deferred)
+            self._log.info(
+                "drain: waiting for %s", counted(depths.deferred, "deferred message"))
 
     def _is_news(self, what: str) -> bool:
         is_news = what not in self._logged
@@ -261,18 +267,27 @@ class Drain:
         report, depths = self.report(True, StopReport(0, 0, 0)), self._history.depths
         assert depths is not None
         if report.is_empty:
-            self._log.drained(report.finished, report.requeued)
+            self._log.info(
+                "drained: %d finished, %d requeued", report.finished, report.requeued)
         else:
             why = "; ".join(f"{address}: {why}" for address, why in depths.unknown.items())
-            self._log.ended_by_silence(
-                report.finished, report.requeued, self._rules.silence or 0.0, why)
+            self._log.warning(
+                "ended after %g s without a message: %d finished, %d requeued; it is unknown"
+                " whether messages are left: %s",
+                self._rules.silence or 0.0, report.finished, report.requeued, why)
         if state.own:
-            self._log.drain_left_unanswered(state.own)
+            self._log.info("drained, except for %s that your code has not responded to",
+                           counted(state.own, "message"))
         if depths.deferred and not self._rules.wait_deferred:
-            self._log.drain_left_deferred(depths.deferred)
+            self._log.warning(
+                "drained, except for %s, requeued or published with a delay: to wait for them, set"
+                " wait_deferred=True", counted(depths.deferred, "deferred message"))
         if depths.paused:
-            self._log.drain_left_paused(depths.paused, ", ".join(
-                address for address, one in depths.known.items() if one.is_paused and one.depth))
+            addresses = ", ".join(
+                address for address, one in depths.known.items() if one.is_paused and one.depth)
+            self._log.warning(
+                "drained, except for %s at %s: the channel or the topic is paused there",
+                counted(depths.paused, "message"), addresses)
 
     def _unknown_topic(self) -> ConnectError:
         return ConnectError(

@@ -19,6 +19,7 @@ from nsqclient.consumer.rdy import (
     WINDOW, LevelReason, RdyChange, RdyDistributor, RdyLevel, Snapshot,
 )
 from nsqclient.consumer.subscription import Subscription
+from nsqclient.display import counted
 from nsqclient.message import Message
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import SwitchLimit
@@ -236,9 +237,11 @@ class FlowControl:
     def _log_level(self) -> None:
         level, time_taken = self.level, self.handler_time
         if self._level.reason is LevelReason.HANDLER_TIME and time_taken is not None:
-            self._log.level_lowered(level, self.max_in_flight, time_taken)
+            self._log.info(
+                "%d in flight at most instead of max_in_flight %d: handlers take up to %.3g s, and"
+                " messages would expire in the queue", level, self.max_in_flight, time_taken)
         else:
-            self._log.level_restored(level)
+            self._log.info("max_in_flight applies again: %d in flight at most", level)
 
     def _decide_level(self, now: float) -> None:
         """Needs _lock."""
@@ -274,9 +277,12 @@ class FlowControl:
                 "backoff_strategy failed: no backoff for this failure", exc_info=exc.__cause__)
             return
         if wait is not None:
-            self._log.backing_off(wait, counter)
+            self._log.warning(
+                "backing off for %.3g s after %s: handlers raised or requeued; raise"
+                " Requeue(backoff=False) for failures that should not delay other messages",
+                wait, counted(counter, "failure"))
         elif before is not after:
-            self._log.backoff_ends()
+            self._log.info("backoff ended, receiving at full rate")
         else:
             return
         self.update()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import log_failure, log_retry
+from nsqclient.consumer.logs import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted

@@ -15,6 +15,7 @@ interrupted thread holds one of our locks: only that thread waits, and never pas
 from __future__ import annotations
 
 import dataclasses
+import logging
 import signal
 import threading
 import time
@@ -102,7 +103,14 @@ class Shutdown:
             except Exception:
                 self._log.exception("stop: a step failed")
             self._report = dataclasses.replace(report, threads=self._end_all(subs))
-            self._log.stopped(report.finished, report.requeued_unstarted, report.abandoned)
+            abandoned = report.abandoned
+            self._log.log(
+                logging.WARNING if abandoned else logging.INFO,
+                "stopped: while stopping %d finished, %d requeued unstarted, %d abandoned%s",
+                report.finished, report.requeued_unstarted, abandoned,
+                "; nsqd delivers these again; a longer stop timeout avoids this" if abandoned
+                else "",
+            )
         except Exception:
             self._log.exception("stop failed")
         finally:

@@ -310,6 +310,7 @@ class Subscription:
         #: Of the consumer; a message that comes again by another connection is still the same.
         self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
         self._rdy_on_wire = 0  # guarded by the connection's lock
+        self._has_warned_of_delay = False
         #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
         self.fin_batch: int = 1
         #: Seconds after which nsqd delivers a message again.
@@ -438,6 +439,12 @@ class Subscription:
             delay = requeue_delay(
                 message.attempts, config.default_requeue_delay, config.max_requeue_delay
             )
+        limit = self._config.nsqd_max_req_timeout
+        if delay > limit and not self._has_warned_of_delay:
+            self._has_warned_of_delay = True
+            self._log.warning(
+                "a requeue delay of %.10g s is over nsqd's limit of %g s, which nsqd takes instead:"
+                " if its --max-req-timeout is higher, set nsqd_max_req_timeout", delay, limit)
         delay_ms = round(delay * 1000)
 
         def queue(core: ClientProtocol) -> None:

@@ -5,7 +5,7 @@ Not thread-safe: ConnectionManager calls it under its lock, and does what comes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
 from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
 from nsqclient.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
+from nsqclient.runtime.log_lines import PrefixedLogger
 
 
 @dataclass
@@ -36,6 +37,20 @@ class NsqdEntry:
     def is_lost(self) -> bool:
         """Return whether it was listed and connected, and is not now."""
         return self.has_worked and not self.is_open and not self.direct
+
+
+def show_partitions(partitions: Sequence[int]) -> str:
+    """Return the numbers of partitions as text."""
+    word = "partition" if len(partitions) == 1 else "partitions"
+    return f"{word} {', '.join(map(str, partitions))}"
+
+
+def warn_of_few_in_flight(log: PrefixedLogger, max_in_flight: int, partitions: int) -> None:
+    """Log that the topic has more partitions than messages may be in flight."""
+    log.warning(
+        "max_in_flight %d is less than the number of partitions: they take turns, and each"
+        " waits for seconds; set max_in_flight to at least %d", max_in_flight, partitions,
+    )
 
 
 class UnreadReminder:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.logs import consumer_log
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
 from nsqclient.display import counted
 from nsqclient.metrics import check_prometheus
@@ -206,7 +206,8 @@ def _consume(
         while not signaled.wait(_INTERVAL):
             send_report()
         for consumer in group.consumers:
-            LifecycleLogger(consumer.topic, consumer.channel).signal_came()
+            consumer_log(consumer.topic, consumer.channel).info(
+                "stopping: received a signal")
         error = stop_error(group.stop(options.stop_timeout))
     if error:
         report(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from nsqclient.config import Config
@@ -11,6 +13,7 @@ from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
+from nsqclient.runtime.log_lines import MOST_LINES
 from tests.support.consumer_context import make_context
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer
@@ -507,3 +510,15 @@ def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
         assert sub is not None
         world.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
     assert world.connections._entries[place].failures == 0
+
+
+def test_thousands_of_listed_addresses_cause_few_lines(monkeypatch, caplog):
+    """Neither when they are new nor when their dials fail."""
+    caplog.set_level(logging.INFO)
+    world = World(monkeypatch, lookupds=["l:1"])
+    world.answers["l:1"] = names(1000)
+    world.failures = dict.fromkeys(names(1000), REFUSED)
+    world.start()
+    assert len(world.dialed) == 1000
+    for text in ("lists", "cannot consume"):
+        assert sum(text in message for message in caplog.messages) == MOST_LINES

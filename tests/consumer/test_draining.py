@@ -9,7 +9,7 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.logs import consumer_log
 from nsqclient.errors import ConfigError, ConnectError, PartitionError
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 
@@ -56,7 +56,7 @@ class Bench:
             look_for=lambda listed: setattr(self, "looked_for", listed))
         self.core = SimpleNamespace(
             connections=self.manager, flow=self, processor=SimpleNamespace(workers=[]),
-            stats=lambda: SimpleNamespace(total=counters), log=LifecycleLogger("t", "c"),
+            stats=lambda: SimpleNamespace(total=counters), log=consumer_log("t", "c"),
             context=SimpleNamespace(topic="t", run_in_background=lambda task: task()),
             shutdown=SimpleNamespace(has_begun=False), flush_batch=lambda: None,
             shown_addresses=lambda: "a:1, b:1")

@@ -13,7 +13,6 @@ import pytest
 from nsqclient import Config
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
 from nsqclient.consumer.subscription import Subscription
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
@@ -337,7 +336,7 @@ def test_phases_are_reported_in_their_order():
 
 
 @pytest.mark.parametrize("function", [
-    FlowControl.on_result, FlowControl._take_result, Backoff.on_result, LifecycleLogger.backing_off,
+    FlowControl.on_result, FlowControl._take_result, Backoff.on_result,
 ])
 def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
     """Wherever Ctrl-C comes: RDY 1 in the end, and full flow after a success."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.logs import consumer_log
 from nsqclient.devserver import Nsqd
 from nsqclient.log_fields import log_fields
 from nsqclient.testing import Published
@@ -58,7 +58,7 @@ def test_the_format_of_the_page_has_the_fields_of_records() -> None:
     try:
         assert isinstance(handler, logging.StreamHandler)
         handler.setStream(stream := io.StringIO())
-        LifecycleLogger("orders", "mail").error("x", extra=log_fields(nsqd="a:1"))
+        consumer_log("orders", "mail").error("x", extra=log_fields(nsqd="a:1"))
         logging.getLogger("nsqclient.timer").error("y")
     finally:
         logger.removeHandler(handler)

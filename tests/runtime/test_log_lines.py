@@ -7,8 +7,6 @@ import logging
 import pytest
 
 from nsqclient.discovery import nsqlookupd as discovery
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.errors import ConnectError
 from nsqclient.http.models import Producer
 from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
 
@@ -32,17 +30,6 @@ def test_each_test_has_lines_of_its_own(number):
     """What earlier tests of the process have logged takes nothing of the next one's limit."""
     levels = [discovery._unusable.level(logging.WARNING) for _ in range(MOST_LINES)]
     assert set(levels) == {logging.WARNING}
-
-
-def test_thousands_of_listed_addresses_cause_few_lines(caplog):
-    """Neither when they are new nor when their dials fail."""
-    caplog.set_level(logging.INFO)
-    log = LifecycleLogger("t", "c")
-    for port in range(3000):
-        log.discovered(f"127.0.0.1:{port}", "127.0.0.1:4161")
-        error = ConnectError(f"127.0.0.1:{port}", "refused")
-        log.cannot_connect(f"127.0.0.1:{port}", error, is_repeated=True)
-    assert len(caplog.records) == 2 * (MOST_LINES + 1)
 
 
 def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):

@@ -7,7 +7,7 @@ from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
+from nsqclient.consumer.logs import consumer_log
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -20,4 +20,4 @@ def make_context(
     return ConsumerContext(
         topic, channel, Config() if config is None else config,
         VirtualTimer() if timer is None else timer, run_in_background,
-        LifecycleLogger(topic, channel))
+        consumer_log(topic, channel))

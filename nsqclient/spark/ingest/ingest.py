@@ -16,8 +16,8 @@ from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.lifecycle_log import LifecycleLogger
-from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.consumer.logs import consumer_log
+from nsqclient.partitioned.consumer_leaders import PartitionTarget, warn_of_few_in_flight
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import (
@@ -93,7 +93,7 @@ class Ingest:
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background", 2 + len(options.lookupd), lambda task: task()
         )
-        self._log = LifecycleLogger(options.topic, options.channel)
+        self._log = consumer_log(options.topic, options.channel)
         self._context = ConsumerContext(
             options.topic, options.channel, options.config, self._timer, self._background.put,
             self._log)
@@ -255,7 +255,7 @@ class Ingest:
     def on_partitions(self, count: int) -> None:
         """For ConnectionManager: the topic has so many partitions."""
         if self._flow.max_in_flight < count:
-            self._log.too_few_in_flight(self._flow.max_in_flight, count)
+            warn_of_few_in_flight(self._log, self._flow.max_in_flight, count)
 
     def is_dial_retried(self, error: NSQError) -> bool:
         """For ConnectionManager: whether another dial may succeed."""
