@@ -103,18 +103,6 @@ def test_the_flow_is_held_above_the_limit_until_half_of_it_is_left():
     assert world.holds == [True, False] and not world.backpressure.is_held
 
 
-def test_nothing_looks_at_the_queue_while_nothing_is_held():
-    """The timer has nothing to do then."""
-    world = World()
-    world.deliver(11)
-    world.handle(11)
-    world.timer.advance(1)
-    count = len(world.timer.delays)
-    world.deliver(5)
-    world.timer.advance(100)
-    assert len(world.timer.delays) == count
-
-
 def test_empty_bodies_count_too():
     """Their objects take memory."""
     world = World(limit=100 * MESSAGE_OVERHEAD)

@@ -201,17 +201,6 @@ def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
     assert [str(error) for error in world.errors] == [str(world.answers["l:2"])]
 
 
-def test_rounds_come_with_jitter(monkeypatch):
-    """Every interval is longer than lookupd_poll_interval by up to the jitter, each anew."""
-    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_interval=10)
-    world.answers["l:1"] = ["a:1"]
-    world.start()
-    del world.timer.delays[:]
-    world.timer.advance(200)
-    assert all(10 <= delay <= 13 for delay in world.timer.delays)
-    assert len(set(world.timer.delays)) > 5
-
-
 @pytest.mark.parametrize("answer", [[], DiscoveryError("l:1", "connection refused")])
 def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer):
     """The first publish is seen within about as long as the consumer has waited, not a minute."""

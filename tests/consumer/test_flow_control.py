@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import random
 from types import SimpleNamespace
@@ -16,29 +15,7 @@ from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.subscription import Subscription
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
-
-
-class VirtualTimer:
-    """A Timer whose clock moves only when a test says so."""
-
-    def __init__(self):
-        self.now = 0.0
-        self._heap = []
-        self._order = itertools.count()
-
-    def schedule(self, delay, action):
-        heapq.heappush(self._heap, (self.now + delay, next(self._order), action))
-
-    def clock(self):
-        return self.now
-
-    def advance(self, seconds):
-        """Run what becomes due, in order, each at its time."""
-        until = self.now + seconds
-        while self._heap and self._heap[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._heap)
-            action()
-        self.now = until
+from tests.support.virtual_time import VirtualTimer
 
 
 class SimulatedNsqd(Subscription):
@@ -99,7 +76,7 @@ class World:
         self.flow = FlowControl(
             make_context(config.replace(max_in_flight=max_in_flight), self.timer),
             lambda phase, wait: self.phases.append((phase, wait)),
-            workers=workers, clock=self.timer.clock, rng=random.Random(seed),
+            workers=workers, clock=lambda: self.timer.now, rng=random.Random(seed),
         )
         self.flow.start()
         self.nsqds = []
@@ -122,13 +99,6 @@ class World:
         return commands
 
 
-def test_the_first_connection_gets_all():
-    """One connection has max_in_flight at once."""
-    world = World(Config(), 10)
-    world.add("a")
-    assert world.commands() == [(0, "a RDY 10")]
-
-
 def test_a_second_connection_waits_until_the_first_has_settled():
     """The first is lowered at once; the second gets its share when that surely is in force."""
     world = World(Config(), 10)
@@ -142,28 +112,6 @@ def test_a_second_connection_waits_until_the_first_has_settled():
     assert world.commands() == [(0.5, "b RDY 5")]
 
 
-def test_a_level_that_is_right_is_not_sent_again():
-    """An hour of looks changes nothing and sends nothing."""
-    world = World(Config(), 10)
-    world.add("a")
-    world.add("b")
-    world.timer.advance(10)
-    world.commands()
-    world.timer.advance(3600)
-    assert world.commands() == []
-
-
-def test_a_lost_connections_share_goes_to_the_others():
-    """What one leaves the other takes at once."""
-    world = World(Config(), 10)
-    a = world.add("a")
-    world.add("b")
-    world.timer.advance(1)
-    world.commands()
-    world.remove(a)
-    assert [command for _, command in world.commands()] == ["b RDY 10"]
-
-
 def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
     """Nothing flows while too many bytes wait, for as long as that takes; then all at once."""
     world = World(Config(), 10)
@@ -175,17 +123,6 @@ def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
     assert (world.commands(), world.flow.repairs) == ([], 0)
     world.flow.set_held(False)
     assert world.commands() == [(3600, "a RDY 10")]
-
-
-def test_a_connection_that_comes_during_a_hold_gets_no_rdy():
-    """It gets its share when the hold ends."""
-    world = World(Config(), 10)
-    world.flow.set_held(True)
-    world.add("a")
-    world.timer.advance(60)
-    assert world.commands() == []
-    world.flow.set_held(False)
-    assert world.commands() == [(60, "a RDY 10")]
 
 
 def test_a_hold_and_a_pause_are_independent():
@@ -222,15 +159,6 @@ def test_the_exact_commands_of_a_minute_of_failures():
     assert world.phases[-1] == (Phase.FLOWING, 0.0)
 
 
-def test_results_of_older_messages_do_not_count_while_waiting():
-    """One result for each wait: ten failures at once are one step."""
-    world = World(Config(), 10)
-    world.add("a")
-    for _ in range(10):
-        world.flow.on_result(Outcome.FAILURE)
-    assert [wait for phase, wait in world.phases if phase is Phase.WAITING] == [2]
-
-
 def test_backoff_survives_the_loss_of_the_testing_connection():
     """Another connection gets the test, and a later one when there is none."""
     world = World(Config(), 10)
@@ -244,16 +172,6 @@ def test_backoff_survives_the_loss_of_the_testing_connection():
     assert world.commands()[-1][1] == "b RDY 1"
     world.flow.on_result(Outcome.SUCCESS)
     assert world.commands()[-1][1] == "b RDY 10"
-
-
-def test_backoff_that_is_turned_off_sends_nothing():
-    """max_backoff_duration 0: failures change no RDY."""
-    world = World(Config(max_backoff_duration=0), 10)
-    world.add("a")
-    world.commands()
-    world.flow.on_result(Outcome.FAILURE)
-    world.timer.advance(10)
-    assert world.commands() == []
 
 
 @pytest.mark.parametrize("workers", [None, 2])

@@ -261,14 +261,6 @@ def test_a_message_that_may_not_be_queued_is_requeued_and_is_no_failed_attempt()
         assert session.sub.count_handled(session.one) == session.one.attempts - 1
 
 
-def test_many_expired_messages_are_dropped_at_once():
-    """As one is: nothing leaves for them, they are counted, and are no failed attempts."""
-    with Session(lines()) as session:
-        session.sub.drop_all_expired([session.one])
-        assert (len(session.sub), session.sub.counters.expired) == (0, 1)
-        assert session.sub.count_handled(session.one) == session.one.attempts - 1
-
-
 def test_an_expired_message_is_dropped():
     """Nothing leaves for it; it is counted, and a late answer raises."""
     with Session(lines()) as session:
@@ -295,17 +287,6 @@ def test_keep_alive_ends_at_the_longest_time():
         session.delegate.timer.advance(600)
         session.sub.rdy_state.rdy = 1
         session.sub.post_rdy()
-
-
-def test_messages_that_nobody_answers_are_forgotten():
-    """Long after their deadline they are counted as orphans, so that memory does not grow."""
-    with Session(lines()) as session:
-        deadline = session.one.deadline
-        session.sub.forget_orphans(deadline)
-        assert len(session.sub) == 1
-        assert session.sub.count_in_flight(deadline) == 0
-        session.sub.forget_orphans(deadline + 0.001)
-        assert (len(session.sub), session.sub.counters.orphaned) == (0, 1)
 
 
 def test_rdy_that_is_on_the_wire_is_not_sent_again():
