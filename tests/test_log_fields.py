@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from nsqclient import Config, Consumer, Message, NSQError, Producer, PublishError
-from nsqclient.consumer.logs import consumer_log, log_failure
+from nsqclient.consumer.context import consumer_log, log_failure
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, InvalidTopicError, NSQHTTPStatusError,
     NSQHTTPTransportError, PublishNotSentError, as_cause,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Union
 
-from nsqclient.consumer.logs import log_failure, log_retry
+from nsqclient.consumer.context import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, show_delays
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.log_fields import log_fields

@@ -87,12 +87,8 @@ class NsqdSources(NamedTuple):
 class ConnectionsOwner(Protocol):
     """What a ConnectionManager reports to. Called from the threads that dial and ask."""
 
-    def make_subscription(self, address: str) -> Subscription:
-        """Build a Subscription that is not open yet."""
-        ...
-
-    def make_partition(self, target: PartitionTarget) -> Subscription:
-        """Build a Subscription to a partition that is not open yet."""
+    def make_subscription(self, target: PartitionTarget) -> Subscription:
+        """Build a Subscription that is not open yet, to a partition where the place has one."""
         ...
 
     def check_nsqd(self, address: str, has_partitions: bool) -> None:
@@ -294,20 +290,14 @@ class ConnectionManager:
             sources.add(self._seeds[lookupd])
         return sources
 
-    def _make(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
-        if place.partition is None:
-            sub = self._owner.make_subscription(place.address)
-            sub.has_address_only = entry.direct
-            return sub
-        return self._owner.make_partition(self._leaders.target(place, entry))
-
     def _dial(self, place: Endpoint) -> None:
         """Connect, or note that it failed. On a dialing thread."""
         with self._lock:
             entry = self._entries.get(place)
             if self._stopped or entry is None or entry.sub is not None:
                 return
-            sub = entry.sub = self._make(place, entry)
+            sub = entry.sub = self._owner.make_subscription(self._leaders.target(place, entry))
+            sub.has_address_only = entry.direct
         try:
             self._owner.check_nsqd(place.address, place.partition is not None)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
@@ -339,7 +329,7 @@ class ConnectionManager:
 
     def _on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> None:
         with self._lock:
-            before, knew_order = self.incompatibility, self._leaders.must_order
+            news, knew_order = None, self._leaders.must_order
             entry.sub = None
             if self._stopped or self._entries.get(place) is not entry:
                 return
@@ -350,7 +340,7 @@ class ConnectionManager:
             else:
                 redial = self._leaders.on_dial_failed(place, entry, error)
             if redial is Redial.NEVER:
-                self.incompatibility = self._leaders.incompatibility()
+                news = self._check_topic()
             elif redial is Redial.AT_ONCE:
                 self._put(place, entry)
             elif entry.direct or not entry.is_lost and self._named_by(place, entry):
@@ -362,7 +352,7 @@ class ConnectionManager:
             learned_order = self._leaders.must_order and not knew_order
         self._dials.dispatch()
         if redial is Redial.NEVER:
-            self._report_incompatibility(before)
+            self._report_incompatibility(news)
         elif redial is Redial.LATER:
             self.last_failure = error
             if not getattr(error, "is_repeated", False):
@@ -520,7 +510,7 @@ class ConnectionManager:
                 places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
                 gone = self._forget(self._leaders.left_behind(merged, self._entries))
             self._drop(self._name(lookupd, named))
-            before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
+            news = self._check_topic()
             if self.incompatibility is None:
                 self._want(lookupd, places, merged)
             is_late = self._next_round_at - time.monotonic() > MAX_LEADER_WAIT
@@ -535,7 +525,7 @@ class ConnectionManager:
         self._dials.dispatch()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
-        self._report_incompatibility(before)
+        self._report_incompatibility(news)
 
     def _name(self, lookupd: str, named: frozenset[Endpoint]) -> set[Endpoint]:
         """Note what an answer names; return what was named before and may be no longer.
@@ -564,13 +554,17 @@ class ConnectionManager:
             if entry.sub is None and not entry.is_lost:
                 self._forget([place])
 
-    def _report_incompatibility(self, before: PartitionError | None) -> None:
-        """Say once why the topic cannot be consumed in this way; ``before``: what was said."""
-        error = self.incompatibility
-        if error is not None and str(error) != str(before):
-            self.last_failure = error
-            self._log.error("cannot be consumed: %s", error)
-            self._owner.on_error(error)
+    def _check_topic(self) -> PartitionError | None:
+        """Note why the topic cannot be consumed in this way; return it if it is new. Needs _lock.
+        """
+        before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
+        return self.incompatibility if str(self.incompatibility) != str(before) else None
+
+    def _report_incompatibility(self, news: PartitionError | None) -> None:
+        if news is not None:
+            self.last_failure = news
+            self._log.error("cannot be consumed: %s", news)
+            self._owner.on_error(news)
 
     def _ask_new_lookupds(self, lookupd: str, found: LookupResult) -> None:
         """Ask the nsqlookupds that were named for the first time. Needs _lock."""

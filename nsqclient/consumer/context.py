@@ -1,11 +1,18 @@
-"""``ConsumerContext``: what all parts of one consumer use."""
+"""``ConsumerContext``: what all parts of one consumer use, and how they log.
+
+The tables in ``docs/topics/logging.rst`` have the lines that an operator needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nsqclient.config import Config
+from nsqclient.consumer.retry import show_exception
+from nsqclient.hints import known_failure
+from nsqclient.log_fields import log_fields
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.timer import Timer
 
@@ -20,4 +27,42 @@ class ConsumerContext:
     timer: Timer
     #: Runs a task that may block on a background thread.
     run_in_background: Callable[[Callable[[], None]], None]
-    log: PrefixedLogger
+    log: PrefixedLogger  #: its lines begin with ``topic/channel:``
+
+
+def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
+    """Return the logger of a consumer."""
+    name = f"{topic}/{channel}" if channel else topic
+    return PrefixedLogger(logging.getLogger("nsqclient.consumer"), f"{name}: ",
+                          log_fields(topic=topic, channel=channel))
+
+
+def log_failure(
+    log: PrefixedLogger, error: BaseException, text: str, *args: object,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Log, at ERROR, what user code raised.
+
+    Where the cause is known, such as an nsqd that a handler publishes to and that is down, it is
+    one line with what to do, and the traceback comes at DEBUG.
+    """
+    known = known_failure(error)
+    if known:
+        log.error(f"{text}: %s", *args, known, extra=extra)
+        log.debug(text, *args, exc_info=error, extra=extra)
+    else:
+        log.error(text, *args, exc_info=error, extra=extra)
+
+
+def log_retry(
+    log: PrefixedLogger, error: BaseException, text: str, *args: object,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Log, in one line at WARNING, a failure that the retry policy planned for.
+
+    The traceback comes at DEBUG: it would be repeated at each attempt.
+    """
+    known = known_failure(error)
+    reason = f"{type(error).__name__}: {known}" if known else show_exception(error)
+    log.warning(f"{text}: %s", *args, reason, extra=extra)
+    log.debug(text, *args, exc_info=error, extra=extra)

@@ -27,10 +27,9 @@ from nsqclient.consumer.backoff import Outcome, Phase
 from nsqclient.consumer.backpressure import Backpressure
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
-from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.iteration import ActiveIterators
-from nsqclient.consumer.logs import consumer_log
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
@@ -211,12 +210,10 @@ class ConsumerCore:
 
     # -- for the ConnectionManager
 
-    def make_subscription(self, address: str) -> Subscription:
-        """Return a Subscription to an nsqd, not open yet."""
-        return Subscription(address, self.context, self, self._unhandled)
-
-    def make_partition(self, target: PartitionTarget) -> Subscription:
-        """Return a Subscription to a partition, not open yet."""
+    def make_subscription(self, target: PartitionTarget) -> Subscription:
+        """Return a Subscription to an nsqd, or to a partition, not open yet."""
+        if target.place.partition is None:
+            return Subscription(target.place.address, self.context, self, self._unhandled)
         make = OrderedSubscription if target.ordered else PartitionSubscription
         return make(
             target, self.context, self, self._unhandled, self._settings.partitions, self.tracing,

@@ -84,7 +84,8 @@ class FlowControl:
         self._level = RdyLevel(self._share)
         #: Seconds that handlers took: whoever runs one appends.
         self.handler_times: deque[float] = self._level.handler_times
-        self._running: dict[Message, float] = {}
+        #: The messages that are being handled, and since when: whoever handles one notes it.
+        self.running: dict[Message, float] = {}
         #: Whether the level is below max_in_flight. Then each handler is timed, else one of those
         #: that arrived together: ``times_handlers``, set by readers, until a worker has done so.
         self.is_limited: bool = False
@@ -139,10 +140,6 @@ class FlowControl:
     def handler_time(self) -> float | None:
         """Seconds that the slowest of the last handlers took."""
         return self._level.handler_time
-
-    def watch(self, running: dict[Message, float]) -> None:
-        """Take the table of handlers that run, with the times when they began."""
-        self._running = running
 
     def start(self) -> None:
         """Begin the regular looks at how RDY is shared."""
@@ -249,12 +246,12 @@ class FlowControl:
         if not self._share:
             level.value = self.max_in_flight
             return
-        began = min(self._running.copy().values(), default=now)
+        began = min(self.running.copy().values(), default=now)
         level.look(now, Snapshot(
             self.max_in_flight, self._workers or 1, len(self._distributor.states),
             self._msg_timeout(), self._arrived, now - began,
         ))
-        if self._running and not self._is_look_scheduled:
+        if self.running and not self._is_look_scheduled:
             # Nothing else is heard of a handler that hangs.
             self._timer.schedule(self._msg_timeout() * self._share / 2, self._look)
             self._is_look_scheduled = True

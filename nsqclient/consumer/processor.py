@@ -8,9 +8,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.context import ConsumerContext, log_failure, log_retry
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.logs import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
@@ -90,10 +89,9 @@ class MessageProcessor:
         self._warned_about_false = False
         #: The messages that are being handled now, and since when; those of a loop over
         #: ``messages()`` also with the loop's thread.
-        self.running: dict[Message, float] = {}
+        self.running: dict[Message, float] = flow.running
         self._turns: dict[Message, int] = {}
         self._note_time = flow.handler_times.append
-        flow.watch(self.running)
 
     # -- the queue
 

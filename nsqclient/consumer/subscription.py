@@ -91,10 +91,6 @@ class UnhandledDeliveries:
         # By where it came from as well: ids are unique within a topic of an nsqd, or a partition.
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
-    def __len__(self) -> int:
-        """How many messages are remembered."""
-        return len(self._counts)
-
     def add(self, place: Endpoint, message_id: bytes) -> None:
         """A delivery expired before a handler had it."""
         key = place, message_id

@@ -91,12 +91,12 @@ class Redial(Enum):
 
 
 class PartitionTarget(NamedTuple):
-    """What a subscription to a partition needs to know."""
+    """What a subscription to an nsqd, or to a partition, needs to know."""
 
     place: Endpoint
-    ordered: bool  #: consume it with SUB_ORDERED
-    extended: bool  #: its messages have headers; must be right
-    http_address: str  #: of its nsqd; empty: unknown
+    ordered: bool = False  #: consume it with SUB_ORDERED
+    extended: bool = False  #: its messages have headers; must be right
+    http_address: str = ""  #: of its nsqd; empty: unknown
 
 
 class PartitionLeaders:
@@ -200,7 +200,9 @@ class PartitionLeaders:
         )
 
     def target(self, place: Endpoint, entry: NsqdEntry) -> PartitionTarget:
-        """Return what the next subscription to a partition needs to know."""
+        """Return what the next subscription needs to know."""
+        if place.partition is None:
+            return PartitionTarget(place)
         merged, options = self.table.merged(), self._options
         must_order = self.must_order or merged.meta is not None and merged.meta.ordered
         return PartitionTarget(

@@ -12,9 +12,8 @@ from enum import Enum
 from itertools import filterfalse
 
 from nsqclient.config import Config
-from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.context import ConsumerContext, log_failure
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.logs import log_failure
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription

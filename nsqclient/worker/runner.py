@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from nsqclient.consumer.logs import consumer_log
+from nsqclient.consumer.context import consumer_log
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
 from nsqclient.display import counted
 from nsqclient.metrics import check_prometheus

@@ -50,7 +50,7 @@ class World:
         self.holds = []
         self.flow = SimpleNamespace(
             settle_time=0.5, max_in_flight=max_in_flight, set_held=self.holds.append,
-            is_backing_off=False, handler_times=[], watch=lambda running: None,
+            is_backing_off=False, handler_times=[], running={},
             counts_arrivals=False,
         )
         self.processor = PendingProcessor(self.flow)

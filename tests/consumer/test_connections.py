@@ -72,10 +72,7 @@ class World:
             return answer
         return LookupResult(TopicRoutes(plain=tuple(answer)))
 
-    def make_subscription(self, address):
-        return FakeSubscription(address, self)
-
-    def make_partition(self, target):
+    def make_subscription(self, target):
         return FakeSubscription(target.place.address, self, target.place.partition)
 
     def check_nsqd(self, address, has_partitions):
@@ -185,7 +182,7 @@ def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypa
     world = World(monkeypatch, ["a:1"])
     subs = []
     make = world.make_subscription
-    world.make_subscription = lambda address: subs.append(make(address)) or subs[-1]
+    world.make_subscription = lambda target: subs.append(make(target)) or subs[-1]
     world.start_fails = RuntimeError("can't start new thread")
     world.start()
     world.start_fails = None

@@ -9,7 +9,7 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
-from nsqclient.consumer.logs import consumer_log
+from nsqclient.consumer.context import consumer_log
 from nsqclient.errors import ConfigError, ConnectError, PartitionError
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 

@@ -91,8 +91,7 @@ class World:
         self.names, self.deliveries, self.finished = itertools.count(), 0, {}
         self.levels = []
         self._handler_time, self._idle = handler_time, workers
-        self._queue, self._running = deque(), {}
-        self.flow.watch(self._running)
+        self._queue, self._running = deque(), self.flow.running
         self.flow.start()
         self.nsqds = [Nsqd(self, timeout) for timeout in timeouts]
         for nsqd in self.nsqds:

@@ -27,10 +27,7 @@ class FakeFlow:
     times_handlers = is_limited = True
 
     def __init__(self):
-        self.results, self.handler_times, self.holds = [], [], 0
-
-    def watch(self, running):
-        pass
+        self.results, self.handler_times, self.holds, self.running = [], [], 0, {}
 
     def hold(self):
         self.holds += 1

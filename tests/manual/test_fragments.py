@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.consumer.logs import consumer_log
+from nsqclient.consumer.context import consumer_log
 from nsqclient.devserver import Nsqd
 from nsqclient.log_fields import log_fields
 from nsqclient.testing import Published

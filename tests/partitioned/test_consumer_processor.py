@@ -23,7 +23,7 @@ class World(OrderedProcessor):
 
     def __init__(self, during):
         flow = SimpleNamespace(
-            subscriptions=(), handler_times=[], watch=lambda running: None)
+            subscriptions=(), handler_times=[], running={})
         super().__init__(make_context(), flow, HandlerSettings(None, None))
         self._during = during
         self.seen = None

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.logs import consumer_log
+from nsqclient.consumer.context import ConsumerContext, consumer_log
 from tests.support.virtual_time import VirtualTimer
 
 

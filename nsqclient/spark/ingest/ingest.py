@@ -14,9 +14,8 @@ from collections.abc import Callable
 
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
-from nsqclient.consumer.context import ConsumerContext
+from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.logs import consumer_log
 from nsqclient.partitioned.consumer_leaders import PartitionTarget, warn_of_few_in_flight
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
@@ -218,19 +217,15 @@ class Ingest:
 
     # -- from ConnectionManager
 
-    def make_subscription(self, address: str) -> Subscription:
+    def make_subscription(self, target: PartitionTarget) -> Subscription:
         """For ConnectionManager: a subscription that is not open yet."""
-        return BulkSubscription(self._next_key(), address, self._context, self)
-
-    def make_partition(self, target: PartitionTarget) -> Subscription:
-        """For ConnectionManager: a subscription to a partition that is not open yet."""
-        return BulkPartitionSubscription(self._next_key(), target, self._context, self)
+        key, place = f"conn-{next(self._serial)}", target.place
+        if place.partition is None:
+            return BulkSubscription(key, place.address, self._context, self)
+        return BulkPartitionSubscription(key, target, self._context, self)
 
     def check_nsqd(self, address: str, has_partitions: bool) -> None:
         """For ConnectionManager: every nsqd may be subscribed to."""
-
-    def _next_key(self) -> str:
-        return f"conn-{next(self._serial)}"
 
     def on_connected(self, sub: Subscription) -> None:
         """For ConnectionManager: give it RDY, and start it."""
