@@ -23,7 +23,7 @@ import sys
 import pytest
 import requests
 
-from nsqclient.cli import COMMANDS, SHORT
+from nsqclient.cli import COMMANDS, SHORT, build_program
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.support.docs.pages import PAGES as ALL_PAGES, ROOT, blocks, named, read, text_of
 from tests.support.waiting import wait_until
@@ -218,8 +218,8 @@ def test_the_tour_starts_servers_with_flags_that_exist() -> None:
     commands = [words for words in tour_of_quickstart() if words[0] == "nsqclient"]
     assert [words[1] for words in commands] == ["nsqlookupd", "nsqd"]
     for words in commands:
-        module = importlib.import_module(COMMANDS[words[1]][0])
-        values = module.build_command().parse(words[2:-1]).values
+        _, load = build_program().table[words[1]]
+        values = load().parse(words[2:-1]).values
         assert values["http-address"] in " ".join(sum(tour_of_quickstart(), []))
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "nsq_to_nsq": ("nsqclient.cli.nsq_to_nsq", "copy topics to other nsqds"),
     "nsqadmin": ("nsqclient.cli.nsqadmin", "monitor and manage a cluster in a browser"),
     "nsqd": ("nsqclient.cli.nsqd", "run the embedded nsqd"),
-    "nsqlookupd": ("nsqclient.cli.nsqlookupd", "run the embedded nsqlookupd"),
+    "nsqlookupd": ("nsqclient.cli.nsqd:build_nsqlookupd", "run the embedded nsqlookupd"),
     "spark": ("nsqclient.cli.spark", "archive and transform topics on Spark"),
     "to_nsq": ("nsqclient.cli.to_nsq", "publish stdin, arguments or a file"),
     "topic": ("nsqclient.cli.topics:build_topic",

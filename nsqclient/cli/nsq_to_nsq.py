@@ -16,9 +16,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from nsqclient import (
-    BatchHandler, Config, InvalidMessageError, Message, NSQError, Producer, PublishRejectedError,
+    BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejectedError,
 )
-from nsqclient.cli.consumers import Consumers
+from nsqclient.cli.consumers import Consumers, make_producers
 from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject, in_flags, key_of
 from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
@@ -94,7 +94,6 @@ def build_command() -> ToolFlags:
 
 def _run(parsed: Parsed) -> int:
     values = parsed.values
-    addresses = list(dict.fromkeys(values["destination-nsqd-tcp-address"]))
     lookupds = values["destination-lookupd-http-address"]
     config = read_consumer_config(values, PROGRAM)
     producer_config = read_config(values, PROGRAM, "producer-opt", has_secrets=False)
@@ -103,7 +102,8 @@ def _run(parsed: Parsed) -> int:
         values["whitelist-json-field"],
     )
     destinations = Destinations(
-        addresses, values["mode"], producer_config, values["status-every"], lookupds)
+        values["destination-nsqd-tcp-address"], values["mode"], producer_config,
+        values["status-every"], lookupds)
     try:
         with Signals() as signals:
             consumers = Consumers(values, config, signals)
@@ -207,12 +207,7 @@ class Destinations:
         self, addresses: Sequence[str], mode: str, config: Config, status_every: int,
         lookupds: Sequence[str] = (),
     ) -> None:
-        groups = [addresses] if mode == "hostpool" else [[address] for address in addresses]
-        if lookupds:
-            self._all = {", ".join(lookupds): Producer(
-                lookupd_http_addresses=lookupds, config=config)}
-        else:
-            self._all = {", ".join(group): Producer(group, config=config) for group in groups}
+        self._all = make_producers(addresses, lookupds, config, together=mode == "hostpool")
         self._times = RequestTimes(self._all, status_every)
         self._lock = threading.Lock()
         kind = EpsilonGreedy if mode == "epsilon-greedy" else HostPool

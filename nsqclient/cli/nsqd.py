@@ -1,8 +1,9 @@
-"""``nsqclient nsqd``: the embedded nsqd, with the flags of the real one.
+"""``nsqclient nsqd`` and ``nsqlookupd``: the embedded servers, with the flags of the real ones.
 
-Unlike the real one it listens on 127.0.0.1 by default, and keeps messages on disk only with
-``--data-path``. Flags for features that it does not have are accepted with a warning. Exit status:
-0 after SIGINT or SIGTERM, 1 for an invalid option or a port in use, 2 for bad flags.
+Unlike the real ones they listen on 127.0.0.1 by default; nsqd keeps messages on disk only with
+``--data-path``, nsqlookupd announces its address to nsqd. Flags for features that are not there are
+accepted with a warning. Exit status: 0 after SIGINT or SIGTERM, 1 for an invalid option or a port
+in use, 2 for bad flags.
 
 ``--partitioned`` runs a cluster of partitioned NSQ in one process. The first nsqd and nsqlookupd
 have the addresses that were given, each further one the port two above the one before. Topics come
@@ -23,6 +24,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.tool_flags import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
+from nsqclient.devserver.nsqlookupd import Nsqlookupd
 from nsqclient.devserver.options import TLS_VERSIONS, NsqdOptions, default_node_id
 from nsqclient.devserver.protocol.commands import version_line
 from nsqclient.protocol.names import is_valid_name
@@ -288,3 +290,39 @@ def build_cluster(parsed: Parsed) -> Cluster:
         host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )
     return Cluster(cluster, values["partitioned-topic"])
+
+
+def build_nsqlookupd() -> Command:
+    """The command ``nsqlookupd`` and its flags."""
+    flags = ServerCommand(
+        "nsqlookupd", _build_nsqlookupd, "Runs the embedded nsqlookupd until a signal.",
+        ignores_words=True, version=version_line("nsqlookupd"))
+    flags.group("Addresses")
+    flags.add("tcp-address", STRING, "127.0.0.1:4160",
+              "<addr>:<port> to listen on for TCP clients")
+    flags.add("http-address", STRING, "127.0.0.1:4161",
+              "<addr>:<port> to listen on for HTTP clients")
+    flags.add("broadcast-address", STRING, "",
+              "address of this lookupd node (default: the listening address, or the host name)")
+    flags.group("Producers")
+    flags.add("inactive-producer-timeout", DURATION, 300.0,
+              "duration of time a producer will remain in the active list since its last ping")
+    flags.add("tombstone-lifetime", DURATION, 45.0,
+              "duration of time a producer will remain tombstoned if registration remains")
+    flags.add_common()
+    return flags
+
+
+def _build_nsqlookupd(parsed: Parsed) -> Server:
+    values = parsed.values
+    host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
+    http_host, http_port = parse_listen_address(values["http-address"], "http-address")
+    return Nsqlookupd(
+        host,
+        tcp_port,
+        http_port,
+        broadcast_address=values["broadcast-address"] or None,
+        inactive_producer_timeout=values["inactive-producer-timeout"],
+        tombstone_lifetime=values["tombstone-lifetime"],
+        http_host=http_host,
+    )

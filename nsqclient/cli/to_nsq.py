@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
+from nsqclient.cli.consumers import make_producers
 from nsqclient.cli.flags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
@@ -133,7 +134,9 @@ def _run(parsed: Parsed) -> int:
         publishers = [
             Publisher(name, stack.enter_context(producer), values["topic"], values["defer"],
                       _key_function(values), _PARTS if values["round-robin"] else 1)
-            for name, producer in _producers(values, config).items()]
+            for name, producer in make_producers(
+                values["nsqd-tcp-address"], values["lookupd-http-address"], config,
+                together=values["round-robin"]).items()]
         copy = _Copy(values, config, publishers, signals, progress)
         if parsed.rest:
             copy.hand_over([os.fsencode(word) for word in parsed.rest if word])
@@ -142,16 +145,6 @@ def _run(parsed: Parsed) -> int:
     if copy.left:
         logger.warning("stopped: %s read, but not published", counted(copy.left, "record"))
     return 0
-
-
-def _producers(values: dict[str, Any], config: Config) -> dict[str, Producer]:
-    """Return what publishes each record; by name."""
-    lookupds = values["lookupd-http-address"]
-    if lookupds:
-        return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
-    addresses = list(dict.fromkeys(values["nsqd-tcp-address"]))
-    groups = [addresses] if values["round-robin"] else [[address] for address in addresses]
-    return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
 def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nsqclient.cli.archive.topics import TopicWatcher
+from nsqclient.cli.nsq_to_file import TopicWatcher
 from nsqclient.config import Config
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
