@@ -44,11 +44,7 @@ class NsqBatchReader(DataSourceReader):
         return {}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Peek, drain, or look what a log has; return the tasks.
-
-        Raises:
-            NSQError: see ``peek``, ``take_snapshot`` and ``select_stored``.
-        """
+        """Peek, drain, or look what a log has; return the tasks."""
         options = self._options
         if options.mode == "peek":
             return [

@@ -45,7 +45,7 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
 #: The end of the year 9999, in milliseconds since 1970: later ones are other units.
 _LATEST_MS = 253_402_300_799_999
 
-#: Names of other data sources, and what to write.
+#: Names of other data sources: what to write, or after "none: " why there is nothing like it.
 _HINTS = {
     "maxinflight": "max_in_flight; it is the total over all connections",
     "msgtimeoutms": "msg_timeout, a Go duration such as 10s",
@@ -55,12 +55,12 @@ _HINTS = {
     "minoffsetspertrigger": "maxTriggerDelayMs: a batch begins when it is full, or after that time",
     "maxtriggerdelay": "maxTriggerDelayMs, in milliseconds",
     "startingoffsetsbytimestamp": "startingTimestamp, one for all nsqds",
+    "endingoffsetsbytimestamp": "endingTimestamp, one for all nsqds, with mode=replay",
     "subscribe": "topic and channel",
     "subscribepattern": "topic: one query reads one topic",
     "assign": "topic and channel",
     "maxrecordsperpartition": "minPartitions for more tasks, maxMessagesPerTrigger for fewer rows",
     "groupidprefix": "channel",
-    "kafkaconsumer.polltimeoutms": "rollIntervalMs",
     "kafka.bootstrap.servers": "nsqd or lookupd",
     "kafka.group.id": "channel",
     "kafka.client.id": "client_id",
@@ -69,34 +69,21 @@ _HINTS = {
     "kafka.sasl.mechanism": "auth_secret",
     "kafka.ssl.truststore.location": "tls_root_ca_file, a PEM file",
     "kafka.ssl.keystore.location": "tls_cert and tls_key, PEM files",
-    "kafka.ssl.key.password": "tls_key_password",
     "kafka.ssl.keystore.password": "tls_key_password",
     "kafka.max.poll.records": "maxMessagesPerTrigger",
     "kafka.fetch.max.bytes": "maxBytesPerTrigger",
-    "kafka.session.timeout.ms": "heartbeat_interval, a Go duration such as 10s",
     "kafka.compression.type": "snappy or deflate (true)",
     "kafka.batch.size": "batchSize, in messages, or batchBytes",
-    "kafka.delivery.timeout.ms": "publish_timeout, a Go duration such as 30s",
     "compression": "snappy or deflate (true)",
     "tls_config": "tls_root_ca_file, tls_cert and tls_key: a ready SSLContext is no text",
-}
-
-#: Options of Spark's Kafka source and sink that have no counterpart here, and why.
-_NOTHING_LIKE = {
-    "startingoffsets": "a channel of NSQ begins where it stands",
-    "includeheaders": "a message of NSQ has no headers",
-    "endingoffsetsbytimestamp": "endingTimestamp, with mode=replay, has one for all nsqds",
-    "startingoffsetsbytimestampstrategy": "after the last segment a query begins at the end",
-    "fetchoffset.numretries": "a channel of NSQ has no offsets, and lost connections are retried",
-    "fetchoffset.retryintervalms": "a channel of NSQ has no offsets, and lost connections are"
-                                   " retried",
-    "kafka.auto.offset.reset": "a channel of NSQ begins where it stands",
-    "kafka.enable.auto.commit": "what is in the log is finished at nsqd, and Spark's checkpoint"
-                                " has the rest",
-    "kafka.acks": "nsqd confirms every message that it has stored",
-    "kafka.enable.idempotence": "publishing to NSQ is at least once",
-    "kafka.transactional.id": "publishing to NSQ is at least once",
-    "kafka.linger.ms": "a task publishes its rows as fast as it can",
+    "startingoffsets": "none: a channel of NSQ begins where it stands",
+    "includeheaders": "none: a message of NSQ has no headers",
+    "kafka.auto.offset.reset": "none: a channel of NSQ begins where it stands",
+    "kafka.enable.auto.commit": "none: what is in the log is finished at nsqd, and Spark's"
+                                " checkpoint has the rest",
+    "kafka.acks": "none: nsqd confirms every message that it has stored",
+    "kafka.enable.idempotence": "none: publishing to NSQ is at least once",
+    "kafka.transactional.id": "none: publishing to NSQ is at least once",
 }
 
 
@@ -292,11 +279,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
 
 
 def ingest_options(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of ``nsqclient spark ingest``: those of a stream, with ``storage``.
-
-    Raises:
-        ConfigError: as for :func:`read_options`.
-    """
+    """Check the options of ``nsqclient spark ingest``: those of a stream, with ``storage``."""
     found = ReadOptions(**_values("read", options, STREAM))
     _need(found.storage, "storage", "file:///folder or s3://bucket/prefix")
     check_storage(found.storage)
@@ -352,11 +335,7 @@ def _is_before(last: Offset | float | None, first: Offset | float | None) -> boo
 
 
 def check_storage(url: str) -> tuple[str, str]:
-    """Check the URL of a storage; return its scheme (``file``, ``s3``, ...) and the rest.
-
-    Raises:
-        ConfigError: the scheme is unknown, or the URL is not complete.
-    """
+    """Check the URL of a storage; return its scheme (``file``, ``s3``, ...) and the rest."""
     if "://" not in url:
         if not os.path.isabs(url) or url.strip("/") == "":
             raise ConfigError(f"storage {url!r}: give an absolute path, such as /data/nsq-log, or a"
@@ -406,11 +385,7 @@ def check_load(options: Mapping[str, str]) -> None:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Check the options of ``write`` and ``writeStream``.
-
-    Raises:
-        ConfigError: as for :func:`read_options`.
-    """
+    """Check the options of ``write`` and ``writeStream``."""
     if not options:
         raise ConfigError(
             "no options: give nsqd or lookupd, and topic. INSERT and CREATE TABLE of SQL have none"
@@ -474,9 +449,9 @@ def _unknown(key: str, group: str) -> str:
     plain = name.replace("-", "_").replace("_", "")
     hint = _HINTS.get(name) or _HINTS.get(plain)
     if hint is not None:
-        return f"unknown option {key!r}: use {hint}"
-    if plain in _NOTHING_LIKE:
-        return f"unknown option {key!r}: nsq has none like it: {_NOTHING_LIKE[plain]}"
+        what, is_none, why = hint.partition("none: ")
+        return (f"unknown option {key!r}: "
+                + (f"nsq has none like it: {why}" if is_none else f"use {what}"))
     if name.startswith("kafka."):
         return (f"unknown option {key!r}: nsq takes none of Kafka's;"
                 " docs/topics/spark-reference.rst lists what there is")

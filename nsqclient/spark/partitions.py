@@ -73,11 +73,7 @@ def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
 
 
 def read_partition(partition: InputPartition) -> Iterator[Any]:
-    """Give the rows of a task, as Arrow record batches.
-
-    Raises:
-        DataLossError: a segment was deleted, or is damaged.
-    """
+    """Give the rows of a task, as Arrow record batches."""
     if isinstance(partition, PeekedPartition):
         yield read_rows(partition.data)
     elif isinstance(partition, StoredPartition) and partition.keys:
@@ -105,11 +101,7 @@ def _read_stored(partition: StoredPartition) -> Iterator[Any]:
 
 
 def _check_seen(store: Store, key: str) -> None:
-    """Check that this machine has the driver's storage at all.
-
-    Raises:
-        StorageError: it has not.
-    """
+    """Check that this machine has the driver's storage at all."""
     topic, channel = key.split("/")[:2]
     if not store.list_folders(f"{topic}/{channel}"):
         raise StorageError(

@@ -9,7 +9,6 @@ import json
 import sys
 import threading
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, TextIO
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -18,8 +17,6 @@ from nsqclient.display import counted
 
 #: Shards that a line names, those that are most behind.
 _MOST_SHARDS = 3
-#: Seconds that Spark needs between two batches at trigger 0, and more.
-_PAUSE = 1.0
 
 
 def progress_line(progress: Mapping[str, Any]) -> str:
@@ -40,27 +37,6 @@ def progress_line(progress: Mapping[str, Any]) -> str:
         if lag is not None:
             line += f", lag: {_words(lag)}"
     return line
-
-
-def is_capped(previous: Mapping[str, Any], progress: Mapping[str, Any]) -> bool:
-    """Return whether Spark waited for its trigger after a batch that was full.
-
-    Then the trigger, and not the machine, decides how many rows there are in a second.
-
-    Args:
-        previous, progress: of two batches of one query, one after the other.
-    """
-    lags = [_lag_of(source) or {} for source in previous.get("sources", ())]
-    if not any(lag.get("batch_full") for lag in lags):
-        return False
-    worked = previous.get("durationMs", {}).get("triggerExecution", 0) / 1000
-    passed = (_time_of(progress) - _time_of(previous)).total_seconds()
-    return bool(passed - worked > max(_PAUSE, worked))
-
-
-def _time_of(progress: Mapping[str, Any]) -> datetime:
-    """When a batch was begun."""
-    return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
 
 
 def _lag_of(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -118,7 +94,6 @@ class ProgressPrinter(StreamingQueryListener):
         self._stream = stream
         self._was_idle: set[str] = set()
         self._names: dict[str, str] = {}
-        self._previous: dict[str, Mapping[str, Any]] = {}
         self._ended = threading.Event()
 
     def _print(self, text: str) -> None:
@@ -134,13 +109,8 @@ class ProgressPrinter(StreamingQueryListener):
         """A batch ended."""
         progress = json.loads(event.progress.json)
         query, rows = progress["id"], progress.get("numInputRows", 0)
-        previous = self._previous.get(query)
-        self._previous[query] = progress
         if rows or query not in self._was_idle:
-            line = progress_line(progress)
-            if previous is not None and is_capped(previous, progress):
-                line += ", LIMITED BY THE TRIGGER: use a shorter one, or maxTriggerDelayMs"
-            self._print(line)
+            self._print(progress_line(progress))
         (self._was_idle.discard if rows else self._was_idle.add)(query)
 
     def onQueryIdle(self, event: Any) -> None:
@@ -149,7 +119,6 @@ class ProgressPrinter(StreamingQueryListener):
     def onQueryTerminated(self, event: Any) -> None:
         """A query ended."""
         self._was_idle.discard(str(event.id))
-        self._previous.pop(str(event.id), None)
         name = self._names.pop(str(event.id), str(event.id))
         reason = (event.exception or "").strip().splitlines()
         self._print(f"query {name} ended" + (f": {reason[0]}" if reason else ""))

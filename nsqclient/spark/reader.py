@@ -275,11 +275,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**make_offset(lasts), "waiting": waiting, "batch_full": self._is_full, **lag}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch ``(start, end]``; the same for every call.
-
-        Raises:
-            DataLossError: segments of it are gone.
-        """
+        """The tasks of the batch ``(start, end]``; the same for every call."""
         log, options = self._open(read_offset(end)).log, self._options
         segments = [
             segment for one in segments_of_batch(read_offset(start), read_offset(end))
@@ -349,11 +345,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task, as Arrow record batches. Has no side effect.
-
-        Raises:
-            DataLossError: a segment is gone, or damaged.
-        """
+        """Give the rows of one task, as Arrow record batches. Has no side effect."""
         return read_partition(partition)
 
 

@@ -97,12 +97,7 @@ class Receiver:
             options.config.drain_patience, options.idle_ms or None))
 
     def open(self) -> None:
-        """Own every shard that can be reached, and begin to receive.
-
-        Raises:
-            StorageError, LogError: see ``ShardLog.open``.
-            NSQError: an nsqd does not grant what was asked for.
-        """
+        """Own every shard that can be reached, and begin to receive."""
         self._started = time.monotonic()
         self._owners.open()
         self._thread.start()

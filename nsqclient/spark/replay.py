@@ -133,22 +133,14 @@ def _count(
 
 
 def count_messages(store: Store, topic: str, channel: str) -> int:
-    """Count the messages that the log of a topic and channel has.
-
-    Raises:
-        DamagedSegmentError: the newest segment of a shard is damaged.
-    """
+    """Count the messages that the log of a topic and channel has."""
     return sum(
         _count(store, ShardKeys(topic, channel, shard.nsqd), shard, list(shard.segments))
         for shard in list_shards(store, topic, channel))
 
 
 def find_start(options: ReadOptions, store: Store) -> dict[str, int]:
-    """Find where a query begins: the last segment of each shard before that.
-
-    Raises:
-        DataLossError: there is no such shard, or segments from there on are not kept any more.
-    """
+    """Find where a query begins: the last segment of each shard before that."""
     shards = list_shards(store, options.topic, options.channel)
     _check_known(store, shards, options)
     places: dict[str, int] = {}

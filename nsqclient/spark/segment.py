@@ -98,11 +98,7 @@ def _places(data: Any) -> list[int]:
 
 
 def check_segment(url: str, key: str, data: bytes) -> bytes:
-    """Check the bytes of a segment, and return them.
-
-    Raises:
-        DamagedSegmentError: they are not what was written.
-    """
+    """Check the bytes of a segment, and return them."""
     damage = _find_damage(data)
     if damage:
         raise DamagedSegmentError(

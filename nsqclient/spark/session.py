@@ -26,11 +26,7 @@ _CHECK_TIMEOUT = 60.0
 
 
 def check_version(version: str) -> None:
-    """Check a version for the sink, for peeks and for drains.
-
-    Raises:
-        ConfigError: it is too old.
-    """
+    """Check a version for the sink, for peeks and for drains."""
     if _parse(version) < _OLDEST:
         raise ConfigError(
             f"the data source nsq needs PySpark 4.1, for streaming reads 4.2; this is {version}:"
@@ -38,11 +34,7 @@ def check_version(version: str) -> None:
 
 
 def check_streaming(version: str) -> None:
-    """Check a version for ``readStream``.
-
-    Raises:
-        ConfigError: it is too old.
-    """
+    """Check a version for ``readStream``."""
     if _parse(version) < _STREAMING:
         raise ConfigError(
             f"streaming reads need PySpark 4.2; this is {version}, which can write, peek and drain:"
@@ -58,9 +50,6 @@ def choose_python(context: SparkContext, is_local: bool) -> None:
 
     Without ``PYSPARK_PYTHON`` they run the first ``python3`` on the path. On one machine they run
     this program's Python instead; elsewhere it is checked here, as the driver starts some too.
-
-    Raises:
-        ConfigError: they could not import nsqclient or pyarrow.
     """
     if is_local and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
@@ -73,9 +62,6 @@ def check_python(python: str, sent: Sequence[str] = ()) -> None:
 
     Args:
         sent: the files that Spark sends to the workers (``--py-files``).
-
-    Raises:
-        ConfigError: it cannot, or cannot be run; says what to set.
     """
     paths = [path for path in (os.environ.get("PYTHONPATH"), *sent) if path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -43,7 +43,11 @@ def url_of(storage: str, name: str) -> str:
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of a storage that were not released, by name."""
+    """List the snapshots of a storage that were not released, by name.
+
+    Raises:
+        StorageError: the storage cannot be used.
+    """
     store = open_store(storage)
     try:
         names = store.list_folders(_FOLDER)
@@ -67,6 +71,7 @@ def release(storage: str, name: str) -> None:
     Raises:
         ConfigError: there is none of that name.
         LogInUseError: a drain is filling it.
+        StorageError: the storage cannot be used.
     """
     if name not in [snapshot.name for snapshot in snapshots(storage)]:
         raise ConfigError(f"no snapshot {name!r} in {storage}")

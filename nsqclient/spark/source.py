@@ -51,20 +51,12 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        """What a row has. Spark asks in ``load()``, which is when options are checked.
-
-        Raises:
-            ConfigError: an option is wrong.
-        """
+        """What a row has. Spark asks in ``load()``, which is when options are checked."""
         _checked(check_load, self.options)
         return ROW_DDL
 
     def reader(self, schema: Any) -> NsqBatchReader:
-        """Build the reader of ``spark.read``.
-
-        Raises:
-            ConfigError: an option is wrong.
-        """
+        """Build the reader of ``spark.read``."""
         from nsqclient.spark.batch_reader import NsqBatchReader
 
         options = _checked(read_options, self.options, BATCH)
@@ -84,22 +76,14 @@ class NsqDataSource(DataSource):
         return NsqStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
-        """Build the writer of ``df.write``.
-
-        Raises:
-            ConfigError: an option or a column is wrong, or the mode is not append.
-        """
+        """Build the writer of ``df.write``."""
         from nsqclient.spark.writer import NsqWriter, check_appends
 
         check_appends(overwrite)
         return NsqWriter(_checked(write_options, self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
-        """Build the writer of ``df.writeStream``.
-
-        Raises:
-            ConfigError: an option or a column is wrong, or the output mode is not append.
-        """
+        """Build the writer of ``df.writeStream``."""
         from nsqclient.spark.writer import NsqStreamWriter, check_appends
 
         check_appends(overwrite)

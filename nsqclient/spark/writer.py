@@ -41,9 +41,6 @@ class _Publishing:
     Args:
         options: checked.
         schema: of the DataFrame.
-
-    Raises:
-        ConfigError: the columns do not fit.
     """
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
@@ -51,11 +48,7 @@ class _Publishing:
         self._columns = columns_of(schema, options)
 
     def write(self, iterator: Iterator[Any]) -> Published:
-        """Publish the rows of one task; it runs where the executor runs.
-
-        Raises:
-            NSQError: nsqd did not store messages, or a row cannot be one.
-        """
+        """Publish the rows of one task; it runs where the executor runs."""
         return publish(iterator, self._options, self._columns)
 
 
@@ -90,11 +83,7 @@ def columns_of(schema: Any, options: WriteOptions) -> Columns:
 
 
 def check_appends(overwrite: bool) -> None:
-    """Refuse what NSQ cannot do.
-
-    Raises:
-        ConfigError: something was to be overwritten.
-    """
+    """Refuse what NSQ cannot do."""
     if overwrite:
         raise ConfigError(
             "NSQ can only append: mode('append') to write, outputMode('append') to stream; use"
@@ -106,9 +95,6 @@ def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> 
 
     Without rows the first task of a job connects all the same, so that what nsqd does not grant
     is an error.
-
-    Raises:
-        NSQError: nsqd did not store messages, or a row cannot be one.
     """
     with Producer(
         options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,

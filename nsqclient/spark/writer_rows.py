@@ -157,11 +157,7 @@ class RowPublisher:
         self._rows += len(bodies)
 
     def finish(self) -> Count:
-        """Publish the rest, and wait until nsqd has all.
-
-        Raises:
-            PublishError: nsqd did not store messages.
-        """
+        """Publish the rest, and wait until nsqd has all."""
         for topic in list(self._waiting):
             self._send(topic)
         for future in self._deferred:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.spark.progress import ProgressPrinter, is_capped, progress_line
+from nsqclient.spark.progress import ProgressPrinter, progress_line
 
 LAG = {"waiting": {"a:4150": {"messages": 5, "bytes": 99}},
        "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,
@@ -48,22 +48,6 @@ def test_a_drain_that_is_over_needs_no_connection():
     """It has closed them itself."""
     line = progress_line(progress(lag={**LAG, "connections": 0, "drained": True}))
     assert "NO CONNECTION" not in line
-
-
-@pytest.mark.parametrize("full, seconds, capped", [
-    (True, 30, True), (False, 30, False), (True, 1.4, False), (True, 0.5, False),
-])
-def test_a_trigger_that_caps_a_backlog_is_shown(full, seconds, capped):
-    """A batch was full after 0.5 s, and the next one began when its time had come."""
-    first = progress(lag={**LAG, "batch_full": full}, timestamp="2026-01-31T12:00:00.000Z")
-    second = progress(timestamp=f"2026-01-31T12:00:{seconds:06.3f}Z")
-    assert is_capped(first, second) is capped
-    stream = io.StringIO()
-    printer = ProgressPrinter(stream)
-    for one in (first, second):
-        event = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(one)))
-        printer.onQueryProgress(event)
-    assert stream.getvalue().count("LIMITED BY THE TRIGGER") == capped
 
 
 @pytest.mark.parametrize("lag", ["not json", '"7"', {"logOffset": 1}])

@@ -26,30 +26,17 @@ _REPORT_INTERVAL = 0.5
 
 
 class Sink(Protocol):
-    """Where segments go: the log of a shard. Any thread; may block."""
+    """Where segments go: see ``ShardLog``, which is above this package. Any thread; may block."""
 
     def append(
         self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
-    ) -> list[list[int]] | None:
-        """Make messages the next segment; see ``ShardLog.append``."""
-        ...
+    ) -> list[list[int]] | None: ...
 
-    def report_full(self, error: StorageError) -> None:
-        """The storage takes nothing. The owner pauses the flow, until it does."""
-        ...
-
-    def count_redelivered(self, number: int) -> None:
-        """Messages came with attempts over 1."""
-        ...
-
-    def refused(self, nsqd: str, message_id: bytes) -> None:
-        """nsqd refused FIN for a durable message."""
-        ...
-
-    def conn_closed(self, conn: str, clean: bool) -> None:
-        """A connection ended; ``clean`` when CLOSE_WAIT came before."""
-        ...
+    def report_full(self, error: StorageError) -> None: ...
+    def count_redelivered(self, number: int) -> None: ...
+    def refused(self, nsqd: str, message_id: bytes) -> None: ...
+    def conn_closed(self, conn: str, clean: bool) -> None: ...
 
 
 class Quota:

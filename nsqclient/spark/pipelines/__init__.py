@@ -4,7 +4,7 @@
 files of many small ones; ``streaming`` transforms and publishes, ``transforms`` are SQL texts and
 Python functions; ``replaying`` writes once more what a log still has. The others read with
 ``sources``; ``sessions`` starts Spark. They are plain functions; importing them needs no pyspark,
-calling them does.
+calling them does. A wrong argument or option is a ConfigError, before Spark is asked for anything.
 """
 
 from nsqclient.spark.pipelines.archiving import archive

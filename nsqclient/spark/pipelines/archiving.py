@@ -112,11 +112,7 @@ def archive(
 def check_target(
     path: str, format: str, partition_by: Sequence[str], files_per_batch: int
 ) -> None:
-    """Check what says where an archive goes, and that its files can be written here.
-
-    Raises:
-        ConfigError: something cannot be, or the package of the format is missing.
-    """
+    """Check what says where an archive goes, and that its files can be written here."""
     wrong = [name for name in partition_by if name not in PARTITIONS]
     if wrong:
         raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")
@@ -147,11 +143,7 @@ def _delta_is_missing() -> str:
 
 
 def check_mapping(is_mapped: bool, dead_letter_topic: str, dead_letter_path: str) -> None:
-    """Check that there are rows that can fail, where there is a place for them.
-
-    Raises:
-        ConfigError: there are none.
-    """
+    """Check that there are rows that can fail, where there is a place for them."""
     if (dead_letter_topic or dead_letter_path) and not is_mapped:
         raise ConfigError(
             "only map_body fails on rows: an archive of messages as they are needs no"
@@ -166,9 +158,6 @@ def choose_dead_letters(
 
     Args:
         source: the source's options, which say where nsqd is unless ``sink_options`` do.
-
-    Raises:
-        ConfigError: an argument is wrong, or the folder cannot be used.
     """
     if dead_letter_topic and dead_letter_path:
         raise ConfigError("give one of dead_letter_topic and dead_letter_path")

@@ -233,11 +233,7 @@ class HadoopFolder:
         self.rename(temporary, name)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; folders on the way are made.
-
-        Raises:
-            OSError: the file system did not do it.
-        """
+        """Rename a file; folders on the way are made."""
         target = self._at(new)
         self._system.mkdirs(target.getParent())
         if not self._system.rename(self._at(old), target):

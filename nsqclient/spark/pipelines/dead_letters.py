@@ -67,11 +67,7 @@ class TopicDeadLetters:
 
     @contextlib.contextmanager
     def open(self, batch_name: str) -> Iterator[Keep]:
-        """Publish; see ``DeadLetters``. The first row connects.
-
-        Raises:
-            NSQError: nsqd did not store messages.
-        """
+        """Publish; see ``DeadLetters``. The first row connects."""
         options = self.options
         publishers: list[RowPublisher] = []
         with contextlib.ExitStack() as stack:
@@ -110,11 +106,7 @@ class FolderDeadLetters:
 
     @classmethod
     def prepare(cls, path: str) -> FolderDeadLetters:
-        """Make the folder, where the driver runs.
-
-        Raises:
-            ConfigError: it is no absolute path of a mounted file system, or cannot be used.
-        """
+        """Make the folder, where the driver runs."""
         if not os.path.isabs(path):
             raise ConfigError(
                 f"dead_letter_path {path!r}: give an absolute path of a file system that is mounted"
@@ -130,11 +122,7 @@ class FolderDeadLetters:
 
     @contextlib.contextmanager
     def open(self, batch_name: str) -> Iterator[Keep]:
-        """Write a file; see ``DeadLetters``. The first row makes it, under a temporary name.
-
-        Raises:
-            NSQError: this executor does not see the driver's folder, or the disk takes nothing.
-        """
+        """Write a file; see ``DeadLetters``. The first row makes it, under a temporary name."""
         tmp = os.path.join(self.path, f".{batch_name}-{uuid.uuid4().hex}.tmp")
         digest = hashlib.sha256()
         with contextlib.ExitStack() as stack:

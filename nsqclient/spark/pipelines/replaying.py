@@ -62,6 +62,7 @@ def replay(
 
     Raises:
         ConfigError: an argument or option is wrong, or the path is there already.
+        StorageError: the storage cannot be used.
         DataLossError: segments of the range are not kept any more, or damaged.
     """
     from nsqclient.spark.replay import select_stored
@@ -89,11 +90,7 @@ def replay(
 
 
 def replay_options(storage: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Complete and check the options of the source.
-
-    Raises:
-        ConfigError: one is wrong.
-    """
+    """Complete and check the options of the source."""
     # Names ignore case; in lower case each can be replaced.
     texts = {name.strip().lower(): option_text(value) for name, value in options.items()}
     texts |= {"mode": "replay", "storage": storage}
@@ -105,11 +102,7 @@ def check_sink(
     path: str, sink_topic: str, partition_by: Sequence[str], format: str,
     sink_options: Mapping[str, Any],
 ) -> Sink | None:
-    """Check where a replay goes; return the sink of a topic, None for files.
-
-    Raises:
-        ConfigError: there is none, or two, or something about it is wrong.
-    """
+    """Check where a replay goes; return the sink of a topic, None for files."""
     if bool(path) == bool(sink_topic):
         raise ConfigError("give a path or a sink_topic: where to write what is replayed")
     if path:

@@ -28,9 +28,6 @@ def open_session(
             mode everything listens on loopback only. Unless spark-submit started us, Spark logs
             errors only, and draws no bar of its own.
         conf: Spark's settings.
-
-    Raises:
-        ConfigError: pyspark is missing or too old, or there is no Java.
     """
     # A driver that is killed in its first write leaves a temporary file in the checkpoint, which
     # Spark would then never accept.

@@ -28,10 +28,6 @@ def source_options(
     Args:
         every: seconds between the starts of two batches, unless one is full before; 0: each as
             soon as the last has ended. The source paces the query, see :func:`trigger`.
-
-    Raises:
-        ConfigError: an option is wrong, or the checkpoint is no local path and no storage is
-            given.
     """
     if not checkpoint:
         raise ConfigError("give a checkpoint: a folder in which the query keeps its place")
@@ -52,11 +48,7 @@ def source_options(
 
 
 def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Read a topic as a stream, with what :func:`source_options` returned.
-
-    Raises:
-        ConfigError: this pyspark is too old.
-    """
+    """Read a topic as a stream, with what :func:`source_options` returned."""
     import pyspark
 
     nsqclient.spark.register(spark)
@@ -66,11 +58,7 @@ def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def local_path(folder: str) -> str:
-    """Return the path of a folder on this machine.
-
-    Raises:
-        ConfigError: it is elsewhere, where no log can be.
-    """
+    """Return the path of a folder on this machine."""
     # As Hadoop reads it, which takes %20, # and ? for themselves.
     local = re.sub(r"^file:(//[^/]*)?(?=/)", "", folder)
     if "://" in local:

@@ -112,12 +112,7 @@ def stream(
 
 
 def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
-    """Check where a stream publishes against what it reads; an empty name is none.
-
-    Raises:
-        ConfigError: it would read what it publishes.
-        InvalidTopicError: a name cannot be.
-    """
+    """Check where a stream publishes against what it reads; an empty name is none."""
     for name in (sink_topic, dead_letter_topic):
         if name:
             check_topic(name)
@@ -132,9 +127,6 @@ class Sink:
         source: the source's options, which say where nsqd is unless ``own`` does.
         own: the sink's.
         topic, dead_letter_topic: topics, or empty.
-
-    Raises:
-        ConfigError: an option is wrong.
     """
 
     def __init__(
@@ -179,11 +171,7 @@ class Sink:
 
 
 def mapping(sink: Sink, function: BodyFunction) -> Callable[[DataFrame, int], None]:
-    """Build what maps and publishes a batch by a function of bodies.
-
-    Raises:
-        ConfigError: there is no topic to publish to, or no pandas.
-    """
+    """Build what maps and publishes a batch by a function of bodies."""
     if not sink.topic:
         raise ConfigError("map_body needs a sink_topic")
     check_pandas()
@@ -207,11 +195,7 @@ class Transforming:
         self._max_bad_rows = max_bad_rows
 
     def check(self, spark: SparkSession) -> None:
-        """Try the transform on no rows.
-
-        Raises:
-            ConfigError: it fails, or its result cannot be published.
-        """
+        """Try the transform on no rows."""
         from pyspark.errors import PySparkException
 
         from nsqclient.spark.writer import columns_of
@@ -319,9 +303,6 @@ def find_bad_rows(
         limit: bad rows at most.
 
     Returns: {row: error}, in order. Empty when no row fails alone.
-
-    Raises:
-        TooManyBadRowsError: there are more than ``limit``.
     """
     bad: dict[int, str] = {}
     parts = [(0, count)]

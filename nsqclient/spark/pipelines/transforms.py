@@ -32,9 +32,6 @@ BodyFunction = Callable[[bytes], Union[bytes, str, Iterable[Union[bytes, str]], 
 
 def check_pandas() -> None:
     """Check that pandas is there: PySpark's ``mapInArrow``, which ``map_body`` is run by, wants it.
-
-    Raises:
-        ConfigError: it is not.
     """
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(
@@ -42,11 +39,7 @@ def check_pandas() -> None:
 
 
 def load_function(path: str) -> Callable[..., Any]:
-    """Import ``package.module:function``.
-
-    Raises:
-        ConfigError: there is no such module or function.
-    """
+    """Import ``package.module:function``."""
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(f"{path!r}: name a function as package.module:function")
@@ -66,9 +59,6 @@ def sql(text: str) -> Transform:
     """Build a transform of an SQL text over the view ``messages``, the rows of a batch.
 
     For example ``SELECT upper(cast(body AS string)) AS body FROM messages``.
-
-    Raises:
-        ConfigError: the text is empty.
     """
     if not text.strip():
         text = f"the SQL text is empty: SELECT ... AS body FROM {VIEW}"  # nosec B608 # an error
@@ -163,11 +153,7 @@ def _check_sizes(bodies: list[bytes], max_size: int) -> None:
 
 
 def bodies_of(found: Any) -> list[bytes]:
-    """Read what a function of a body returned.
-
-    Raises:
-        TypeError: it is no body, and no bodies.
-    """
+    """Read what a function of a body returned."""
     if found is None:
         return []
     parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found

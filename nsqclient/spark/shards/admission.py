@@ -23,11 +23,7 @@ def make_offset(shards: Mapping[str, int]) -> dict[str, Any]:
 
 
 def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Read an offset: the last segment of each shard.
-
-    Raises:
-        ConfigError: it is of another version.
-    """
+    """Read an offset: the last segment of each shard."""
     if offset.get("v") != VERSION:
         raise ConfigError(
             f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"

@@ -101,9 +101,6 @@ class ShardedLog:
         """Check that the log has got as far as Spark's checkpoint; return the shards that have not.
 
         A log keeps its newest segment, so a log that ends earlier was lost, and may be a new one.
-
-        Raises:
-            DataLossError: a shard has not.
         """
         reached = self._pool.map(
             lambda one: one[1] == 0 or bool(self._list(one[0], one[1] - 1)), position.items())
@@ -140,11 +137,7 @@ class ShardedLog:
             found.key for found in self._store.list_objects(starts(*self._names)))
 
     def refresh(self, start: Mapping[str, int]) -> None:
-        """Find the new segments of the shards of an offset, and forget those before it.
-
-        Raises:
-            DataLossError: there is a gap.
-        """
+        """Find the new segments of the shards of an offset, and forget those before it."""
         for nsqd in [nsqd for nsqd in self.shards if nsqd not in start]:
             del self.shards[nsqd]
         for nsqd, number in start.items():
@@ -159,11 +152,7 @@ class ShardedLog:
             shard.forget(start[nsqd])
 
     def segments(self, nsqd: str, start: int, end: int) -> list[tuple[str, int]]:
-        """The keys and bytes of the segments in ``(start, end]`` of a shard.
-
-        Raises:
-            DataLossError: some are gone.
-        """
+        """The keys and bytes of the segments in ``(start, end]`` of a shard."""
         shard = self.shards.get(nsqd)
         if shard is None or start < shard.first - 1 or end > shard.last:
             shard = ShardSegments(start)  # a batch of an earlier run

@@ -101,11 +101,7 @@ class Membership:
             self._store.delete(self._mine)
 
     def look(self) -> None:
-        """Store a heartbeat, find out which members live, and what that means.
-
-        Raises:
-            StorageError: the storage does not answer; nothing has changed.
-        """
+        """Store a heartbeat, find out which members live, and what that means."""
         with self._looking:
             with self._lock:
                 reachable, held = self._reachable, self._assigned

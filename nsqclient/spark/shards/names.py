@@ -3,9 +3,9 @@
 ::
 
     TOPIC/CHANNEL/shards/HOST:PORT                there is such a shard
-    TOPIC/CHANNEL/readers/000000000007/process    the process of the seventh query that reads this
-    TOPIC/CHANNEL/readers/000000000007/beats/000000000042
-                                                  its 42nd heartbeat
+    TOPIC/CHANNEL/readers/000000000007/000000000042
+                                                  the 42nd heartbeat of the seventh query that reads
+                                                  this; the one before all others has its process
     TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         where a query without a checkpoint begins, until
                                                   its first commit; named by a hash of its option
     TOPIC/CHANNEL/HOST:PORT/segments/000000000/000000000812-000000000203000.arrow
@@ -36,6 +36,7 @@ from urllib.parse import quote, unquote
 _IN_FOLDER = 1000
 _SEGMENT = re.compile(r"/segments/\d{9,}/(\d{12,})-(\d{15,})\.arrow$", re.ASCII)
 _NUMBER = re.compile(r"/(\d{12,})$", re.ASCII)
+_READER = re.compile(r"/readers/(\d{12,})/(\d{12,})$", re.ASCII)
 _MEMBER = re.compile(r"/owners/([0-9a-f]+)/(\d{12,})-([0-9a-f]{16})$", re.ASCII)
 _NOTE = re.compile(r"/notes/(\d{12,})-(\d{6,})\.json$", re.ASCII)
 
@@ -114,33 +115,20 @@ class ShardKeys(NamedTuple):
         return f"{self.of('floors')}/{number:012d}"
 
 
-class ReaderKeys(NamedTuple):
-    """The keys of the queries that read, one after the other."""
+def readers(topic: str, channel: str) -> str:
+    """The folder of the queries that read, one after the other."""
+    return f"{channel_folder(topic, channel)}/readers"
 
-    topic: str
-    channel: str
 
-    @property
-    def folder(self) -> str:
-        """Where they are."""
-        return f"{channel_folder(self.topic, self.channel)}/readers"
+def reader_beat(topic: str, channel: str, number: int, serial: int) -> str:
+    """The key of a heartbeat of a reader; the first, 0, has its process."""
+    return f"{readers(topic, channel)}/{number:012d}/{serial:012d}"
 
-    def reader(self, number: int) -> str:
-        """The key of a reader."""
-        return f"{self.folder}/{number:012d}/process"
 
-    def beats(self, number: int) -> str:
-        """The folder of its heartbeats."""
-        return f"{self.folder}/{number:012d}/beats"
-
-    def beat(self, number: int, serial: int) -> str:
-        """The key of a heartbeat."""
-        return f"{self.beats(number)}/{serial:012d}"
-
-    def number(self, key: str) -> int | None:
-        """Read the number from the key of a reader; None when it is none."""
-        head, _, name = key.rpartition("/")
-        return parse_number(head) if name == "process" else None
+def parse_reader(key: str) -> tuple[int, int] | None:
+    """Read the number of a reader and the serial number of its heartbeat; None: it is none."""
+    match = _READER.search(key)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def registry(topic: str, channel: str) -> str:

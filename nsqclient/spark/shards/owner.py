@@ -77,9 +77,6 @@ class ShardOwner:
         """Read what is in the log, then connect.
 
         Blocks: for the storage, until the ids that a new writer needs are read.
-
-        Raises:
-            StorageError, DataLossError: see ``ShardLog.open``.
         """
         self.log.open()
         self._ingest = Ingest(

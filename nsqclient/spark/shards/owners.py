@@ -68,11 +68,7 @@ class ShardOwners:
         self.owners: dict[str, ShardOwner] = {}  #: by nsqd
 
     def open(self) -> None:
-        """Probe the storage, negotiate with every nsqd that is there, and begin.
-
-        Raises:
-            NSQError: see ``check_handshakes``.
-        """
+        """Probe the storage, negotiate with every nsqd that is there, and begin."""
         probe(self._store)
         options = self._options
         if not self._is_job:
@@ -87,9 +83,6 @@ class ShardOwners:
 
         Args:
             wait: waits so many seconds, or less; returns whether to end.
-
-        Raises:
-            NSQError: as ``update``.
         """
         while not wait(_CHECK_INTERVAL) and not (
             self._members is not None and self._members.is_over
@@ -97,11 +90,7 @@ class ShardOwners:
             self.tend()
 
     def tend(self) -> None:
-        """Do what is due: look for failures, discover nsqds, take over shards, log.
-
-        Raises:
-            NSQError: as ``update``.
-        """
+        """Do what is due: look for failures, discover nsqds, take over shards, log."""
         self.check()
         now = time.monotonic()
         if now - self._discovered >= self._options.config.lookupd_poll_interval:

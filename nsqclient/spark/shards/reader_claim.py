@@ -16,7 +16,7 @@ import socket
 import threading
 
 from nsqclient.spark.errors import LogInUseError, ObjectNotFoundError, StorageError
-from nsqclient.spark.shards.names import ReaderKeys, parse_number
+from nsqclient.spark.shards.names import parse_reader, reader_beat, readers
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -35,7 +35,8 @@ class ReaderClaim:
 
     def __init__(self, store: Store, topic: str, channel: str) -> None:
         self._store = store
-        self._keys = ReaderKeys(topic, channel)
+        self._names = (topic, channel)
+        self._url = f"{store.url}/{readers(topic, channel)}"
         self._number = 0
         self._beats: list[str] = []  # keys of heartbeats that may be there; of the thread
         self._error: LogInUseError | None = None
@@ -47,20 +48,17 @@ class ReaderClaim:
 
         Blocks: as long as a former reader takes to end, or to be seen as dead; a moment where that
         was a process of this machine.
-
-        Raises:
-            LogInUseError: another query reads the log.
         """
         while True:
-            numbers = self._numbers()
-            newest = max(numbers, default=0)
+            beats = self._list()
+            newest = max(beats, default=0)
             if newest:
                 self._check_dead(newest)
-            key = self._keys.reader(newest + 1)
+            key = reader_beat(*self._names, newest + 1, 0)
             if self._store.create(key, json.dumps(_this_process()).encode()):
                 break
         self._number = newest + 1
-        for number in numbers:
+        for number in beats:
             self._delete(number)
         self._thread.start()
 
@@ -78,60 +76,52 @@ class ReaderClaim:
         if self._error is not None:
             raise self._error
 
-    def _numbers(self) -> list[int]:
-        found = (self._keys.number(one.key) for one in self._store.list_objects(self._keys.folder))
-        return sorted({number for number in found if number})
+    def _list(self) -> dict[int, int]:
+        """The readers that there are, each with the number of its newest heartbeat."""
+        listed = self._store.list_objects(readers(*self._names))
+        return dict(sorted(found for one in listed if (found := parse_reader(one.key)) is not None))
 
     def _check_dead(self, number: int) -> None:
-        """Wait until it is sure that the reader of this number has ended.
-
-        Raises:
-            LogInUseError: it has not.
-        """
+        """Wait until it is sure that the reader of this number has ended."""
         try:
-            holder = json.loads(self._store.read(self._keys.reader(number)))
+            holder = json.loads(self._store.read(reader_beat(*self._names, number, 0)))
         except ObjectNotFoundError:
             return  # it has ended just now
         if holder["machine"] == _machine() and not _is_alive(holder["pid"]):
             return
-        before, missed = self._newest_beat(number), 0
+        before, missed = self._list().get(number), 0
         for _ in range(_PATIENCE):
             self._end.wait(INTERVAL)
-            if number not in self._numbers():
+            newest = self._list().get(number)
+            if newest is None:
                 return
-            newest = self._newest_beat(number)
             missed = missed + 1 if newest == before else 0
             before = newest
             if missed >= _MISSED:
                 return
         raise LogInUseError(
-            f"{self._store.url}/{self._keys.folder}", f"another query ({holder['host']}, process"
+            self._url, f"another query ({holder['host']}, process"
             f" {holder['pid']}) reads it: use a separate channel for each query, or end the other"
             " one first")
 
-    def _newest_beat(self, number: int) -> int:
-        return max((parse_number(one.key) or 0 for one in self._store.list_objects(
-            self._keys.beats(number))), default=0)
-
     def _delete(self, number: int) -> None:
-        self._store.delete([
-            *(one.key for one in self._store.list_objects(self._keys.beats(number))),
-            self._keys.reader(number)])
+        folder = reader_beat(*self._names, number, 0).rpartition("/")[0]
+        self._store.delete(one.key for one in self._store.list_objects(folder))
 
     def _run(self) -> None:
         serial = 0
         while not self._end.wait(INTERVAL):
             serial += 1
             try:
-                key = self._keys.beat(self._number, serial)
+                key = reader_beat(*self._names, self._number, serial)
                 self._store.create(key, b"")
                 if self._beats:
                     self._store.delete(self._beats)
                 self._beats = [key]
-                if max(self._numbers(), default=0) > self._number:
+                if max(self._list(), default=0) > self._number:
                     self._error = LogInUseError(
-                        f"{self._store.url}/{self._keys.folder}", "another query has begun to read"
-                        " it, since this one gave no sign for long")
+                        self._url, "another query has begun to read it, since this one gave no sign"
+                        " for long")
                     return
             except StorageError as exc:
                 logger.warning("%s; trying again", exc)

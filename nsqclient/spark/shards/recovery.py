@@ -76,11 +76,7 @@ def encode_note(writer: str, ids: Mapping[str, Iterable[bytes]]) -> bytes:
 
 
 def decode_note(url: str, key: str, data: bytes) -> dict[str, list[bytes]]:
-    """Read the ids of a note.
-
-    Raises:
-        DamagedSegmentError: it is not what was written.
-    """
+    """Read the ids of a note."""
     try:
         found = json.loads(data)
         return {nsqd: [text.encode() for text in texts] for nsqd, texts in found["ids"].items()}

@@ -49,11 +49,7 @@ class Store(Protocol):
         ...
 
     def read(self, key: str) -> bytes:
-        """Read an object.
-
-        Raises:
-            ObjectNotFoundError: there is none.
-        """
+        """Read an object."""
         ...
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
