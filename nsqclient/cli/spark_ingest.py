@@ -116,18 +116,15 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
 
     store = open_store(options.storage)
     owners = ShardOwners(options, store)
-    try:
-        with _serve_metrics(metrics_address, owners) as lines, Signals() as signals:
-            for line in lines:
-                logger.info("metrics are on %s/metrics", line.rpartition(" ")[2])
-            try:
-                owners.open()
-                owners.run(signals.wait)
-            finally:
-                logger.info("stopping")
-                owners.stop(STOP_TIMEOUT)
-    finally:
-        store.close()
+    with _serve_metrics(metrics_address, owners) as lines, Signals() as signals:
+        for line in lines:
+            logger.info("metrics are on %s/metrics", line.rpartition(" ")[2])
+        try:
+            owners.open()
+            owners.run(signals.wait)
+        finally:
+            logger.info("stopping")
+            owners.stop(STOP_TIMEOUT)
     return 0
 
 
@@ -137,34 +134,31 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     from nsqclient.spark.storage.store import open_store, probe
 
     store = open_store(options.storage)
+    # What is wrong everywhere is an error before Spark starts, which is slow.
+    probe(store)
+    check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+    conf = [*_texts(DEFAULTS), *values["conf"], *_texts(FORCED)]
     try:
-        # What is wrong everywhere is an error before Spark starts, which is slow.
-        probe(store)
-        check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
-        conf = [*_texts(DEFAULTS), *values["conf"], *_texts(FORCED)]
-        try:
-            spark = spark_run.start_session(
-                {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
-        except KeyboardInterrupt:  # of PySpark's own handler
-            return 0
-        try:
-            job = IngestJob(
-                spark, options, store, values["tasks"], LEVELS[values["log-level"].lower()])
-            with Signals() as signals:
-                job.start()
-                try:
-                    while job.is_active and not signals.wait(_CHECK_INTERVAL):
-                        job.report()
-                finally:
-                    logger.info("stopping")
-                    job.stop()
-            if not signals.is_stopping:
-                why = spark_run.reason(job.error or RuntimeError("its tasks have ended"))
-                raise CommandLineError(f"the job has ended: {why}")
-        finally:
-            spark.stop()
+        spark = spark_run.start_session(
+            {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
+    except KeyboardInterrupt:  # of PySpark's own handler
+        return 0
+    try:
+        job = IngestJob(
+            spark, options, store, values["tasks"], LEVELS[values["log-level"].lower()])
+        with Signals() as signals:
+            job.start()
+            try:
+                while job.is_active and not signals.wait(_CHECK_INTERVAL):
+                    job.report()
+            finally:
+                logger.info("stopping")
+                job.stop()
+        if not signals.is_stopping:
+            why = spark_run.reason(job.error or RuntimeError("its tasks have ended"))
+            raise CommandLineError(f"the job has ended: {why}")
     finally:
-        store.close()
+        spark.stop()
     return 0
 
 
@@ -179,14 +173,11 @@ def _serve_metrics(
     if not address:
         return contextlib.nullcontext([])
     from nsqclient.metrics.prometheus import render
-    from nsqclient.metrics.spark import OwnedShard, owner_metrics, shard_metrics
+    from nsqclient.metrics.spark import owner_metrics, shard_metrics
 
     def scrape() -> Response:
-        shards = [OwnedShard(
-            owner.status(), owner.in_flight, owner.connections, owner.is_paused,
-            owner.log.redelivered, owner.log.copies_dropped, owner.log.lost_creates)
-            for owner in list(owners.owners.values())]
+        found = list(owners.owners.values())
         return Response(200, *render([
-            *shard_metrics([one.status for one in shards], time.time()), *owner_metrics(shards)]))
+            *shard_metrics([one.status() for one in found], time.time()), *owner_metrics(found)]))
 
     return serve_status("", address, scrape=scrape)

@@ -86,14 +86,11 @@ def status(parsed: Parsed) -> int:
     store = open_store(values["storage"])
     shards: list[ShardStatus] = []
     unknown: dict[str, str] = {}
-    try:
-        for topic, channel in list_channels(store, values["topic"], values["channel"]):
-            found = read_status(store, topic, channel)
-            found, unasked = _with_depths(found, topic, channel, values)
-            shards += found
-            unknown |= unasked
-    finally:
-        store.close()
+    for topic, channel in list_channels(store, values["topic"], values["channel"]):
+        found = read_status(store, topic, channel)
+        found, unasked = _with_depths(found, topic, channel, values)
+        shards += found
+        unknown |= unasked
     now = time.time()
     if values["metrics"]:
         from nsqclient.metrics.prometheus import render

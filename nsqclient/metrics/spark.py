@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.metrics.prometheus import counter, gauge
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from nsqclient.spark.shards.owner import ShardOwner
     from nsqclient.spark.shards.status import ShardStatus
 
 _SHARD = ("topic", "channel", "nsqd")
-
-
-class OwnedShard(NamedTuple):
-    """A shard as its owner has it."""
-
-    status: ShardStatus
-    in_flight: int
-    connections: int
-    is_paused: bool
-    redelivered: int
-    copies_dropped: int
-    lost_creates: int
 
 
 def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]:
@@ -57,25 +46,25 @@ def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]
                     [(labels, found) for labels, found in samples if found is not None])
 
 
-def owner_metrics(shards: Sequence[OwnedShard]) -> Iterator[Metric]:
+def owner_metrics(owners: Sequence[ShardOwner]) -> Iterator[Metric]:
     """Build the metrics of owners alone."""
-    values: list[tuple[Any, str, str, Callable[[OwnedShard], float]]] = [
+    values: list[tuple[Any, str, str, Callable[[ShardOwner], float]]] = [
         (gauge, "in_flight", "messages received but not yet finished",
          lambda one: one.in_flight),
         (gauge, "connections", "connections to the nsqd", lambda one: one.connections),
         (gauge, "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
          lambda one: one.is_paused),
         (counter, "redelivered", "messages received with more than one attempt",
-         lambda one: one.redelivered),
+         lambda one: one.log.redelivered),
         (counter, "copies_dropped",
          "duplicates of stored messages, finished without being stored again",
-         lambda one: one.copies_dropped),
+         lambda one: one.log.copies_dropped),
         (counter, "lost_creates", "segments that another owner created first",
-         lambda one: one.lost_creates),
+         lambda one: one.log.lost_creates),
     ]
     for kind, name, text, value in values:
         yield kind(f"nsq_spark_owner_{name}", text, _SHARD,
-                   [(_labels(one.status), value(one)) for one in shards])
+                   [(_labels(one.status()), value(one)) for one in owners])
 
 
 def _labels(shard: ShardStatus) -> tuple[str, str, str]:

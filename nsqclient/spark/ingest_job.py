@@ -135,15 +135,12 @@ def own_in_task(options: ReadOptions, job: str, level: int, _rows: Iterable[int]
     pause = threading.Event()  # nobody sets it
     try:
         store = open_store(options.storage)
+        owners = ShardOwners(options, store, job)
         try:
-            owners = ShardOwners(options, store, job)
-            try:
-                owners.open()
-                owners.run(pause.wait)
-            finally:
-                owners.stop(STOP_TIMEOUT)
+            owners.open()
+            owners.run(pause.wait)
         finally:
-            store.close()
+            owners.stop(STOP_TIMEOUT)
     except NSQError as exc:
         logger.error("%s; Spark retries this task", exc)
         pause.wait(_RETRY_DELAY)

@@ -101,7 +101,6 @@ class _Opened:
             self.receiver.stop()
         self.log.stop()
         self._claim.release()
-        self._store.close()
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -168,7 +168,7 @@ class Receiver:
             "depth_unknown": list(depths.unknown),
             "in_flight": sum(owner.in_flight for owner in owners),
             "connections": sum(owner.connections for owner in owners),
-            "disk_full": any(owner.log.is_full for owner in owners),
+            "disk_full": any(owner.log.full_error is not None for owner in owners),
             "redelivered": sum(owner.log.redelivered for owner in owners),
             "duplicates_dropped": sum(owner.log.copies_dropped for owner in owners),
             "drained": self._drain is not None and self._end.is_set(),

@@ -87,17 +87,14 @@ def select_stored(options: ReadOptions) -> Replay:
         DataLossError: there is no such shard, or segments of the range are not kept any more.
     """
     store = open_store(options.storage)
-    try:
-        shards = list_shards(store, options.topic, options.channel)
-        if not shards:
-            raise StorageError(
-                store.url, f"has no log of {options.topic}/{options.channel}: no query and no owner"
-                " (nsqclient spark ingest) has written there")
-        _check_known(store, shards, options)
-        return Replay(options.topic, options.channel, [
-            _select_of_shard(store, shard, options) for shard in shards])
-    finally:
-        store.close()
+    shards = list_shards(store, options.topic, options.channel)
+    if not shards:
+        raise StorageError(
+            store.url, f"has no log of {options.topic}/{options.channel}: no query and no owner"
+            " (nsqclient spark ingest) has written there")
+    _check_known(store, shards, options)
+    return Replay(options.topic, options.channel, [
+        _select_of_shard(store, shard, options) for shard in shards])
 
 
 def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) -> ShardReplay:

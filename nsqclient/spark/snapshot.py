@@ -49,20 +49,14 @@ def snapshots(storage: str) -> list[Snapshot]:
         StorageError: the storage cannot be used.
     """
     store = open_store(storage)
-    try:
-        names = store.list_folders(_FOLDER)
-    finally:
-        store.close()
+    names = store.list_folders(_FOLDER)
     return [_describe(storage, name) for name in names]
 
 
 def _describe(storage: str, name: str) -> Snapshot:
     store = open_store(url_of(storage, name))
-    try:
-        rows = sum(count_messages(store, *names) for names in list_channels(store))
-        return Snapshot(name, rows, bool(store.list_objects(_COMPLETE)))
-    finally:
-        store.close()
+    rows = sum(count_messages(store, *names) for names in list_channels(store))
+    return Snapshot(name, rows, bool(store.list_objects(_COMPLETE)))
 
 
 def release(storage: str, name: str) -> None:
@@ -76,22 +70,16 @@ def release(storage: str, name: str) -> None:
     if name not in [snapshot.name for snapshot in snapshots(storage)]:
         raise ConfigError(f"no snapshot {name!r} in {storage}")
     store = open_store(url_of(storage, name))
-    try:
-        claims = [ReaderClaim(store, *names) for names in list_channels(store)]
-        for claim in claims:
-            claim.take()
-        for claim in claims:
-            claim.release()
-    finally:
-        store.close()
+    claims = [ReaderClaim(store, *names) for names in list_channels(store)]
+    for claim in claims:
+        claim.take()
+    for claim in claims:
+        claim.release()
     whole = open_store(storage)
-    try:
-        folder = f"{_FOLDER}/{name}"
-        # It is no longer complete first: a release that is cut off may be repeated.
-        whole.delete(one.key for one in whole.list_objects(f"{folder}/{_COMPLETE}"))
-        whole.delete(one.key for one in whole.list_objects(folder))
-    finally:
-        whole.close()
+    folder = f"{_FOLDER}/{name}"
+    # It is no longer complete first: a release that is cut off may be repeated.
+    whole.delete(one.key for one in whole.list_objects(f"{folder}/{_COMPLETE}"))
+    whole.delete(one.key for one in whole.list_objects(folder))
 
 
 def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[tuple[str, int]]]:
@@ -105,19 +93,16 @@ def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[tuple[str,
     """
     url = url_of(options.storage, name)
     store = open_store(url)
-    try:
-        if not store.list_objects(_COMPLETE):
-            for other in snapshots(options.storage):
-                logger.warning(
-                    "snapshot %s in %s holds %s and was not released (%s)", other.name,
-                    options.storage, counted(other.rows, "message"),
-                    "complete" if other.is_complete else "cut off",
-                )
-            _drain(dataclasses.replace(options, storage=url))
-            store.create(f"{_COMPLETE}/{name}", b"")
-        is_empty = not list_shards(store, options.topic, options.channel)  # an unknown topic
-    finally:
-        store.close()
+    if not store.list_objects(_COMPLETE):
+        for other in snapshots(options.storage):
+            logger.warning(
+                "snapshot %s in %s holds %s and was not released (%s)", other.name,
+                options.storage, counted(other.rows, "message"),
+                "complete" if other.is_complete else "cut off",
+            )
+        _drain(dataclasses.replace(options, storage=url))
+        store.create(f"{_COMPLETE}/{name}", b"")
+    is_empty = not list_shards(store, options.topic, options.channel)  # an unknown topic
     if is_empty:
         return url, []
     return url, select_stored(dataclasses.replace(options, storage=url)).segments
@@ -141,4 +126,3 @@ def _drain(options: ReadOptions) -> None:
     finally:
         receiver.stop()
         claim.release()
-        store.close()

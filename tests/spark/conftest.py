@@ -175,10 +175,8 @@ def storage_url(
 
 
 @pytest.fixture
-def store(storage_url: str) -> Iterator[Any]:
+def store(storage_url: str) -> Any:
     """An empty storage of each kind."""
     from nsqclient.spark.storage.store import open_store
 
-    found = open_store(storage_url)
-    yield found
-    found.close()
+    return open_store(storage_url)

@@ -103,11 +103,6 @@ class ShardOwner:
         return self._ingest
 
     @property
-    def is_connected(self) -> bool:
-        """Return whether there is a connection to the nsqd."""
-        return self.connections > 0
-
-    @property
     def in_flight(self) -> int:
         """Messages that were received and are not answered."""
         return 0 if self._ingest is None else self._ingest.in_flight
@@ -120,7 +115,7 @@ class ShardOwner:
     @property
     def is_paused(self) -> bool:
         """Return whether nothing is received: Spark is behind, or the storage takes nothing."""
-        return self._is_held or self.log.is_full
+        return self._is_held or self.log.full_error is not None
 
     def status(self) -> ShardStatus:
         """The state of the shard, as far as its owner knows it. Asks neither storage nor nsqd."""
@@ -140,11 +135,11 @@ class ShardOwner:
         elif part < _RESUME:
             self._is_held = False
         if self._ingest is not None:
-            self._ingest.set_paused(self._is_held or self.log.is_full or self._is_failed)
+            self._ingest.set_paused(self.is_paused or self._is_failed)
 
     def _on_stored(self) -> None:
         self.balance()
-        if self.log.is_full:
+        if self.log.full_error is not None:
             self._wake.set()  # for a first look at once
         self._notify_stored()
 
@@ -164,7 +159,7 @@ class ShardOwner:
             try:
                 self.log.look_for_commits()
                 self.log.retry()
-                if not self.log.is_full:
+                if self.log.full_error is None:
                     self.log.write_note(*((1,) if looks % _LOOKS_PER_NOTE == 0 else ()))
             except StorageError as exc:
                 logger.warning("shard %s: %s; trying again", self.nsqd, exc)

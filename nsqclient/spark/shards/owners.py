@@ -208,7 +208,7 @@ class ShardOwners:
             except NSQError as exc:
                 logger.warning("%s; trying again", exc)
                 found += self._reachable  # nothing is known of what is gone
-        connected = [nsqd for nsqd, owner in self.owners.items() if owner.is_connected]
+        connected = [nsqd for nsqd, owner in self.owners.items() if owner.connections]
         self._reachable = reachable(found, connected)
 
     def _report(self) -> None:

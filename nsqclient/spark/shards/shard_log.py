@@ -76,7 +76,8 @@ class ShardLog:
         self._clock = clock
         self._appending = threading.Lock()  # held over a create; taken before _changed
         self._known = KnownIds()  # guarded by _appending
-        self._end = End()  # guarded by _appending
+        #: The end of the log, as this writer knows it. Guarded by _appending.
+        self.end: End = End()
         self._is_lost = True  # the end is not known: recover first. By _appending
         #: What the newest note is about, as far as this writer knows, and whether it has news.
         self._note = NoteKey(0, 0)  # guarded by _appending
@@ -86,9 +87,11 @@ class ShardLog:
         # Guarded by _changed, all below.
         self._waiting: deque[_Waiting] = deque()
         self._sums = (0, 0)  # rows and bytes of these
-        self._committed = 0
-        self._full: StorageError | None = None  # why the last segment was not taken
-        self._written = 0.0  # when the newest segment was stored, in seconds since 1970
+        self.committed: int = 0  #: the last segment that Spark has committed, as is known here
+        #: Why the storage did not take the last segment; None: it did.
+        self.full_error: StorageError | None = None
+        #: When the newest segment was stored, in seconds since 1970; 0: there is none.
+        self.written: float = 0.0
         self.redelivered: int = 0  #: messages that came with attempts over 1
         #: Copies of durable messages that were finished and not stored.
         self.copies_dropped: int = 0
@@ -168,7 +171,7 @@ class ShardLog:
                     known.doubt(nsqd, ids, segment.number)
                 if segment == last:
                     end = End(segment.number, segment.before + content.rows)
-        self._known, self._end, self._note, self._is_lost = known, end, note, False
+        self._known, self.end, self._note, self._is_lost = known, end, note, False
         self._set_waiting(segments, end)
         return True
 
@@ -219,8 +222,8 @@ class ShardLog:
             found = self._known.find_copies(claims)
             if found is not None or not rows:
                 return found
-            number = self._end.number + 1
-            key = self._keys.segment(number, self._end.rows)
+            number = self.end.number + 1
+            key = self._keys.segment(number, self.end.rows)
             self._check_space(len(data))
             if not self._store.create(key, data):
                 with self._changed:
@@ -232,7 +235,7 @@ class ShardLog:
                 self._is_lost = True
                 self._store.delete([key])
             else:
-                self._end = self._end.next(rows)
+                self.end = self.end.next(rows)
                 self._known.add(claims, number, self._clock())
                 self._add_waiting(number, rows, len(data))
                 return None
@@ -256,8 +259,8 @@ class ShardLog:
         """
         is_first = True
         while True:
-            number = self._end.number + 1
-            key = self._keys.segment(number, self._end.rows)
+            number = self.end.number + 1
+            key = self._keys.segment(number, self.end.rows)
             try:
                 data = self._store.read(key)
             except ObjectNotFoundError:
@@ -267,15 +270,15 @@ class ShardLog:
             content = read_ids(check_segment(self._store.url, key, data))
             for nsqd, ids in content.ids.items():
                 self._known.doubt(nsqd, ids, number)
-            self._end = self._end.next(content.rows)
+            self.end = self.end.next(content.rows)
             self._add_waiting(number, content.rows, len(data))
             is_first = False
 
     def report_full(self, error: StorageError) -> None:
         """A segment could not be stored. The owner pauses the flow, and tries again."""
         with self._changed:
-            is_new = self._full is None
-            self._full = error
+            is_new = self.full_error is None
+            self.full_error = error
         if is_new:
             missing = ""
             if isinstance(error, StorageFullError):
@@ -301,20 +304,10 @@ class ShardLog:
     # -- what is not committed
 
     @property
-    def end(self) -> End:
-        """The end of the log, as this writer knows it."""
-        return self._end
-
-    @property
     def waiting(self) -> tuple[int, int]:
         """Rows and bytes that Spark has not committed, as far as is known here."""
         with self._changed:
             return self._sums
-
-    @property
-    def committed(self) -> int:
-        """The last segment that Spark has committed, as far as is known here."""
-        return self._committed
 
     @property
     def oldest(self) -> float:
@@ -323,28 +316,13 @@ class ShardLog:
         with self._changed:
             return self._waiting[0].stored if self._waiting else 0.0
 
-    @property
-    def written(self) -> float:
-        """When the newest segment was stored, in seconds since 1970; 0: there is none."""
-        return self._written
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the storage did not take the last segment."""
-        return self._full is not None
-
-    @property
-    def full_error(self) -> StorageError | None:
-        """Why the storage did not take the last segment; None: it did."""
-        return self._full
-
     def retry(self) -> None:
         """Look whether the storage takes segments again, where it did not take one.
 
         A disk that is full is given space first: what Spark has committed is deleted, though its
         retention is not over.
         """
-        error = self._full
+        error = self.full_error
         if error is None:
             return
         self.look_for_commits()
@@ -353,7 +331,7 @@ class ShardLog:
             if self._store.missing_space(self._needed):
                 return
         with self._changed:
-            self._full = None
+            self.full_error = None
         logger.info("%s: the storage takes segments again; reading from nsqd continues", self)
 
     def _make_space(self) -> None:
@@ -362,7 +340,7 @@ class ShardLog:
             self.write_note(1, is_full=True)
         except StorageFullError as exc:
             logger.debug("%s: %s", self, exc)  # what an older note says may be enough
-        floor, size = delete_committed(self._store, self._keys, self._committed, self._committed)
+        floor, size = delete_committed(self._store, self._keys, self.committed, self.committed)
         if size:
             logger.warning(
                 "%s: the disk is full: committed segments up to %d (%s) were deleted before"
@@ -371,15 +349,15 @@ class ShardLog:
     def look_for_commits(self) -> None:
         """Find out what Spark has committed."""
         newest = newest_number(
-            self._store, self._keys.of("commits"), self._keys.commit(self._committed))
+            self._store, self._keys.of("commits"), self._keys.commit(self.committed))
         with self._changed:
-            self._committed = max(self._committed, newest)
+            self.committed = max(self.committed, newest)
             self._drop_committed()
 
     def _add_waiting(self, number: int, rows: int, size: int) -> None:
         now = time.time()
         with self._changed:
-            self._written = now
+            self.written = now
             self._waiting.append(_Waiting(number, rows, size, now))
             self._sums = (self._sums[0] + rows, self._sums[1] + size)
             self._drop_committed()
@@ -390,14 +368,14 @@ class ShardLog:
             self._waiting = deque(
                 _Waiting(one.number, rows - one.before, one.size, one.stored)
                 for one, rows in zip(segments, ends))
-            self._written = self._waiting[-1].stored if self._waiting else 0.0
+            self.written = self._waiting[-1].stored if self._waiting else 0.0
             self._sums = (sum(one.rows for one in self._waiting),
                           sum(one.size for one in self._waiting))
             self._drop_committed()
 
     def _drop_committed(self) -> None:
         """Needs _changed."""
-        while self._waiting and self._waiting[0].number <= self._committed:
+        while self._waiting and self._waiting[0].number <= self.committed:
             one = self._waiting.popleft()
             self._sums = (self._sums[0] - one.rows, self._sums[1] - one.size)
 
@@ -420,7 +398,7 @@ class ShardLog:
                 return False
             self._known.settle(self._clock() - self._settle_time)
             clean_to = self._note.clean_to
-            while clean_to < self._end.number and (
+            while clean_to < self.end.number and (
                 is_full or not self._known.is_held(clean_to + 1)
             ):
                 clean_to += 1

@@ -151,8 +151,5 @@ class LocalStore:
         reserved = min(_RESERVED, disk.f_blocks * disk.f_frsize // _RESERVED_PART)
         return max(0, size + reserved - disk.f_bavail * disk.f_frsize)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     def _name(self, key: str) -> str:
         return os.path.join(self._path, *key.split("/"))

@@ -112,10 +112,6 @@ class ObjectStore:
         """See ``Store``: an object store has no end."""
         return 0
 
-    def close(self) -> None:
-        """See ``Store``: connections end with the last reference."""
-        self._store = None
-
 
 def _code(error: Exception) -> str:
     """The code of the storage in the text of an error; empty: there is none."""

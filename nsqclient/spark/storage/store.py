@@ -75,10 +75,6 @@ class Store(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Close connections. Idempotent."""
-        ...
-
 
 def open_store(url: str) -> Store:
     """Open a storage by its URL. Nothing is asked of it yet.
@@ -101,7 +97,7 @@ def open_store(url: str) -> Store:
 
 
 def shared_store(url: str) -> Store:
-    """Return the storage that all tasks of this process read; it is never closed.
+    """Return the storage that all tasks of this process read.
 
     Spark's worker processes live for many tasks, and a process that was forked needs its own.
     """

@@ -432,4 +432,3 @@ def test_a_lost_owner_has_a_successor_within_30_seconds(
         for publisher in publishers:
             publisher.close()
         run.close()
-        store.close()

@@ -30,7 +30,6 @@ def own(url, nsqd, topic="events", channel="spark"):
         wait_until(lambda: not nsqd.messages(topic, channel), 60, "all is stored")
     finally:
         owners.stop()
-        store.close()
 
 
 def bodies(spark, path):

@@ -105,7 +105,7 @@ def test_everything_is_stored_and_finished(server, own, storage):
     publish(server, 3000)
     owner = own(server)
     has_stored(storage, server, 3000)
-    assert owner.is_connected
+    assert owner.connections
     owner.stop()
     assert stored(storage, server) == list(range(3000)) and owner.in_flight == 0
     assert owner.log._note.clean_to == owner.log.end.number
@@ -229,7 +229,7 @@ def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage,
         patch.setattr(owner.log._store, "create", fail)
         patch.setattr(owner.log._store, "list_objects", fail)
         publish(server, 200)
-        wait_until(lambda: owner.log.is_full, 30, "it failed")
+        wait_until(lambda: owner.log.full_error, 30, "it failed")
         wait_until(lambda: counts(server) == (200, 0), 30, "all went back")
     has_stored(storage, server, 200)
     assert stored(storage, server) == list(range(200))
@@ -243,7 +243,7 @@ def test_a_restarted_nsqd_is_found_again(server, own, storage):
     server.restart()
     publish(server, 500, 1000)
     has_stored(storage, server, 1500)
-    assert stored(storage, server) == list(range(1500)) and owner.is_connected
+    assert stored(storage, server) == list(range(1500)) and owner.connections
 
 
 @pytest.mark.real
@@ -303,7 +303,7 @@ def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
     names = [server.tcp_address]
     monkeypatch.setattr(owners_module, "lookup_topic", lambda *arguments: LookupResult(
         TopicRoutes(plain=tuple(names))))
-    monkeypatch.setattr(ShardOwner, "is_connected", False)
+    monkeypatch.setattr(ShardOwner, "connections", 0)
     store = open_store(storage)
     owners = ShardOwners(ingest_options({
         "topic": "t", "channel": "c", "storage": storage, "lookupd": lookupd.http_address}), store)

@@ -126,11 +126,11 @@ def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, 
             put(one, [1])
         one.report_full(failed.value)
         one.report_full(failed.value)
-        assert one.is_full
+        assert one.full_error
         with pytest.raises(StorageError):
             one.retry()
     one.retry()
-    assert not one.is_full
+    assert one.full_error is None
     one.retry()
     assert caplog.text.count("until that works") == caplog.text.count("takes segments again") == 1
     assert put(one, [1]) == [1]
@@ -250,12 +250,12 @@ def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplo
         put(one, [5])
     one.report_full(failed.value)
     one.retry()
-    assert numbers(store) == [4, 5] and one.is_full  # what is deleted is not enough
+    assert numbers(store) == [4, 5] and one.full_error  # what is deleted is not enough
     assert "700 B more are needed" in caplog.text
     assert "committed segments up to 3" in caplog.text and "cannot be replayed" in caplog.text
     missing[0] = 0
     one.retry()
-    assert not one.is_full and put(one, [2, 4, 5]) == [5]
+    assert one.full_error is None and put(one, [2, 4, 5]) == [5]
     assert put(log(), [1, 3, 6]) == [6]
 
 

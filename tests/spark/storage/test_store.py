@@ -164,11 +164,8 @@ def test_the_right_urls_are_understood(url, found):
 def failure(url):
     """The text of the error of a probe."""
     store = open_store(url)
-    try:
-        with pytest.raises(StorageError) as failed:
-            probe(store)
-    finally:
-        store.close()
+    with pytest.raises(StorageError) as failed:
+        probe(store)
     assert "\n" not in str(failed.value)
     return str(failed.value)
 
@@ -223,7 +220,6 @@ def test_a_conflict_is_tried_again():
     with answering(conflict, conflict, (200, b"")) as asked:
         store = open_store("s3://bucket/x")
         assert store.create("t/a", b"one") and asked == ["PUT"] * 3
-        store.close()
 
 
 def test_a_storage_that_is_gone_is_noticed_within_seconds(s3_endpoint):
