@@ -20,7 +20,7 @@ from nsqclient.metrics import check_prometheus
 from nsqclient.runtime.deadline import format_duration
 
 if TYPE_CHECKING:
-    from nsqclient.spark.shards.status import ShardStatus
+    from nsqclient.spark.shards.listing import ShardStatus
 
 _SUMMARY = """\
 Shows the logs that owners (nsqclient spark ingest) have written to shared storage, one per nsqd:
@@ -78,7 +78,7 @@ def status(parsed: Parsed) -> int:
     if values["metrics"]:
         check_prometheus("--metrics")
     try:
-        from nsqclient.spark.shards.status import list_channels, read_status
+        from nsqclient.spark.shards.listing import list_channels, read_status
         from nsqclient.spark.storage.store import open_store
     except ImportError as exc:
         raise CommandLineError(
@@ -114,7 +114,7 @@ def _with_depths(
     shards: Sequence[ShardStatus], topic: str, channel: str, values: Mapping[str, Any]
 ) -> tuple[list[ShardStatus], dict[str, str]]:
     """Add what waits at nsqds, also at those without a shard; and which could not be asked."""
-    from nsqclient.spark.shards.status import ShardStatus
+    from nsqclient.spark.shards.listing import ShardStatus
 
     by_nsqd = {one.nsqd: one for one in shards}
     depths = fetch_depths_by_nsqd(

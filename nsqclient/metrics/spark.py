@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from nsqclient.spark.shards.owner import ShardOwner
-    from nsqclient.spark.shards.status import ShardStatus
+    from nsqclient.spark.shards.listing import ShardStatus
 
 _SHARD = ("topic", "channel", "nsqd")
 

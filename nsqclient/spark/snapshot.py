@@ -16,9 +16,8 @@ from nsqclient.errors import ConfigError
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.replay import count_messages, select_stored
-from nsqclient.spark.shards.listing import list_shards
+from nsqclient.spark.shards.listing import list_channels, list_shards
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.shards.status import list_channels
 from nsqclient.spark.storage.store import open_store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

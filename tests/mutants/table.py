@@ -971,7 +971,7 @@ MUTANTS = [
     ),
     Mutant(
         "log_without_fsync", "a segment of the log is on the disk",
-        "nsqclient/spark/storage/durable_files.py",
+        "nsqclient/spark/storage/local.py",
         "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",
         "view = view[os.write(descriptor, view):]",
         "tests/spark/storage/test_store.py::test_a_file_is_on_the_disk_when_it_was_created",

@@ -7,7 +7,7 @@ import time
 
 from nsqclient.spark.shards.assignment import PROVEN_LOOKS
 from nsqclient.spark.shards.names import MemberKeys, parse_heartbeat
-from nsqclient.spark.shards.status import ShardStatus, read_status
+from nsqclient.spark.shards.listing import ShardStatus, read_status
 
 #: Seconds within which a lost owner's shard has a segment of the next owner, as the manual says.
 PROMISED = 30.0

@@ -2,6 +2,5 @@
 
 ``subscription`` counts the messages of one connection; ``message_buffer`` collects messages of all
 connections; ``writer`` makes segments of them and finishes durable messages, ``known_ids`` knows
-which may come again; ``ingest`` is all of this. ``draining`` decides when a drain has everything
-that was there. Never imports pyspark.
+which may come again; ``ingest`` is all of this. Never imports pyspark.
 """

@@ -3,7 +3,7 @@
 ``archiving`` writes a topic to Parquet or Delta by date and hour, ``compacting`` makes few large
 files of many small ones; ``streaming`` transforms and publishes, ``transforms`` are SQL texts and
 Python functions; ``replaying`` writes once more what a log still has. The others read with
-``sources``; ``sessions`` starts Spark. They are plain functions; importing them needs no pyspark,
+``sources``. They are plain functions; importing them needs no pyspark,
 calling them does. A wrong argument or option is a ConfigError, before Spark is asked for anything.
 """
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.options import WriteOptions
-from nsqclient.spark.storage.durable_files import (
+from nsqclient.spark.storage.local import (
     make_durably, open_private, sync_folder, write_durably,
 )
 from nsqclient.spark.writer_rows import Columns, RowPublisher

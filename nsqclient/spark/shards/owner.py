@@ -18,7 +18,7 @@ from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
-from nsqclient.spark.shards.status import ShardStatus
+from nsqclient.spark.shards.listing import ShardStatus
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.consumer.drain_decision import DrainRules, Step
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
-from nsqclient.spark.ingest.draining import Drain, Progress
+from nsqclient.spark.receiver import Drain, Progress
 
 QUIET = Progress(stored=0, last_arrival=1.0, silence=9.0, is_connected=True, is_idle=True)
 EMPTY = ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})

@@ -18,7 +18,7 @@ from nsqclient.cli.spark_status import table
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
-from nsqclient.spark.shards.status import ShardStatus, list_channels, read_status
+from nsqclient.spark.shards.listing import ShardStatus, list_channels, read_status
 from nsqclient.spark.storage.store import open_store
 from tests.spark.logs import write_log
 from tests.support.docs.pages import named
