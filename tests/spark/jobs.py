@@ -113,13 +113,6 @@ class Job:
         finally:
             self.close()
 
-    def failure(self) -> str:
-        """Wait for the job to fail; return the error."""
-        try:
-            return str(self.wait_for(state="failed")["error"])
-        finally:
-            self.close()
-
     def why_ended(self) -> str:
         """Return the last line of why it has ended by itself; empty: it runs."""
         if self._process.poll() is None:

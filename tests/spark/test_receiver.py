@@ -8,19 +8,20 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import subprocess
 
 import pytest
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from nsqclient.consumer.drain_decision import DrainRules, Step
 from nsqclient.errors import ConfigError, NSQError
+from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 from nsqclient.producer.producer import Producer
 from nsqclient.spark import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reader import NsqStreamReader
-from nsqclient.spark.receiver import Receiver
+from nsqclient.spark.receiver import Drain, Progress, Receiver
 from nsqclient.spark.shards import log_reader, owner
 from nsqclient.spark.storage.local import LocalStore
 from nsqclient.spark.storage.store import open_store
@@ -148,16 +149,6 @@ def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
     assert found + more == list(range(1000))
 
 
-def test_a_batch_is_replayed_after_a_restart(server, reader):
-    """The offset was logged, the batch not committed."""
-    publish(server, 300)
-    one = reader(server)
-    start = one.initialOffset()
-    end = one.latestOffset(start, ALL)
-    before = bodies(one, start, end)
-    assert bodies(reader(server), start, end) == before
-
-
 def test_a_full_log_stops_the_flow_until_spark_has_caught_up(server, reader):
     """Messages wait at nsqd, not here; a batch does not wait for its trigger delay then."""
     publish(server, 3000)
@@ -205,15 +196,6 @@ def test_available_now_reads_in_batches_what_was_there_and_ends(server_factory, 
     publish(servers[0], 5)
     assert one.latestOffset(place, ALL) is place
     assert counts(servers[0]) == (5, 0) and one.reportLatestOffset()["drained"]
-
-
-def test_available_now_reads_an_nsqd_that_is_new_to_the_checkpoint(server_factory, reader):
-    """It joins in the drain, and is read in it."""
-    first, second = server_factory(), server_factory()
-    publish(first, 10)
-    _, place, _ = run(reader(first, drains=True))
-    publish(second, 10, 10)
-    assert run(reader(first, second, drains=True), start=place)[0] == list(range(10, 20))
 
 
 # -- the end of a drain
@@ -334,30 +316,6 @@ def test_a_disk_smaller_than_the_topic_passes_every_message_once(
     assert "more are needed); nothing of it is acknowledged to nsqd" in caplog.text
 
 
-@pytest.fixture(params=[6, 20], ids=["6 MB", "20 MB"])
-def small_disk(request, tmp_path):
-    """A disk of its own that is smaller than the topic."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("drains", [True, False], ids=["availableNow", "stream"])
-def test_a_real_disk_smaller_than_the_topic_passes_every_message_once(
-    small_disk, server, reader, drains
-):
-    """With the default options."""
-    count = 150_000
-    publish(server, count, size=200)
-    one = reader(server, drains=drains, storage=str(small_disk / "log"), msg_timeout="10s")
-    assert run(one, until=None if drains else count)[0] == list(range(count))
-
-
 def test_what_is_not_committed_is_never_deleted(server, reader, disk):
     """The flow pauses, all that is not stored goes back, and the query goes on with space."""
     disk[0] = 300_000
@@ -384,3 +342,34 @@ def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypa
         run(one)
     one.stop()
     wait_until(lambda: counts(server) == (100, 0), 30, "all is at nsqd")
+
+
+QUIET = Progress(stored=0, last_arrival=1.0, silence=9.0, is_connected=True, is_idle=True)
+EMPTY = ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
+WAITING = ChannelDepths({"a:1": ChannelDepth(5, 0, 1)})
+UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
+
+
+@pytest.mark.parametrize("target, depths, change, step", [
+    (100, WAITING, {"stored": 100}, Step.END),
+    (100, WAITING, {"stored": 100, "is_idle": False}, Step.WAIT),
+    (100, WAITING, {"stored": 99}, Step.WAIT),
+    (100, EMPTY, {"stored": 60}, Step.END),
+    (None, EMPTY, {}, Step.END),
+    (None, EMPTY, {"last_arrival": 9.0}, Step.WAIT),
+    (None, UNKNOWN, {}, Step.END_UNKNOWN),
+    (None, UNKNOWN, {"silence": 1.9}, Step.WAIT),
+    (None, UNKNOWN, {"is_connected": False}, Step.WAIT),
+    (None, ChannelDepths({}, is_topic_unknown=True), {"is_connected": False},
+     Step.FAIL_UNKNOWN_TOPIC),
+])
+def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_empty(
+    target, depths, change, step
+):
+    """A silence is the end where the depth is unknown, and the caller allows that."""
+    drain = Drain(target, DrainRules(silence=2.0))
+    drain.decide(QUIET, 1.0)
+    for asked in (2.0, 3.0):
+        drain.note(asked, depths, asked)
+    drain.note(3.0, UNKNOWN, 3.0)  # the same answer
+    assert drain.decide(QUIET._replace(**change), 4.0) is step

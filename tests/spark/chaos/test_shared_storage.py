@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,12 +22,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from nsqclient.spark.storage.store import open_store
-from tests.spark.chaos.test_standalone import Cluster
-from tests.spark.jobs import Ingest, Job, JobEndedError, Publisher
-from tests.spark.takeovers import PROMISED, is_settled, owned, seconds_to_takeover
+from tests.spark.jobs import FAST_START, Ingest, Job, JobEndedError, Publisher
 from tests.support.servers.object_store import environment, make_bucket
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
@@ -45,6 +44,73 @@ WAIT, END = 300, 900
 STOPPED = 25.0
 #: Drivers that may end by themselves: a query fails where the storage does, or Python starts late.
 MOST_FAILURES = 5 + KILLS // 4
+
+
+class Cluster:
+    """A master and workers on loopback; the workers' executors have a folder of their own."""
+
+    def __init__(self, folder: Path, hidden: Path) -> None:
+        self.folder = folder
+        self._hidden = hidden  # from the workers; only root can
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, workers: int, cores: int = 1, memory: str = "1g") -> str:
+        """Start everything; return the master's address."""
+        log = self._start("deploy.master.Master", ["--port", "0"], "master")
+        master = self._wait_for(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(workers):
+            work = self.folder / f"worker-{number}"
+            work.mkdir()
+            log = self._start("deploy.worker.Worker", [
+                "--cores", str(cores), "--memory", memory, "--work-dir", str(work), master,
+            ], f"worker-{number}")
+            self._wait_for(log, "(Successfully registered)")
+        return master
+
+    def _start(self, program: str, arguments: list[str], name: str) -> Path:
+        log = self.folder / f"{name}.log"
+        home = Path(pyspark.__file__).parent
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.{program}",
+                   "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        if name != "master" and os.getuid() == 0:
+            command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"',
+                       str(self._hidden), *command]
+        with log.open("wb") as output:
+            self._processes.append(subprocess.Popen(
+                command, stdout=output, stderr=output, cwd="/",
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "HOME": "/",
+                     "SPARK_DAEMON_JAVA_OPTS": FAST_START,
+                     "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}))
+        return log
+
+    def _wait_for(self, log: Path, pattern: str) -> str:
+        wait_until(lambda: re.search(pattern, log.read_text()), WAIT, f"{log.name}: {pattern}")
+        found = re.search(pattern, log.read_text())
+        assert found is not None
+        return found[1]
+
+    def executors(self, words: bytes = b"") -> list[int]:
+        """The process of each executor with these words in its command line."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if not entry.name.isdigit():
+                    continue
+                command = (entry / "cmdline").read_bytes()
+                folder = str(self.folder).encode()
+                if b"CoarseGrainedExecutorBackend" in command and words in command and (
+                        os.readlink(entry / "cwd").encode().startswith(folder)):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it ended
+        return found
+
+    def close(self) -> None:
+        """End the workers, with their executors, and the master."""
+        for process in reversed(self._processes):
+            process.terminate()
+            process.wait(60)
+        wait_until(lambda: not self.executors(), 60, "the executors ended")
 
 
 class Store:
@@ -302,7 +368,7 @@ class Run:
 def cluster(storage, tmp_path, tmp_path_factory):
     """A cluster with three workers."""
     (tmp_path / "disks").mkdir()
-    found = Cluster(tmp_path_factory.mktemp("cluster"), os.getuid(), tmp_path / "disks")
+    found = Cluster(tmp_path_factory.mktemp("cluster"), tmp_path / "disks")
     try:
         yield found, found.start(workers=3, cores=2, memory="2g")
     finally:
@@ -315,11 +381,6 @@ def new_nsqd(real_nsqd, lookupd):
     server.post("/topic/create", topic="t")
     server.post("/channel/create", topic="t", channel="c")
     return server
-
-
-def parent_of(pid):
-    """The process that started a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def counts(server):
@@ -393,42 +454,3 @@ def test_kills_of_everything_lose_and_double_no_row(
              f" {done['rows'] - done['distinct']} double")
     print("\n".join(["", f"{run.storage}, seed {SEED}", *run.table]))
     assert (done["rows"], done["distinct"]) == (wanted, wanted)
-
-
-@pytest.mark.parametrize("lost", ["owner", "executor"])
-def test_a_lost_owner_has_a_successor_within_30_seconds(
-    storage, cluster, real_nsqd, real_nsqlookupd, tmp_path, lost
-):
-    """From SIGKILL to the first segment of the next owner, in a job of three tasks."""
-    lookupd = real_nsqlookupd()
-    run = Run(tmp_path, *cluster, *storage, lookupd, random.Random(SEED))
-    servers = [new_nsqd(real_nsqd, lookupd) for _ in range(3)]
-    publishers = [Publisher(server.tcp_address, "t", 100_000, 100, 100_000 * number)
-                  for number, server in enumerate(servers)]
-    store = open_store(run.storage)
-    try:
-        run.start("owners")
-
-        def divided():
-            found = owned(store)
-            return found if is_settled(store, 3) and len(
-                {one.owner for one in found.values()}) == 3 else None
-
-        before = wait_until(divided, WAIT, "each task writes one shard")
-        gone = before[servers[0].tcp_address]
-        pid = int(gone.owner.rpartition(" ")[2])
-        killed = time.monotonic()
-        os.kill(pid if lost == "owner" else parent_of(parent_of(pid)), signal.SIGKILL)
-        seconds = seconds_to_takeover(store, [gone], killed)
-        run.note(f"takeover after a lost {lost}", f"{seconds:.1f} s")
-        assert seconds < PROMISED
-        for nsqd, former in before.items():
-            if nsqd != gone.nsqd:
-                assert owned(store)[nsqd].owner == former.owner
-    except BaseException:
-        print(run.report(), flush=True)
-        raise
-    finally:
-        for publisher in publishers:
-            publisher.close()
-        run.close()

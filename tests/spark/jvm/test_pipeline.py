@@ -68,18 +68,6 @@ def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
 
 
 @pytest.mark.long
-def test_a_new_query_reads_again_what_is_kept(spark, nsqd, tmp_path):
-    """Its sink and its checkpoint are new, the log is not; then it goes on with what comes."""
-    to_parquet(spark, nsqd, tmp_path)
-    publish(nsqd, 100, 500)
-    more = {"storage": str(tmp_path / "the log"), "startingOffsets": "earliest"}
-    for number in range(2):
-        to_parquet(spark, nsqd, tmp_path / "again", **more)
-        assert written(spark, tmp_path / "again") == list(range(600 + 10 * number))
-        publish(nsqd, 10, 600)
-
-
-@pytest.mark.long
 def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path):
     """Power failed before it was on disk, nor was the list of the sink: the batch is read again."""
     to_parquet(spark, nsqd, tmp_path)
@@ -131,12 +119,6 @@ def test_a_peek_and_a_drain_are_snapshots(spark, nsqd, tmp_path):
     more = {"channel": "p", "mode": "drain", "maxMessages": "0"}
     drained = source.options(**options(nsqd, tmp_path, **more)).load()
     assert drained.count() == 500 and drained.select("body").distinct().count() == 500
-
-
-def test_a_wrong_option_is_explained(spark, nsqd, tmp_path):
-    """Spark shows the error as it is."""
-    with pytest.raises(Exception, match="did you mean maxMessages"):
-        spark.read.format("nsq").options(**options(nsqd, tmp_path, maxMesages="1")).load().count()
 
 
 def test_nothing_is_published_for_a_table(spark, nsqd):

@@ -59,17 +59,6 @@ def test_spark_submit_archives(source, tmp_path):
     assert list((tmp_path / "out").glob("date=*/hour=*/*.parquet"))
 
 
-@pytest.mark.long
-def test_spark_submit_streams(source, tmp_path):
-    """It ends with status 0, and each message has been changed and published."""
-    streamed = submit(
-        "stream", *source[1], f"--checkpoint={tmp_path / 'two'}", "--sink-topic=u",
-        "--sql=SELECT concat(string(body), '!') AS body FROM messages")
-    assert streamed.returncode == 0, streamed.stdout[-3000:]
-    assert sorted(m.body for m in source[0].messages("u")) == sorted(
-        b"%d!" % number for number in range(50))
-
-
 def test_spark_submit_reports_errors_in_one_line(tmp_path):
     """With a status that schedulers see, and in one line."""
     refused = submit("archive", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1",

@@ -38,29 +38,6 @@ def bodies(nsqd, topic):
     return sorted(message.body for message in nsqd.messages(topic))
 
 
-def test_a_dataframe_is_published(spark):
-    """Each row once, to the topic of its column; a stream's writer does the same."""
-    with Nsqd() as nsqd:
-        spark.range(100).selectExpr(
-            "concat('t', id % 2) AS topic", "cast(id AS string) AS body",
-        ).write.format("nsq").mode("append").option("nsqd", nsqd.tcp_address).save()
-        assert bodies(nsqd, "t0") == sorted(b"%d" % number for number in range(0, 100, 2))
-        assert bodies(nsqd, "t1") == sorted(b"%d" % number for number in range(1, 100, 2))
-
-
-def test_a_stream_is_published(spark, tmp_path):
-    """df.writeStream publishes each batch."""
-    (tmp_path / "in").mkdir()
-    Path(tmp_path / "in" / "lines.txt").write_text("one\ntwo\n")
-    with Nsqd() as nsqd:
-        query = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed(
-            "value", "body").writeStream.format("nsq").options(
-            nsqd=nsqd.tcp_address, topic="lines").option(
-            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        assert bodies(nsqd, "lines") == [b"one", b"two"]
-
-
 def test_overwriting_is_refused(spark):
     """NSQ can only append, and the error says so."""
     with pytest.raises(Exception, match="NSQ can only append"):
@@ -168,18 +145,6 @@ def even_or_fail(body):
     return body if int(body) % 2 == 0 else None
 
 
-def test_an_archive_maps_bodies_and_publishes_failures(spark, nsqd, tmp_path):
-    """The others are archived with their columns, by date and hour."""
-    query = archive(spark, path=str(tmp_path / "out"), map_body=even_or_fail,
-                    dead_letter_topic="dead", **source(nsqd, tmp_path))
-    query.awaitTermination()
-    rows = spark.read.parquet(str(tmp_path / "out"))
-    assert rows.count() == COUNT // 2 and {"date", "hour", "nsqd"} <= set(rows.columns)
-    assert sorted(bytes(row.body) for row in rows.collect()) == [
-        b"%04d" % number for number in range(0, COUNT, 2)]
-    assert bodies(nsqd, "dead") == [b"0007"]
-
-
 @pytest.mark.long
 def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
     """A file for the task that had one, with its row as Spark reads it."""
@@ -191,16 +156,6 @@ def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
     [row] = spark.read.json(str(tmp_path / "dead")).collect()
     assert (row.body, row.error, row.nsqd) == ("0007", "ValueError: not seven", nsqd.tcp_address)
     assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT // 2
-
-
-@pytest.mark.long
-def test_an_archive_whose_function_fails_ends_without_a_place(spark, nsqd, tmp_path):
-    """Nothing is lost: the next run begins with that batch."""
-    arguments = {"path": str(tmp_path / "out"), **source(nsqd, tmp_path)}
-    with pytest.raises(Exception, match="not seven"):
-        archive(spark, map_body=even_or_fail, **arguments).awaitTermination()
-    archive(spark, **arguments).awaitTermination()
-    assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """A streaming job as a user would write it: nsq to Parquet. Settings are a JSON text.
 
-Prints a line for each batch, and at the end what the sink has committed. ``python`` runs
-the tasks, where that is not the driver's.
+Prints a line for each batch, and at the end what the sink has committed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-os.environ["PYSPARK_PYTHON"] = json.loads(sys.argv[1]).get("python", sys.executable)
-os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from pyspark.sql import SparkSession  # noqa: E402 - after the environment it reads

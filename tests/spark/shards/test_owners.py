@@ -161,32 +161,6 @@ def test_a_zombie_drops_what_its_successor_has_stored(server_factory, own, stora
     wait_until(lambda: zombie.log.copies_dropped, 30, "it drops its copies")
 
 
-def test_a_zombie_that_has_stored_and_not_finished_makes_no_duplicate(
-    server_factory, own, storage, monkeypatch
-):
-    """It hangs between the create and FIN: the successor knows the ids from the segment."""
-    server = server_factory(msg_timeout=1.0)
-    zombie = own(server)
-    asleep, awake = threading.Event(), threading.Event()
-    create = zombie.log._store.create
-
-    def hang(key, data):
-        done = create(key, data)
-        if "/segments/" in key:
-            asleep.set()
-            awake.wait(60)
-        return done
-
-    monkeypatch.setattr(zombie.log._store, "create", hang)
-    publish(server, 100)
-    assert asleep.wait(30)
-    successor = own(server)
-    wait_until(lambda: successor.log.copies_dropped, 30, "copies came to the successor")
-    awake.set()
-    has_stored(storage, server, 100)
-    assert stored(storage, server) == list(range(100))
-
-
 def test_an_owner_that_dies_after_the_create_makes_no_duplicate(server_factory, own, storage):
     """The next one reads the ids, and finishes the copies."""
     server = server_factory(msg_timeout=1.0)
@@ -387,27 +361,6 @@ def test_processes_divide_the_nsqds_and_one_takes_over(server_factory, process, 
     for number, server in enumerate(servers):
         publish(server, 100, 800 + 100 * number)
     wait_until(lambda: len(stored(storage, *servers)) >= 1200, 30, "all is stored")
-    assert stored(storage, *servers) == list(range(1200))
-
-
-def test_a_process_that_falls_silent_and_goes_on_doubles_nothing(
-    server_factory, process, storage, monkeypatch
-):
-    """It owns its shards meanwhile, as when it was stopped, or cut off from the others."""
-    servers = [server_factory(msg_timeout=1.0) for _ in range(2)]
-    first, _ = process(*servers, max_in_flight="50")
-    second, _ = process(*servers, max_in_flight="50")
-    wait_until(lambda: len(first.owners) == len(second.owners) == 1, 30, "each has one")
-    with monkeypatch.context() as patch:
-        patch.setattr(second._members, "look", lambda: None)
-        wait_until(lambda: len(first.owners) == 2, 30, "it is taken for dead")
-        for number, server in enumerate(servers):
-            publish(server, 500, 500 * number)
-        wait_until(lambda: len(stored(storage, *servers)) >= 1000, 60, "all is stored")
-    wait_until(lambda: len(first.owners) == 1, 30, "it lives")
-    for number, server in enumerate(servers):
-        publish(server, 100, 1000 + 100 * number)
-        wait_until(lambda: counts(server) == (0, 0), 60, "all is finished")
     assert stored(storage, *servers) == list(range(1200))
 
 

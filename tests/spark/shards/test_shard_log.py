@@ -273,19 +273,6 @@ def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock, 
     assert put(awake, [9, 10]) == [10]
 
 
-def test_a_writer_under_the_floor_drops_what_others_have_stored(store, log, clock, monkeypatch):
-    """Also of the segments that are kept only for a replay."""
-    asleep, awake = log(), log()
-    for number in range(5):
-        put(awake, [number])
-    clock[0] = 100.0
-    awake.write_note(1)
-    retain(store, 5, monkeypatch)
-    assert put(asleep, [4, 7]) == [7]
-    assert put(awake, [7, 8]) == [8]
-    assert bodies(store) == [4, 7, 8]
-
-
 def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(
     store, log, clock, monkeypatch
 ):

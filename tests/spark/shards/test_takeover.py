@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from nsqclient.spark.segment import check_segment, read_ids
-from nsqclient.spark.shards.names import ShardKeys, parse_segment
+from nsqclient.spark.shards.assignment import PROVEN_LOOKS
+from nsqclient.spark.shards.listing import ShardStatus, list_segments, read_status
+from nsqclient.spark.shards.names import MemberKeys, ShardKeys, parse_heartbeat
 from nsqclient.spark.storage.store import open_store
 from tests.spark.jobs import Publisher
 from tests.spark.shards.test_owners import counts
-from tests.spark.takeovers import PROMISED, is_settled, owned, seconds_to_takeover
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -22,6 +24,39 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Seconds for processes to start, on a busy machine.
 WAIT = 120
+#: Seconds within which a lost owner's shard has a segment of the next owner, as the manual says.
+PROMISED = 30.0
+#: Seconds that a test waits for it.
+_LIMIT = 120.0
+
+
+def owned(store) -> dict[str, ShardStatus]:
+    """The state of each shard that has a segment, by nsqd."""
+    return {one.nsqd: one for one in read_status(store, "t", "c") if one.segment}
+
+
+def is_settled(store, members: int) -> bool:
+    """Whether so many owners know each other for so long that no shard moves any more."""
+    beats = [beat for one in store.list_objects(MemberKeys("t", "c").folder)
+             if (beat := parse_heartbeat(one.key)) is not None]
+    return len({beat.member for beat in beats}) == members and all(
+        beat.serial > PROVEN_LOOKS for beat in beats)
+
+
+def seconds_to_takeover(store, lost: list[ShardStatus], killed: float) -> float:
+    """Wait until each of these shards has a segment of another owner; return the seconds.
+
+    Args:
+        lost: their state before.
+        killed: when their owner was killed, by ``time.monotonic``.
+    """
+    pause = threading.Event()
+    while True:
+        now = owned(store)
+        if all(now[former.nsqd].owner not in ("", former.owner) for former in lost):
+            return time.monotonic() - killed
+        assert time.monotonic() < killed + _LIMIT, f"no other owner has written: {lost}"
+        pause.wait(0.1)
 
 
 @contextlib.contextmanager
@@ -61,8 +96,8 @@ def ids(store, servers):
 
 def longest_pause(store, nsqd, first):
     """The most seconds between two segments of a shard, from a segment on."""
-    listed = store.list_objects(ShardKeys("t", "c", nsqd).of("segments"))
-    times = [one.stored for one in listed if parse_segment(*one).number >= first]
+    times = [one.stored for one in list_segments(
+        store, ShardKeys("t", "c", nsqd), first - 1)]
     return max(later - earlier for earlier, later in zip(times, times[1:]))
 
 

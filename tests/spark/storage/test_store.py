@@ -161,29 +161,6 @@ def test_the_right_urls_are_understood(url, found):
     assert check_storage(url) == found
 
 
-def failure(url):
-    """The text of the error of a probe."""
-    store = open_store(url)
-    with pytest.raises(StorageError) as failed:
-        probe(store)
-    assert "\n" not in str(failed.value)
-    return str(failed.value)
-
-
-def test_a_missing_bucket_is_named(s3_endpoint):
-    """On one line."""
-    with environment(s3_endpoint):
-        assert "there is no bucket no-such: create it" in failure("s3://no-such/x")
-
-
-def test_missing_credentials_are_an_error_that_says_where_they_go(s3_endpoint, monkeypatch):
-    """Nothing is tried anonymously."""
-    with environment(s3_endpoint):
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-        assert "set AWS_ACCESS_KEY_ID" in failure("s3://bucket/x")
-
-
 @contextlib.contextmanager
 def answering(*answers):
     """An object store that gives these answers (status, body), the last one again and again."""
@@ -226,14 +203,16 @@ def test_a_storage_that_is_gone_is_noticed_within_seconds(s3_endpoint):
     """An owner says so, and tries again."""
     with environment("http://127.0.0.1:1"):
         began = time.monotonic()
-        assert "the request failed: " in failure("s3://bucket/x")
+        with pytest.raises(StorageError, match="the request failed: "):
+            probe(open_store("s3://bucket/x"))
         assert time.monotonic() - began < 60
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     """On one line, with the system's reason."""
     (tmp_path / "file").write_text("")
-    assert "cannot be written: Not a directory" in failure(f"file://{tmp_path}/file/x")
+    with pytest.raises(StorageError, match="cannot be written: Not a directory"):
+        probe(open_store(f"file://{tmp_path}/file/x"))
     with pytest.raises(StorageError, match="Not a directory"):
         open_store(f"file://{tmp_path}/file").create("a", b"")
 
