@@ -28,11 +28,6 @@ class NsqBatchReader(DataSourceReader):
     ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
     under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in the
     log of a query, also while that runs.
-
-    Args:
-        options: checked.
-        snapshot: name of a drain where the options give none, the same for all actions on a
-            DataFrame.
     """
 
     def __init__(self, options: ReadOptions, snapshot: str) -> None:

@@ -29,9 +29,6 @@ def check_handshakes(
     Args:
         topic: whose nsqds are taken from nsqlookupds; empty: all nsqds that they know.
 
-    Blocks: ``dial_timeout`` for each server that does not answer the dial, else a moment; 5 s at
-    most for each nsqd.
-
     Raises:
         NegotiationError: TLS, compression or authentication was asked for and is not granted, or
             the other way round.

@@ -41,24 +41,12 @@ class StoredPartition(InputPartition):
 def make_partitions(
     url: str, segments: Iterable[tuple[str, int]], parts: int, fail_on_data_loss: bool = True
 ) -> list[StoredPartition]:
-    """Cut segments into tasks, which read them from the storage.
-
-    Args:
-        segments: their keys and bytes.
-        parts: how many tasks, where there are so many segments.
-        fail_on_data_loss: whether a segment that is damaged or gone is an error; False: it is left
-            out.
-    """
+    """Cut segments into tasks, which read them from the storage."""
     return [StoredPartition(url, keys, fail_on_data_loss) for keys in spread(segments, parts)]
 
 
 def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
-    """Cut a batch into runs of about the same number of bytes; none is empty.
-
-    Args:
-        parts: what is spread, in order, each with its bytes.
-        count: how many runs, where there are so many parts.
-    """
+    """Cut a batch into runs of about the same number of bytes; none is empty."""
     parts = list(parts)
     total = sum(size for _, size in parts)
     runs: list[list[_T]] = []

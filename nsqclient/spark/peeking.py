@@ -73,10 +73,7 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
 
 
 def _find_partitions(options: ReadOptions) -> TopicRoutes:
-    """Return what an nsqlookupd says of the partitions of the topic; empty for one without any.
-
-    Blocks: ``lookupd_poll_timeout`` for each nsqlookupd that does not answer.
-    """
+    """Return what an nsqlookupd says of the partitions of the topic; empty for one without any."""
     for lookupd in options.lookupd:
         try:
             found = lookup_topic(lookupd, options.topic, "r", options.config).routes

@@ -32,9 +32,7 @@ from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.partitions import make_partitions, read_partition
 from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.replay import find_start
-from nsqclient.spark.shards.admission import (
-    join_and_leave, make_offset, plan_batch, read_offset, segments_of_batch,
-)
+from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.storage.store import Store, open_store, probe
@@ -108,9 +106,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Exactly once from the log into Spark's checkpoint; at least once from nsqd into the log, with
     every duplicate suppressed that owners themselves can cause.
-
-    Args:
-        options: checked.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -275,10 +270,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch ``(start, end]``; the same for every call."""
-        log, options = self._open(read_offset(end)).log, self._options
+        options, begin, position = self._options, read_offset(start), read_offset(end)
+        log = self._open(position).log
         segments = [
-            segment for one in segments_of_batch(read_offset(start), read_offset(end))
-            for segment in log.segments(*one)]
+            segment for nsqd, number in position.items() if number > begin.get(nsqd, number)
+            for segment in log.segments(nsqd, begin[nsqd], number)]
         return make_partitions(
             options.storage, segments, options.min_partitions, options.fail_on_data_loss)
 
@@ -337,8 +333,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts = {nsqd: shard.last for nsqd, shard in log.shards.items()}
         most = lasts if self._target is None else self._target
         self._is_full = any(number < most.get(nsqd, 0) for nsqd, number in end.items())
-        joining, leaving = join_and_leave(position, self._registered, lasts)
-        return {nsqd: number for nsqd, number in {**position, **end, **joining}.items()
+        # A shard joins with an empty range, at the place where its reading begins, so that both
+        # ends of each later batch are in Spark's own log. One that is gone leaves when it was read.
+        leaving = [nsqd for nsqd, number in position.items() if (
+            nsqd not in self._registered and number >= lasts.get(nsqd, number))]
+        return {nsqd: number for nsqd, number in {**self._registered, **position, **end}.items()
                 if nsqd not in leaving or not log.is_noted(nsqd, number)}
 
     # -- in an executor

@@ -42,12 +42,6 @@ class Receiver:
     """Brings messages from nsqds into their logs.
 
     Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one uses it; ``stop`` any.
-
-    Args:
-        options: of the source.
-        store: where the logs are.
-        on_stored: called after each segment, from any thread.
-        limit: messages to take at most; None: all.
     """
 
     def __init__(

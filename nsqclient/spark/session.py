@@ -60,11 +60,7 @@ def choose_python(context: SparkContext, is_local: bool) -> None:
 
 
 def check_python(python: str, sent: Sequence[str] = ()) -> None:
-    """Check that a Python can import what a worker needs.
-
-    Args:
-        sent: the files that Spark sends to the workers (``--py-files``).
-    """
+    """Check that a Python can import what a worker needs."""
     paths = [path for path in (os.environ.get("PYTHONPATH"), *sent) if path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:

@@ -36,12 +36,7 @@ class Published(WriterCommitMessage):
 
 
 class _Publishing:
-    """What both writers do in a task. At least once.
-
-    Args:
-        options: checked.
-        schema: of the DataFrame.
-    """
+    """What both writers do in a task. At least once."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self._options = options

@@ -9,9 +9,10 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError, InvalidMessageError, PartitionError
+from nsqclient.producer.producer import Producer
 from nsqclient.spark.options import WriteOptions
 
 TOPIC, DEFER = "topic", "defer_ms"
@@ -24,18 +25,6 @@ _BODY_TYPES = ("binary", "string")
 _DEFER_TYPES = ("tinyint", "smallint", "int", "bigint")
 
 
-class RowProducer(Protocol):
-    """What publishing rows needs of a Producer."""
-
-    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> int:
-        """Store several messages, or raise."""
-        ...
-
-    def publish_async(self, topic: str, body: bytes, defer: float | None = None) -> Future[Any]:
-        """Queue one message."""
-        ...
-
-
 class Columns(NamedTuple):
     """Which columns rows have, beside the body."""
 
@@ -44,18 +33,8 @@ class Columns(NamedTuple):
     has_defer: bool
 
 
-class Count(NamedTuple):
-    """What a task has published."""
-
-    messages: int
-    bytes: int
-
-
 def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> Columns:
     """Check what a DataFrame has against what can be written.
-
-    Args:
-        columns: (name, type as Spark's ``simpleString`` writes it).
 
     Raises:
         ConfigError: a column is missing, of a wrong type, or of no use for a message.
@@ -98,14 +77,10 @@ def _listed(names: Iterable[str]) -> str:
 class RowPublisher:
     """Publishes the rows of one task, in order for each topic.
 
-    Args:
-        producer: publishes; yours to close.
-        columns: what :func:`check_columns` returned.
-
     Threads: one.
     """
 
-    def __init__(self, producer: RowProducer, options: WriteOptions, columns: Columns) -> None:
+    def __init__(self, producer: Producer, options: WriteOptions, columns: Columns) -> None:
         self._producer = producer
         self._options = options
         self._columns = columns
@@ -156,13 +131,13 @@ class RowPublisher:
                     self._extend(topic, [body])
         self._rows += len(bodies)
 
-    def finish(self) -> Count:
-        """Publish the rest, and wait until nsqd has all."""
+    def finish(self) -> tuple[int, int]:
+        """Publish the rest, and wait until nsqd has all; return the messages and bytes of all."""
         for topic in list(self._waiting):
             self._send(topic)
         for future in self._deferred:
             future.result()
-        return Count(self._published + len(self._deferred), self._bytes)
+        return self._published + len(self._deferred), self._bytes
 
     def _refuse_empty(self, bodies: list[bytes | None]) -> None:
         for number, body in enumerate(bodies, self._rows):

@@ -129,8 +129,6 @@ class Ingest:
            requeued (REQ 0).
         3. CLS: CLOSE_WAIT proves that nsqd has read every FIN.
         4. Connections are closed, threads joined.
-
-        Blocks: at most ``timeout`` seconds and a little.
         """
         with self._lock:
             if self._stopping:

@@ -23,10 +23,6 @@ MOST_BYTES = 64 * 1024 * 1024
 class MessageBuffer:
     """Collects messages until there are many, or the first has waited long enough.
 
-    Args:
-        roll_interval: how long that is, in seconds.
-        on_full: called after ``is_full`` has changed, by readers and by the writer.
-
     Threads: ``add`` readers, ``take`` the writer, ``close`` any.
     """
 
@@ -76,10 +72,7 @@ class MessageBuffer:
             self._due.notify()
 
     def take(self, timeout: float) -> tuple[SegmentBuffer, bool]:
-        """Wait for the messages of a segment, at most ``timeout`` seconds.
-
-        Returns: the messages, and whether these are the last.
-        """
+        """Wait for the messages of a segment, at most ``timeout`` seconds."""
         until = time.monotonic() + timeout
         with self._due:
             self._busy = False

@@ -68,9 +68,6 @@ class Writer:
     """Takes messages from the buffer and stores them as segments, in one thread.
 
     Life: ``start()``; ``finish()`` stores the rest and joins. Threads: ``report`` any.
-
-    Args:
-        quota: of messages to store; None: all.
     """
 
     def __init__(

@@ -154,11 +154,7 @@ def choose_dead_letters(
     source: Mapping[str, str], dead_letter_topic: str, dead_letter_path: str,
     sink_options: Mapping[str, Any],
 ) -> DeadLetters | None:
-    """Build the place that the arguments of a pipeline name; None: there is none.
-
-    Args:
-        source: the source's options, which say where nsqd is unless ``sink_options`` do.
-    """
+    """Build the place that the arguments of a pipeline name; None: there is none."""
     if dead_letter_topic and dead_letter_path:
         raise ConfigError("give one of dead_letter_topic and dead_letter_path")
     if dead_letter_topic:

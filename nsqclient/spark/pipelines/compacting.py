@@ -184,10 +184,6 @@ def _carry_out(folder: HadoopFolder, run: str, moves: Mapping[str, str]) -> None
 class HadoopFolder:
     """A folder wherever Spark keeps files (local disk, HDFS, an object store), through Hadoop.
 
-    Args:
-        spark: a session with a JVM beside it (not Spark Connect).
-        path: as Spark takes it.
-
     Raises of all methods: Py4JJavaError, with the file system's own words.
     """
 

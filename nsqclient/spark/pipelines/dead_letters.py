@@ -13,10 +13,9 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Union
 
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.producer.producer import Producer
@@ -31,22 +30,6 @@ _ID = ".nsqclient-id"
 
 #: Keeps rows, with their errors.
 Keep = Callable[[Any, Sequence[str]], None]
-
-
-class DeadLetters(Protocol):
-    """A place for rows. Pickles; tasks use it."""
-
-    def open(self, batch_name: str) -> AbstractContextManager[Keep]:
-        """Keep rows of one task; when the block ends without an error, they are durable.
-
-        Args:
-            batch_name: the same when the task runs again.
-        """
-        ...
-
-    def describe(self) -> str:
-        """What a log line says of the rows that were kept."""
-        ...
 
 
 def batch_name() -> str:
@@ -67,7 +50,7 @@ class TopicDeadLetters:
 
     @contextlib.contextmanager
     def open(self, batch_name: str) -> Iterator[Keep]:
-        """Publish; see ``DeadLetters``. The first row connects."""
+        """Keep rows of one task: published when the block ends without an error."""
         options = self.options
         publishers: list[RowPublisher] = []
         with contextlib.ExitStack() as stack:
@@ -86,7 +69,7 @@ class TopicDeadLetters:
                 publisher.finish()
 
     def describe(self) -> str:
-        """See ``DeadLetters``."""
+        """What a log line says of the rows that were kept."""
         return f"published to {self.options.topic}"
 
 
@@ -122,7 +105,11 @@ class FolderDeadLetters:
 
     @contextlib.contextmanager
     def open(self, batch_name: str) -> Iterator[Keep]:
-        """Write a file; see ``DeadLetters``. The first row makes it, under a temporary name."""
+        """Keep rows of one task: a file when the block ends without an error.
+
+        Args:
+            batch_name: the same when the task runs again.
+        """
         tmp = os.path.join(self.path, f".{batch_name}-{uuid.uuid4().hex}.tmp")
         digest = hashlib.sha256()
         with contextlib.ExitStack() as stack:
@@ -151,7 +138,7 @@ class FolderDeadLetters:
                     sync_folder(self.path)
 
     def describe(self) -> str:
-        """See ``DeadLetters``."""
+        """What a log line says of the rows that were kept."""
         return f"written to {self.path}"
 
     def _check_visible(self) -> None:
@@ -170,6 +157,10 @@ class FolderDeadLetters:
             yield
         except OSError as exc:
             raise NSQError(f"dead_letter_path {self.path}: cannot be written: {exc}") from exc
+
+
+#: A place for rows. Pickles; tasks use it.
+DeadLetters = Union[TopicDeadLetters, FolderDeadLetters]
 
 
 def _close(file: Any) -> None:

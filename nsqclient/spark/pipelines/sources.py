@@ -72,9 +72,6 @@ def trigger(available_now: bool) -> dict[str, Any]:
     """Build the arguments of Spark's ``trigger``.
 
     With a time there Spark would begin no batch before it, however many messages wait.
-
-    Args:
-        available_now: take what is there, and end; otherwise the source says when a batch begins.
     """
     return {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
 

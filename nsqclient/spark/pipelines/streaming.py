@@ -121,13 +121,7 @@ def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
 
 
 class Sink:
-    """Where a stream publishes.
-
-    Args:
-        source: the source's options, which say where nsqd is unless ``own`` does.
-        own: the sink's.
-        topic, dead_letter_topic: topics, or empty.
-    """
+    """Where a stream publishes."""
 
     def __init__(
         self, source: Mapping[str, str], own: Mapping[str, Any], topic: str,

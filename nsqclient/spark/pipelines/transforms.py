@@ -81,7 +81,7 @@ class BodyMapper:
     Args:
         function: see ``BodyFunction``; a row becomes one for each body.
         dead_letters: where rows go that it raises on; None: its exception ends the query.
-        name_batch: called in a task; see ``DeadLetters.open``.
+        name_batch: called in a task; see ``FolderDeadLetters.open``.
         max_size: bytes of a body that can be published; an empty one cannot. None: all is fine.
     """
 

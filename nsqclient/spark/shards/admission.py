@@ -39,9 +39,6 @@ class ShardSegments:
 
     Rows are known by the next segment. Those of the newest one are estimated, by the bytes of a row
     in the segment before; without that as many as there can be.
-
-    Args:
-        number: the last segment that was committed.
     """
 
     def __init__(self, number: int) -> None:
@@ -125,8 +122,6 @@ def plan_batch(
     Args:
         start: the last segment of each shard that was committed; other shards are left out.
         limit: the last segment of each shard that may be in it; None: all.
-
-    Returns: the last segment of each shard of ``start``.
     """
     lasts = {nsqd: max(start[nsqd], shards[nsqd].last if limit is None else
                        min(shards[nsqd].last, limit.get(nsqd, 0))) for nsqd in start}
@@ -170,30 +165,3 @@ def _sums(
     """Rows and bytes of a batch."""
     sums = [shards[nsqd].total(start[nsqd], end[nsqd]) for nsqd in start]
     return sum(rows for rows, _ in sums), sum(size for _, size in sums)
-
-
-def join_and_leave(
-    start: Mapping[str, int], registered: Mapping[str, int], lasts: Mapping[str, int]
-) -> tuple[dict[str, int], list[str]]:
-    """Which shards join with the next batch, and which leave.
-
-    A shard joins with an empty range, at the place where its reading begins, so that both ends of
-    each later batch are in Spark's own log.
-
-    Args:
-        start: the offset so far.
-        registered: the shards that there are, each with the place where its reading begins.
-        lasts: the newest segment of each shard of ``start``.
-    """
-    joining = {nsqd: place for nsqd, place in registered.items() if nsqd not in start}
-    leaving = [nsqd for nsqd, number in start.items()
-               if nsqd not in registered and number >= lasts.get(nsqd, number)]
-    return joining, leaving
-
-
-def segments_of_batch(
-    start: Mapping[str, int], end: Mapping[str, int]
-) -> list[tuple[str, int, int]]:
-    """The range of each shard in a batch: (nsqd, start, end), where it is not empty."""
-    return [(nsqd, start[nsqd], number) for nsqd, number in end.items()
-            if nsqd in start and number > start[nsqd]]

@@ -40,11 +40,7 @@ class Members:
         self._members: dict[str, _Member] = {}
 
     def look(self, listed: Iterable[MemberKey]) -> list[MemberKey]:
-        """Take note of what a listing has; return the heartbeats that may be deleted.
-
-        Args:
-            listed: all heartbeats that there are.
-        """
+        """Take note of what a listing has; return the heartbeats that may be deleted."""
         listed = list(listed)
         newest: dict[str, MemberKey] = {}
         for key in listed:
@@ -84,8 +80,6 @@ def assign(
     Args:
         reached: the nsqds that each member can reach.
         held: those of the shards that each member has.
-
-    Returns: the nsqds of each member, in order.
     """
     reaching: dict[str, list[str]] = {}
     for member, nsqds in reached.items():

@@ -170,11 +170,7 @@ class ShardStatus(NamedTuple):
 
 
 def list_channels(store: Store, topic: str = "", channel: str = "") -> list[tuple[str, str]]:
-    """List the topics with their channels that a storage has logs of.
-
-    Args:
-        topic, channel: list these only; empty: all.
-    """
+    """List the topics with their channels that a storage has logs of."""
     topics = [topic] if topic else filter(is_valid_name, store.list_folders(""))
     return [(one, name) for one in topics
             for name in map(unquote, store.list_folders(one)) if channel in ("", name)]

@@ -60,11 +60,7 @@ class Membership:
         self._thread = threading.Thread(target=self._run, name="nsq-members", daemon=True)
 
     def join(self, nsqds: Iterable[str]) -> None:
-        """Become a member, and look which other ones there are.
-
-        Args:
-            nsqds: those that can be reached from here.
-        """
+        """Become a member, and look which other ones there are."""
         with self._lock:
             self._reachable = sorted(nsqds)
         self.look()
@@ -86,10 +82,7 @@ class Membership:
             return list(self._assigned)
 
     def leave(self) -> None:
-        """Be a member no longer: the others take over at their next look. Idempotent.
-
-        Blocks: a few seconds at most, when the storage does not answer.
-        """
+        """Be a member no longer: the others take over at their next look. Idempotent."""
         self._end.set()
         self._wake.set()
         if self._thread.ident is not None:

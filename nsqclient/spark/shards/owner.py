@@ -38,13 +38,6 @@ class ShardOwner:
     writes the other one reads. So that is for moments, such as a takeover.
 
     Life: created, ``start()``, ``stop()``; not started again. Threads: one; ``stop`` any.
-
-    Args:
-        options: the nsqds in it are not used.
-        nsqd: address, or the name of a partition, which is read from the nsqd that leads it.
-        on_failed: called when nothing more can be received, from any thread.
-        on_stored: called after each segment, and when the flow may have changed, from any thread.
-        quota: of messages to take; None: all.
     """
 
     def __init__(
@@ -74,10 +67,7 @@ class ShardOwner:
             target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
 
     def start(self) -> None:
-        """Read what is in the log, then connect.
-
-        Blocks: for the storage, until the ids that a new writer needs are read.
-        """
+        """Read what is in the log, then connect."""
         self.log.open()
         self._ingest = Ingest(
             self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqclient.discovery import lookup_topic
@@ -105,8 +105,6 @@ class ShardOwners:
     def update(self) -> None:
         """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again.
 
-        Blocks: for nsqlookupds and the storage.
-
         Raises:
             NSQError: an owner can receive nothing more, or cannot begin; not in a job.
         """
@@ -121,8 +119,6 @@ class ShardOwners:
 
     def rebalance(self) -> None:
         """Begin to own the shards that are assigned to us now, and leave the others.
-
-        Blocks: for the storage.
 
         Raises:
             NSQError: an owner cannot begin; not in a job.
@@ -208,8 +204,10 @@ class ShardOwners:
             except NSQError as exc:
                 logger.warning("%s; trying again", exc)
                 found += self._reachable  # nothing is known of what is gone
-        connected = [nsqd for nsqd, owner in self.owners.items() if owner.connections]
-        self._reachable = reachable(found, connected)
+        # An nsqd may have left nsqlookupd, or nsqlookupd may have been restarted, and there are
+        # messages all the same.
+        connected = {nsqd for nsqd, owner in self.owners.items() if owner.connections}
+        self._reachable = sorted(connected.union(found))
 
     def _report(self) -> None:
         for nsqd, owner in sorted(self.owners.items()):
@@ -228,14 +226,3 @@ def shards_of(routes: TopicRoutes) -> list[str]:
     """The shards of a topic: its nsqds, or its partitions, whose nsqds may change. Pure."""
     partitions = {*range(routes.partition_num), *routes.partitions}
     return [*routes.plain, *map(partition_source, sorted(partitions))]
-
-
-def reachable(found: Iterable[str], connected: Iterable[str]) -> list[str]:
-    """The nsqds that can be reached. Pure.
-
-    Args:
-        found: the nsqds that have the topic, by discovery.
-        connected: those with a connection: an nsqd may have left nsqlookupd, or nsqlookupd may
-            have been restarted, and there are messages all the same.
-    """
-    return sorted({*found, *connected})

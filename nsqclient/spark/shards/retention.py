@@ -19,11 +19,7 @@ _PART = 1000
 
 
 class Retention:
-    """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
-
-    Args:
-        seconds: how long; 0: not at all.
-    """
+    """The times of commits, until they expire. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -62,8 +58,6 @@ def delete_committed(
         committed: the last segment that is noted as committed.
         expired: the last of these whose retention is over.
         most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
-
-    Returns: the last segment that is deleted, and the bytes of those that were.
     """
     notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
     clean_to = max((note.clean_to for note in notes if note is not None), default=0)

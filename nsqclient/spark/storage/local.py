@@ -27,9 +27,6 @@ class LocalStore:
 
     A link fails where a rename would replace, on network file systems too. Files and folders are
     their owner's alone.
-
-    Args:
-        path: absolute; made with the first object.
     """
 
     def __init__(self, path: str) -> None:

@@ -32,11 +32,7 @@ _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Expir
 
 
 class ObjectStore:
-    """Objects of a bucket, under a prefix. To create one is a conditional PUT.
-
-    Args:
-        url: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``.
-    """
+    """Objects of a bucket, under a prefix. To create one is a conditional PUT."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -9,7 +9,7 @@ import pytest
 
 from nsqclient.errors import ConfigError
 from nsqclient.spark.shards.admission import (
-    ShardSegments, join_and_leave, make_offset, plan_batch, read_offset, segments_of_batch,
+    ShardSegments, make_offset, plan_batch, read_offset,
 )
 from nsqclient.spark.shards.names import Segment
 
@@ -140,14 +140,6 @@ def test_a_drain_ends_where_it_is_to():
     shards = {"a": shard(0, [10] * 5), "b": shard(0, [10] * 5)}
     assert plan_batch(shards, {"a": 0, "b": 0}, None, None, {"a": 3}) == {"a": 3, "b": 0}
     assert plan_batch(shards, {"a": 4, "b": 0}, 10, None, {"a": 3}) == {"a": 4, "b": 0}
-
-
-def test_shards_join_and_leave_between_batches():
-    """With an empty range; and not before everything of it was read."""
-    start = {"a": 5, "b": 7}
-    assert join_and_leave(start, {"a": 0, "c": 3}, {"a": 9, "b": 8}) == ({"c": 3}, [])
-    assert join_and_leave(start, {"a": 0, "c": 3}, {"a": 9, "b": 7}) == ({"c": 3}, ["b"])
-    assert segments_of_batch({"a": 5, "b": 7}, {"a": 6, "b": 7, "c": 3}) == [("a", 5, 6)]
 
 
 def test_planning_does_not_look_at_every_segment():
