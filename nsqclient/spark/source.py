@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -24,9 +24,6 @@ from nsqclient.spark.session import check_streaming
 if TYPE_CHECKING:
     from nsqclient.spark.batch_reader import NsqBatchReader
     from nsqclient.spark.writer import NsqStreamWriter, NsqWriter
-
-
-_T = TypeVar("_T")
 
 
 class NsqDataSource(DataSource):
@@ -52,14 +49,14 @@ class NsqDataSource(DataSource):
 
     def schema(self) -> str:
         """What a row has. Spark asks in ``load()``, which is when options are checked."""
-        _checked(check_load, self.options)
+        check_load(self.options)
         return ROW_DDL
 
     def reader(self, schema: Any) -> NsqBatchReader:
         """Build the reader of ``spark.read``."""
         from nsqclient.spark.batch_reader import NsqBatchReader
 
-        options = _checked(read_options, self.options, BATCH)
+        options = read_options(self.options, BATCH)
         _check_schema(schema)
         return NsqBatchReader(options, self._snapshot)
 
@@ -80,7 +77,7 @@ class NsqDataSource(DataSource):
         from nsqclient.spark.writer import NsqWriter, check_appends
 
         check_appends(overwrite)
-        return NsqWriter(_checked(write_options, self.options), schema)
+        return NsqWriter(write_options(self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
         """Build the writer of ``df.writeStream``."""
@@ -91,7 +88,7 @@ class NsqDataSource(DataSource):
         options = {
             name: value for name, value in self.options.items()
             if name.lower() != "checkpointlocation"}
-        return NsqStreamWriter(_checked(write_options, options), schema)
+        return NsqStreamWriter(write_options(options), schema)
 
 
 class FailedStreamReader(DataSourceStreamReader):
@@ -108,15 +105,6 @@ class FailedStreamReader(DataSourceStreamReader):
         raise self._error
 
     initialOffset = latestOffset = partitions = read = _fail
-
-
-def _checked(check: Callable[..., _T], *arguments: Any) -> _T:
-    """Call, and leave out of a traceback, which Spark shows whole, where in here it was raised."""
-    try:
-        return check(*arguments)
-    except NSQError as exc:
-        error = exc.with_traceback(None)
-    raise error from None
 
 
 def _check_schema(schema: Any) -> None:

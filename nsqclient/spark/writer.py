@@ -32,7 +32,6 @@ class Published(WriterCommitMessage):
     """What a task that ended well has published."""
 
     messages: int
-    bytes: int
 
 
 class _Publishing:
@@ -97,7 +96,7 @@ def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> 
         publisher = RowPublisher(producer, options, columns)
         for batch in batches:
             publisher.add(batch)
-        published = Published(*publisher.finish())
+        published = Published(publisher.finish())
     if not published.messages and _task_number() == 0:
         check_handshakes(options.nsqd, options.lookupd, "", options.config)
     return published

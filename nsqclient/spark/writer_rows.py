@@ -89,7 +89,6 @@ class RowPublisher:
         self._deferred: list[Future[Any]] = []
         self._rows = 0
         self._published = 0
-        self._bytes = 0
 
     def add(self, batch: Any) -> None:
         """Publish an Arrow record batch, except the rows of the last, incomplete MPUB.
@@ -131,13 +130,13 @@ class RowPublisher:
                     self._extend(topic, [body])
         self._rows += len(bodies)
 
-    def finish(self) -> tuple[int, int]:
-        """Publish the rest, and wait until nsqd has all; return the messages and bytes of all."""
+    def finish(self) -> int:
+        """Publish the rest, and wait until nsqd has all; return how many messages that were."""
         for topic in list(self._waiting):
             self._send(topic)
         for future in self._deferred:
             future.result()
-        return self._published + len(self._deferred), self._bytes
+        return self._published + len(self._deferred)
 
     def _refuse_empty(self, bodies: list[bytes | None]) -> None:
         for number, body in enumerate(bodies, self._rows):
@@ -169,9 +168,7 @@ class RowPublisher:
             except PartitionError as exc:
                 raise PartitionError(re.sub(": give key=.*", _NO_KEYS, str(exc))) from exc
             self._published += len(waiting)
-            self._bytes += sum(map(len, waiting))
             waiting.clear()
 
     def _defer(self, topic: str, body: bytes, delay: float) -> None:
         self._deferred.append(self._producer.publish_async(topic, body, delay))
-        self._bytes += len(body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-
 import pyspark
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -40,16 +38,6 @@ def test_a_stream_with_wrong_options_fails_in_its_first_call(options, words):
         with pytest.raises(NSQError, match=words):
             call()
     reader.stop()
-
-
-@pytest.mark.parametrize("call", ["schema", "reader", "writer", "streamWriter"])
-def test_an_error_of_the_options_has_a_short_traceback(call):
-    """Spark shows all of it, so that its last line would be hard to find."""
-    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "chanel": "x"}))
-    arguments = {"schema": [], "reader": [ROWS]}.get(call, [ROWS, False])
-    with pytest.raises(ConfigError) as caught:
-        getattr(source, call)(*arguments)
-    assert len(traceback.format_exception(caught.value)) <= 5
 
 
 def test_a_stream_on_an_older_pyspark_fails_in_its_first_call(monkeypatch):

@@ -93,7 +93,7 @@ def test_mpubs_have_batch_size_rows_over_arrow_batches():
     producer, count = publish(
         ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", b"d", b"e"]}, topic="t", batchSize="3")
     assert producer.lists == [("t", [b"a", b"b", b"c"]), ("t", [b"d", b"e"])]
-    assert count == (5, 5)
+    assert count == 5
 
 
 def test_an_mpub_stays_under_batch_bytes():
@@ -115,7 +115,7 @@ def test_each_topic_has_mpubs_of_its_own():
     rows = {"topic": ["a", "b", "a"], "body": ["1", "2", "3"]}
     producer, count = publish(Columns("body", True, False), rows)
     assert producer.lists == [("a", [b"1", b"3"]), ("b", [b"2"])]
-    assert count.messages == 3
+    assert count == 3
 
 
 def test_deferred_rows_are_published_alone():
@@ -124,7 +124,7 @@ def test_deferred_rows_are_published_alone():
     producer, count = publish(Columns("body", False, True), rows, topic="t", deferMs="250")
     assert producer.deferred == [("t", b"1", 1.5), ("t", b"2", 0.25)]
     assert producer.lists == [("t", [b"3"])]
-    assert count.messages == 3
+    assert count == 3
 
 
 @pytest.mark.parametrize("body, word", [(None, "null"), (b"", "empty")])

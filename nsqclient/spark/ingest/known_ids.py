@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Ids of one nsqd that are doubtful, at most; the oldest are forgotten first. 100 bytes each.
@@ -44,20 +45,16 @@ class Claim(NamedTuple):
     ids: Sequence[bytes]
 
 
+@dataclass(eq=False, slots=True)
 class _Batch:
     """Ids that became durable together; the value of each id."""
 
-    __slots__ = ("nsqd", "ids", "number", "since", "pending", "proven")
-
-    def __init__(
-        self, nsqd: str, ids: Sequence[bytes], number: int, since: float, pending: bool
-    ) -> None:
-        self.nsqd = nsqd
-        self.ids = ids
-        self.number = number  # the segment, or _SAVED
-        self.since = since
-        self.pending = pending
-        self.proven = False
+    nsqd: str
+    ids: Sequence[bytes]
+    number: int  # the segment, or _SAVED
+    since: float
+    pending: bool
+    proven: bool = False
 
 
 class KnownIds:

@@ -99,13 +99,7 @@ def archive(
         .partitionBy(*partition_by)
         .trigger(**trigger(available_now))
     )
-    query: StreamingQuery
-    try:
-        query = writer.start()
-    except Exception as exc:
-        if format == "delta" and "DATA_SOURCE_NOT_FOUND" in str(exc):
-            raise ConfigError(_delta_is_missing()) from exc
-        raise
+    query: StreamingQuery = writer.start()
     return query
 
 
@@ -126,20 +120,6 @@ def check_target(
         raise ConfigError(
             "format delta needs the package delta-spark, of a release for this pyspark: pip install"
             " delta-spark, and give Spark its jar and its two settings (the page on pipelines)")
-
-
-def _delta_is_missing() -> str:
-    """The Python package alone is not enough: say what else, as delta-spark names it."""
-    from importlib.metadata import version
-
-    import pyspark
-
-    spark = ".".join(pyspark.__version__.split(".")[:2])
-    return (
-        "Spark does not know the format delta, since its jar was not given: --conf="
-        f"spark.jars.packages=io.delta:delta-spark_{spark}_2.13:{version('delta-spark')} --conf="
-        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf="
-        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog")
 
 
 def check_mapping(is_mapped: bool, dead_letter_topic: str, dead_letter_path: str) -> None:

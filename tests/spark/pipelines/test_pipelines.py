@@ -206,12 +206,3 @@ def test_delta_without_its_package_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="pip install delta-spark"):
         archive(None, topic="t", channel="c", path="/x", nsqd="127.0.0.1:1",
                 checkpoint=str(tmp_path), format="delta")
-
-
-def test_delta_without_its_jar_is_refused(spark, nsqd, tmp_path, monkeypatch):
-    """The error has the settings to give; nothing was taken from nsqd."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.8.7")
-    with pytest.raises(ConfigError, match=r"spark\.jars\.packages=io\.delta:\S+:9\.8\.7"):
-        archive(spark, path=str(tmp_path / "out"), format="delta", **source(nsqd, tmp_path))
-    assert len(bodies(nsqd, "t")) == COUNT

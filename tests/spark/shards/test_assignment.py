@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nsqclient.spark.shards.assignment import (
+from nsqclient.spark.shards.membership import (
     PROVEN_LOOKS, UNPROVEN_LOOKS, Members, assign, digest_of,
 )
 from nsqclient.spark.shards.names import MemberKey, MemberKeys, parse_heartbeat

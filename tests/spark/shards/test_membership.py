@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.shards import membership as module
-from nsqclient.spark.shards.assignment import PROVEN_LOOKS
+from nsqclient.spark.shards.membership import PROVEN_LOOKS
 from nsqclient.spark.shards.membership import Membership
 from nsqclient.spark.shards.names import MemberKeys
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ import pytest
 from nsqclient.spark.shards.names import (
     NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard,
 )
-from nsqclient.spark.shards.recovery import End, RecoveryPlan, plan_recovery
+from nsqclient.spark.shards.shard_log import End, RecoveryPlan, plan_recovery
 
 #: Segments 1 to 5 of ten rows each.
 FIVE = [Segment(number, 10 * (number - 1)) for number in range(1, 6)]

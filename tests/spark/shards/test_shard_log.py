@@ -10,7 +10,7 @@ from nsqclient.spark.shards import shard_log as module
 from nsqclient.spark.shards.listing import list_segments
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.names import ShardKeys, parse_note
-from nsqclient.spark.shards.recovery import decode_note
+from nsqclient.spark.shards.shard_log import decode_note
 from nsqclient.spark.shards.shard_log import ShardLog
 from tests.spark import logs
 from tests.spark.logs import message_id, rows_of

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nsqclient.spark.segment import check_segment, read_ids
-from nsqclient.spark.shards.assignment import PROVEN_LOOKS
+from nsqclient.spark.shards.membership import PROVEN_LOOKS
 from nsqclient.spark.shards.listing import ShardStatus, list_segments, read_status
 from nsqclient.spark.shards.names import MemberKeys, ShardKeys, parse_heartbeat
 from nsqclient.spark.storage.store import open_store
