@@ -153,9 +153,9 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
 def storage_kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of storage; a module whose subject is not the storage overrides it."""
+    """Each kind, the slower one in the longer tests: ``storage/test_store.py`` has both always."""
     kind: str = request.param
     return kind
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
+from nsqclient import Producer
 from nsqclient.spark.ingest.known_ids import Claim
 from nsqclient.spark.segment import check_segment, read_rows
 from nsqclient.spark.shards.names import ShardKeys
@@ -56,3 +58,26 @@ def numbers_of(store: Any, nsqd: str, topic: str = "t", channel: str = "c") -> l
     keys = ShardKeys(topic, channel, nsqd)
     return [int(body) for found in store.list_objects(keys.of("segments"))
             for body in rows_of(store, found.key).column("body").to_pylist()]
+
+
+def publish(server: Any, count: int, first: int = 0, size: int = 0, topic: str = "t") -> None:
+    """Publish messages whose bodies are numbers."""
+    with Producer([server.tcp_address]) as producer:
+        for start in range(first, first + count, 10_000):
+            producer.publish_many(topic, [
+                b"%0*d" % (size, number)
+                for number in range(start, min(start + 10_000, first + count))])
+
+
+def counts(server: Any) -> tuple[int, int]:
+    """Depth and messages in flight of the channel."""
+    stats = server.stats("t", "c")
+    return stats["depth"], stats["in_flight_count"]
+
+
+def bodies(reader: Any, start: Any, end: Any) -> list[int]:
+    """What executors read of a batch, through pickle as Spark does it."""
+    far = pickle.loads(pickle.dumps(reader))
+    return [int(body) for partition in reader.partitions(start, end)
+            for batch in far.read(pickle.loads(pickle.dumps(partition)))
+            for body in batch.column("body").to_pylist()]

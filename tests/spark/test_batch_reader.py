@@ -6,7 +6,6 @@ import pytest
 
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.errors import ConfigError
-from nsqclient.producer.producer import Producer
 from nsqclient.spark import batch_reader
 from nsqclient.spark.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import DamagedSegmentError, LogInUseError
@@ -17,6 +16,7 @@ from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.snapshot import release, snapshots, url_of
 from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import publish
 from tests.support.waiting import wait_until
 
 
@@ -31,12 +31,6 @@ def texts(server):
     """Options of a source on one server."""
     return {"topic": "t", "channel": "c", "nsqd": server.tcp_address,
             "nsqdHttp": server.http_address}
-
-
-def publish(server, count, first=0):
-    """Messages whose bodies are numbers."""
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
 
 
 def batch_rows(texts, name="s", **options):

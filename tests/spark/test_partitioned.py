@@ -162,31 +162,6 @@ def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive, stored_row
     assert len(stored_rows()) == 1
 
 
-@pytest.mark.parametrize("is_moved_first", [True, False], ids=["moved", "stopped"])
-def test_a_copy_at_another_leader_is_recognised_after_a_restart(
-    cluster, receive, is_moved_first, stored_rows, has_rows
-):
-    """The log knows the ids of the partition, whichever nsqd leads it.
-
-    CLOSE_WAIT means that nsqd has read each FIN, not that it accepted each.
-    """
-    cluster.create_topic("t", 1, replicas=2, channels=["c"])
-    first = receive(connections="1")
-    wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
-    cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
-    publish(cluster, 1, 1)
-    has_rows(1)
-    if is_moved_first:
-        cluster.move_leader("t", 0)
-        first.stop()
-    else:
-        first.stop()
-        cluster.move_leader("t", 0)
-    receive(connections="1")
-    cluster.wait_until_empty("t", "c", 20.0)
-    assert len(stored_rows()) == 1
-
-
 def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_rows):
     """The depth is that of the channel in all partitions."""
     cluster.create_topic("t", 4, channels=["c", "other"])

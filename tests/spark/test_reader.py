@@ -16,17 +16,11 @@ from nsqclient.spark.reader import NsqStreamReader
 from nsqclient.spark.shards import log_reader
 from nsqclient.spark.shards.names import ShardKeys, parse_number
 from nsqclient.spark.shards import reader_claim
-from tests.spark.logs import write_log
+from tests.spark.logs import bodies, write_log
 from tests.support.waiting import wait_until
 
 ALL = ReadMaxRows(1_000_000)
 A, B = "a:4150", "b:4150"
-
-
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
-def storage_kind(request):
-    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
-    return request.param
 
 
 @pytest.fixture
@@ -63,16 +57,6 @@ def reader(storage_url):
 def offset(**shards):
     """An offset as Spark has it in its log."""
     return {"v": 2, "shards": {f"{name}:4150": number for name, number in shards.items()}}
-
-
-def bodies(reader, start, end):
-    """What executors read of a batch, through pickle as Spark does it."""
-    far = pickle.loads(pickle.dumps(reader))
-    found = []
-    for partition in reader.partitions(start, end):
-        for batch in far.read(pickle.loads(pickle.dumps(partition))):
-            found += map(int, batch.column("body").to_pylist())
-    return found
 
 
 def test_nothing_new_is_the_very_same_offset(reader, write):

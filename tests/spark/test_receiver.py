@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 
 import pytest
 
@@ -16,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from nsqclient.consumer.drain_decision import DrainRules, Step
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
-from nsqclient.producer.producer import Producer
 from nsqclient.spark import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
@@ -25,6 +23,7 @@ from nsqclient.spark.receiver import Drain, Progress, Receiver
 from nsqclient.spark.shards import log_reader, owner
 from nsqclient.spark.storage.local import LocalStore
 from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import bodies, counts, publish
 from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
@@ -67,29 +66,6 @@ def reader(log_path):
     yield start
     for one in started:
         one.stop()
-
-
-def publish(server, count, first=0, size=0):
-    """Messages whose bodies are numbers."""
-    with Producer([server.tcp_address]) as producer:
-        for start in range(first, first + count, 10_000):
-            producer.publish_many(
-                "t", [b"%0*d" % (size, number)
-                      for number in range(start, min(start + 10_000, first + count))])
-
-
-def counts(server):
-    """Depth and messages in flight of the channel."""
-    stats = server.stats("t", "c")
-    return stats["depth"], stats["in_flight_count"]
-
-
-def bodies(reader, start, end):
-    """What executors read of a batch, through pickle as Spark does it."""
-    far = pickle.loads(pickle.dumps(reader))
-    return [int(body) for partition in reader.partitions(start, end)
-            for batch in far.read(pickle.loads(pickle.dumps(partition)))
-            for body in batch.column("body").to_pylist()]
 
 
 def run(reader, limit=ALL, start=None, until=None):

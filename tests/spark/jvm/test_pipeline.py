@@ -9,7 +9,7 @@ import pytest
 import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.http.nsqd import NsqdHTTP
-from nsqclient.producer.producer import Producer
+from tests.spark.logs import publish
 from tests.spark.failures import with_failure
 from tests.support.waiting import wait_until
 
@@ -22,12 +22,6 @@ def nsqd(real_nsqd):
     server = real_nsqd()
     publish(server, 500)
     return server
-
-
-def publish(server, count, first=0):
-    """Messages whose bodies are numbers."""
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
 
 
 def options(nsqd, tmp_path, **more):

@@ -6,11 +6,9 @@ import pytest
 
 import nsqclient.spark
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.spark.errors import DataLossError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.pipelines import replay, replaying
 from nsqclient.spark.batch_reader import NsqBatchReader
-from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage.store import open_store
 from tests.spark.logs import write_log
 
@@ -112,17 +110,6 @@ class FakeFrame:
 
     def save(self, path):
         assert path == "/out"
-
-
-def test_a_range_that_is_not_there_is_an_error_before_anything_is_read(storage, published):
-    """The nearest is taken where that is accepted."""
-    open_store(storage).delete([ShardKeys("t", "c", "n:1").segment(1, 0)])
-    where = {"storage": storage, "sink_topic": "again", "sink_options": {"nsqd": "127.0.0.1:1"},
-             "startingOffsets": '{"v": 2, "shards": {"n:1": 0}}', **WHERE}
-    with pytest.raises(DataLossError, match="so 1 is not there"):
-        replay(FakeSpark(), **where)
-    assert published == []
-    assert replay(FakeSpark(), failOnDataLoss=False, **where) == ({"n:1": 1}, {"n:1": 3}, 4)
 
 
 @pytest.mark.parametrize("arguments, words", [

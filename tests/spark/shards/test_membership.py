@@ -14,12 +14,6 @@ from tests.support.waiting import wait_until
 NSQDS = ["a:1", "b:1", "c:1", "d:1"]
 
 
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
-def storage_kind(request):
-    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
-    return request.param
-
-
 @pytest.fixture
 def join(store):
     """Factory of members, which look when the test says so."""
@@ -61,30 +55,6 @@ def test_members_divide_the_shards(join, store):
         second.look()
     assert shards(first, second) == divided
     assert len(store.list_objects(MemberKeys("t", "c").folder)) == 2
-
-
-def test_a_member_that_leaves_gives_its_shards_to_the_others(join):
-    """At their next look."""
-    first, second = join(), join()
-    second.leave()
-    first.look()
-    assert first.assigned() == NSQDS and first.changed.is_set() is False
-
-
-def test_a_member_that_dies_loses_its_shards(join, store):
-    """After some looks, and its heartbeat is deleted; when it goes on, it has them again."""
-    first, second = join(), join()
-    first.look()
-    second.look()
-    for _ in range(PROVEN_LOOKS):
-        first.look()
-        assert len(first.assigned()) == 2
-    first.look()
-    assert first.changed.is_set() and first.assigned() == NSQDS
-    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 1
-    second.look()
-    first.look()
-    assert [len(one) for one in shards(first, second)] == [2, 2]
 
 
 def test_what_a_member_reaches_may_change(join):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import signal
 import threading
 from functools import partial
 
@@ -14,7 +13,6 @@ from nsqclient.cli.spark import main
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import NSQError
 from nsqclient.partitioned.lookup_table import TopicRoutes
-from nsqclient.producer.producer import Producer
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards import membership
@@ -24,7 +22,7 @@ from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.owner import ShardOwner
 from nsqclient.spark.shards.owners import ShardOwners
 from nsqclient.spark.storage.store import open_store
-from tests.spark.logs import rows_of
+from tests.spark.logs import counts, publish, rows_of
 from tests.support.docs.pages import named
 from tests.support.docs.terminal import Terminal
 from tests.support.servers.http_api import registered
@@ -62,12 +60,6 @@ def own(storage):
         owner.stop()
 
 
-def publish(server, count, first=0):
-    """Messages whose bodies are numbers."""
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("t", [b"%d" % number for number in range(first, first + count)])
-
-
 @functools.cache  # a segment never changes, and is asked for many times until all are there
 def numbers_of(storage, key, address):
     """The bodies of a segment, as numbers."""
@@ -86,12 +78,6 @@ def stored(storage, *servers):
         for one in store.list_objects(keys.of("segments")):
             found += numbers_of(storage, one.key, server.tcp_address)
     return sorted(found)
-
-
-def counts(server):
-    """Depth and messages in flight of the channel."""
-    stats = server.stats("t", "c")
-    return stats["depth"], stats["in_flight_count"]
 
 
 def has_stored(storage, server, count):
@@ -159,24 +145,6 @@ def test_a_zombie_drops_what_its_successor_has_stored(server_factory, own, stora
     has_stored(storage, server, 610)
     assert stored(storage, server) == list(range(610))
     wait_until(lambda: zombie.log.copies_dropped, 30, "it drops its copies")
-
-
-def test_an_owner_that_dies_after_the_create_makes_no_duplicate(server_factory, own, storage):
-    """The next one reads the ids, and finishes the copies."""
-    server = server_factory(msg_timeout=1.0)
-    first = own(server)
-    publish(server, 50)
-    wait_until(lambda: len(stored(storage, server)) == 50, 30, "it is stored")
-    for sub in first._ingest._subs:
-        sub.finish_ids = lambda ids: None  # no FIN reaches nsqd from now on
-    publish(server, 50, 50)
-    wait_until(lambda: len(stored(storage, server)) == 100, 30, "the rest is stored")
-    first._end.set()  # no note either, as of a killed process
-    first._ingest.stop(1.0)
-    second = own(server)
-    wait_until(lambda: second.log.copies_dropped >= 50, 30, "copies came")
-    has_stored(storage, server, 100)
-    assert stored(storage, server) == list(range(100))
 
 
 def test_an_owner_pauses_while_spark_is_behind(server, own, storage):
@@ -407,13 +375,13 @@ def test_a_wrong_command_line_is_an_error_on_one_line(words, status, text, capfd
 
 def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
     """SIGTERM ends it in order: nothing is left in flight."""
-    publish_to(server, "events", 1000)
+    publish(server, 1000, topic="events")
     [block] = named("nsqclient spark ingest")
     places = {"127.0.0.1:4150": server.tcp_address, "/data": str(tmp_path / "data")}
     with contextlib.closing(Terminal(tmp_path, places)) as terminal:
         started = terminal.start(block.commands[0])
         wait_until(lambda: server.stats("events", "spark").get("depth") == 0, 60, "it receives")
-        publish_to(server, "events", 500)
+        publish(server, 500, topic="events")
         assert started.interrupt() == 0, started.log
     store = open_store(f"file://{tmp_path}/data/nsq")
     keys = ShardKeys("events", "spark", server.tcp_address)
@@ -423,44 +391,3 @@ def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
     assert stats["in_flight_count"] == 0 and len(rows) + stats["depth"] == 1500
     assert len({row["message_id"] for row in rows}) == len(rows)
     assert len(store.list_objects(keys.of("notes"))) <= 1  # none where no FIN was proven yet
-
-
-@pytest.mark.long
-def test_processes_that_are_killed_one_after_the_other_lose_and_double_nothing(
-    server_factory, storage, tmp_path
-):
-    """SIGKILL in the middle, twice; nothing but the storage is left to the next one."""
-    server = server_factory(msg_timeout=1.0)
-    command = (f"nsqclient spark ingest --nsqd-tcp-address={server.tcp_address} --topic=t"
-               f" --channel=c --storage={storage} --consumer-opt=msg_timeout,1s"
-               " --consumer-opt=max_in_flight,100 --consumer-opt=rollIntervalMs,5")
-    with contextlib.closing(Terminal(tmp_path)) as terminal:
-        for first in range(0, 4000, 2000):
-            publish(server, 2000, first)
-            before = len(stored(storage, server))
-            started = terminal.start(command)
-            wait_until(lambda: len(stored(storage, server)) > before + 300, 60, "it stores")
-            started.kill()
-        last = terminal.start(command)
-        last.wait_until_it_handles(signal.SIGTERM)
-        has_stored(storage, server, 4000)
-        assert last.interrupt() == 0, last.log
-    assert stored(storage, server) == list(range(4000))
-
-
-def publish_to(server, topic, count):
-    """Messages of a topic."""
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many(topic, [b"%d" % number for number in range(count)])
-
-
-@pytest.mark.parametrize("more", [[], ["--master=spark://127.0.0.1:1"]])
-def test_an_unusable_storage_ends_the_command_with_its_reason(more, tmp_path, capfd):
-    """One line, and status 1; before Spark starts."""
-    (tmp_path / "file").write_text("")
-    words = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", f"--storage=file://{tmp_path}/file",
-             *more]
-    assert main(["ingest", *words]) == 1
-    said = capfd.readouterr().err
-    assert f"storage file://{tmp_path}/file: " in said and "Traceback" not in said
-    assert "starting Spark" not in said

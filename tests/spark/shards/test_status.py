@@ -27,12 +27,6 @@ from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
-def storage_kind(request):
-    """Both, the slower one in the longer tests: ``storage/test_store.py`` shows that they agree."""
-    return request.param
-
-
 A = "a:4150"
 KEYS = ShardKeys("t", "c", A)
 

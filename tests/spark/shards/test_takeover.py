@@ -16,7 +16,7 @@ from nsqclient.spark.shards.listing import ShardStatus, list_segments, read_stat
 from nsqclient.spark.shards.names import MemberKeys, ShardKeys, parse_heartbeat
 from nsqclient.spark.storage.store import open_store
 from tests.spark.jobs import Publisher
-from tests.spark.shards.test_owners import counts
+from tests.spark.logs import counts
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 

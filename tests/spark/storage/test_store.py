@@ -23,6 +23,12 @@ from nsqclient.spark.storage.store import open_store, probe, shared_store
 from tests.support.servers.object_store import environment, serve
 
 
+@pytest.fixture(params=["file", "s3"])
+def storage_kind(request):
+    """Each kind."""
+    return request.param
+
+
 def test_the_first_of_two_creates_wins(store):
     """The second one changes nothing."""
     assert store.create("t/a", b"one")
