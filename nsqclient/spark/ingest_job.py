@@ -20,7 +20,7 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.shards.names import MemberKeys
+from nsqclient.spark.shards.names import ended_key
 from nsqclient.spark.shards.owners import ShardOwners
 from nsqclient.spark.storage.store import Store, open_store
 
@@ -64,7 +64,7 @@ class IngestJob:
         self.name: str = uuid.uuid4().hex
         self._context: Any = spark.sparkContext
         self._store = store
-        self._ended_key = MemberKeys(options.topic, options.channel).ended(self.name)
+        self._ended_key = ended_key(options.topic, options.channel, self.name)
         self._tasks = tasks
         self._work = functools.partial(own_in_task, options, self.name, level)
         self._description = f"nsqclient spark ingest {options.topic}/{options.channel}"

@@ -19,11 +19,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
+    ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow,
 )
 
 from nsqclient.errors import ConfigError
@@ -189,27 +185,9 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._drains and opened.receiver is not None:
             end = self._fill_batch(opened, opened.receiver, position, limit)
         else:
-            if self._is_first and opened.receiver is not None:
-                self._wait_for_first(opened, opened.receiver, position)
             end = self._wait_for_batch(opened, position, limit)
         self._is_first = False
         return start if end == position else make_offset(end)
-
-    def _wait_for_first(
-        self, opened: _Opened, receiver: Receiver, position: dict[str, int]
-    ) -> None:
-        """Wait until there is a segment, or an nsqd is connected and sends nothing."""
-        deadline = Deadline(_FIRST_WAIT)
-        while not deadline.expired():
-            opened.check()
-            self._list(opened.log, position, is_due=True)
-            lasts = {nsqd: shard.last for nsqd, shard in opened.log.shards.items()}
-            if any(last > position.get(nsqd, 0) for nsqd, last in lasts.items()):
-                return
-            if receiver.is_silent() or receiver.is_paused:
-                return
-            opened.news.wait(_DRAIN_WAIT)
-            opened.news.clear()
 
     def _fill_batch(
         self, opened: _Opened, receiver: Receiver, position: dict[str, int], limit: ReadLimit
@@ -237,22 +215,29 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, int]:
         """Wait a moment for a batch that is full, or due; return its end, or ``position``.
 
-        Not until it is due: Spark cannot stop a query while a call waits.
+        The first time until there is a segment, or an nsqd is connected and sends nothing. Not
+        until it is due: Spark cannot stop a query while a call waits.
         """
-        deadline = Deadline(_WAIT)
-        is_due = opened.receiver is not None
+        receiver = opened.receiver
+        first = receiver if self._is_first else None
+        deadline = Deadline(_WAIT if first is None else _FIRST_WAIT)
+        is_due = receiver is not None
         while True:
             opened.check()
-            is_held = opened.receiver is not None and opened.receiver.is_paused
+            is_held = receiver is not None and receiver.is_paused
             self._list(opened.log, position, is_due)
             end = self._plan(opened.log, position, limit)
             now = time.monotonic()
             if end != position and (self._is_full or is_held or self._drains or now >= self._due):
                 self._due = now + self._options.max_trigger_delay_ms
                 return end
-            if deadline.expired() or self._drains:
+            if deadline.expired() or self._drains or first is not None and (
+                is_held or first.is_silent()
+            ):
                 return position
-            is_due = opened.news.wait(min(deadline.at_most(_WAIT), self._options.list_interval_ms))
+            is_due = opened.news.wait(min(
+                deadline.at_most(_DRAIN_WAIT if first else _WAIT), self._options.list_interval_ms))
+            is_due = is_due or first is not None
             opened.news.clear()
 
     def reportLatestOffset(self) -> dict[str, Any]:

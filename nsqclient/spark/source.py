@@ -11,14 +11,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.spark.options import (
-    BATCH,
-    ROW_DDL,
-    STREAM,
-    check_load,
-    read_options,
-    write_options,
-)
+from nsqclient.spark.options import BATCH, ROW_DDL, STREAM, check_load, read_options, write_options
 from nsqclient.spark.session import check_streaming
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
+    DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage,
 )
 
 from nsqclient.display import counted

@@ -19,11 +19,7 @@ from tests.spark.pages import ORDERS
 from tests.support.packages import has
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
-from tests.support.servers.object_store import (
-    environment,
-    make_bucket_of_moto,
-    object_store,
-)
+from tests.support.servers.object_store import environment, make_bucket_of_moto, object_store
 from tests.support.waiting import wait_until
 
 #: Where a Python has no wheels of these.

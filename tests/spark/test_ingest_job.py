@@ -15,7 +15,7 @@ from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest_job import IngestJob, own_in_task
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards import membership
-from nsqclient.spark.shards.names import MemberKeys
+from nsqclient.spark.shards.names import members
 from nsqclient.spark.storage.store import open_store
 from tests.support.waiting import wait_until
 
@@ -111,7 +111,7 @@ def test_a_job_stores_until_it_is_ended_in_order(server, options, caplog):
     assert not job.is_active and job.error is None and not context.cancelled.is_set()
     assert server.stats("t", "c")["in_flight_count"] == 0
     store = open_store(options.storage)
-    assert store.list_objects(MemberKeys("t", "c").folder) == []
+    assert store.list_objects(members("t", "c")) == []
     assert "s3cret" not in caplog.text and "s3cret" not in repr(options)
 
 

@@ -11,12 +11,7 @@ import pytest
 from nsqclient.config import OPTIONS
 from nsqclient.errors import ConfigError, InvalidTopicError
 from nsqclient.spark.options import (
-    READ_OPTIONS,
-    WRITE_OPTIONS,
-    ReadOptions,
-    WriteOptions,
-    read_options,
-    write_options,
+    READ_OPTIONS, WRITE_OPTIONS, ReadOptions, WriteOptions, read_options, write_options,
 )
 
 GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150", "storage": "/log"}

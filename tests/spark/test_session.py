@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.session import (
-    check_python, check_streaming, check_version, choose_python,
-)
+from nsqclient.spark.session import check_python, check_streaming, check_version, choose_python
 
 
 def without_packages(folder):

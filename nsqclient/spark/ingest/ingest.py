@@ -19,13 +19,7 @@ from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.partitioned.consumer_leaders import PartitionTarget, warn_of_few_in_flight
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.errors import (
-    NegotiationError,
-    NotNSQError,
-    NSQError,
-    PartitionError,
-    ServerError,
-)
+from nsqclient.errors import NegotiationError, NotNSQError, NSQError, PartitionError, ServerError
 from nsqclient.message import Message
 from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.frames import RawMessage
@@ -86,7 +80,6 @@ class Ingest:
         self.stored: int = 0
         #: When messages came last, or a connection opened.
         self.last_arrival: float = time.monotonic()
-        self.dials_failed: int = 0  #: since the start
         self.last_error: NSQError | None = None
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
@@ -257,7 +250,6 @@ class Ingest:
     def on_error(self, error: NSQError) -> None:
         """For ConnectionManager: a dial or a lookup failed; some are of no use to repeat."""
         self.last_error = error
-        self.dials_failed += 1
         if _is_fatal(error):
             self._notify_failed(error)
 

@@ -17,9 +17,7 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
 from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
-from nsqclient.spark.shards.listing import (
-    list_segments, missing_numbers, newest_number, ranges,
-)
+from nsqclient.spark.shards.listing import list_segments, missing_numbers, newest_number, ranges
 from nsqclient.spark.shards.names import (
     Segment, ShardKeys, channel_folder, parse_number, parse_shard, registry, start_key, starts,
 )
@@ -224,7 +222,7 @@ class ShardedLog:
             if nsqd not in self._retentions:
                 # What was committed before this run counts from now on.
                 self._retentions[nsqd] = Retention(self._retention_seconds)
-                self._retentions[nsqd].restart(number, now)
+                self._retentions[nsqd].committed(number, now)
             if number and number > self._noted.get(nsqd, 0):
                 keys = self._keys(nsqd)
                 self._store.create(keys.commit(number), b"")

@@ -26,7 +26,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError
-from nsqclient.spark.shards.names import MemberKey, MemberKeys, parse_heartbeat
+from nsqclient.spark.shards.names import (
+    MemberKey, ended_key, heartbeat_key, members, parse_heartbeat,
+)
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -49,8 +51,8 @@ class Membership:
     def __init__(self, store: Store, topic: str, channel: str, job: str = "") -> None:
         self.name: str = uuid.uuid4().hex
         self._store = store
-        self._keys = MemberKeys(topic, channel)
-        self._ended_key = self._keys.ended(job) if job else ""
+        self._names = (topic, channel)
+        self._ended_key = ended_key(topic, channel, job) if job else ""
         self._members = Members()  # of the thread that looks
         #: What other members can reach, and what they have, after its digest; the same.
         self._others: dict[str, tuple[str, list[str], list[str]]] = {}
@@ -109,14 +111,14 @@ class Membership:
                 reachable, held = self._reachable, self._assigned
                 self._serial += 1
                 key = MemberKey(self.name, self._serial, digest_of(reachable, held))
-            self._mine.append(self._keys.heartbeat(key))
+            self._mine.append(heartbeat_key(*self._names, key))
             self._store.create(self._mine[-1], json.dumps({
                 "v": 1, "owner": f"{socket.gethostname()}, process {os.getpid()}",
                 "nsqds": reachable, "owned": held}).encode())
             if len(self._mine) > 1:
                 self._store.delete(self._mine[:-1])
                 del self._mine[:-1]
-            listed = [found.key for found in self._store.list_objects(self._keys.folder)]
+            listed = [found.key for found in self._store.list_objects(members(*self._names))]
             found = [parsed for parsed in map(parse_heartbeat, listed) if parsed is not None]
             dead = self._members.look(other for other in found if other.member != self.name)
             self._read(self._members.alive)
@@ -133,7 +135,7 @@ class Membership:
                 self.changed.set()
             for other in dict.fromkeys(other.member for other in dead):
                 logger.info("owners: %s has ended: its shards are divided among the others", other)
-            self._store.delete(map(self._keys.heartbeat, dead))
+            self._store.delete(heartbeat_key(*self._names, key) for key in dead)
 
     def _read(self, alive: list[MemberKey]) -> None:
         """Find out what the other members say: read when the digest is a new one."""
@@ -143,7 +145,7 @@ class Membership:
             if known[0] != key.digest:
                 # Where it was deleted meanwhile, there is a newer one, which the next look finds.
                 with contextlib.suppress(ObjectNotFoundError):
-                    said = json.loads(self._store.read(self._keys.heartbeat(key)))
+                    said = json.loads(self._store.read(heartbeat_key(*self._names, key)))
                     known = key.digest, said["nsqds"], said["owned"]
             self._others[key.member] = known
 

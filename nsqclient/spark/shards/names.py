@@ -170,24 +170,19 @@ def parse_number(key: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-class MemberKeys(NamedTuple):
-    """The keys of the heartbeats of owners."""
+def members(topic: str, channel: str) -> str:
+    """The folder of the heartbeats of owners."""
+    return f"{channel_folder(topic, channel)}/owners"
 
-    topic: str
-    channel: str
 
-    @property
-    def folder(self) -> str:
-        """Where they are."""
-        return f"{channel_folder(self.topic, self.channel)}/owners"
+def heartbeat_key(topic: str, channel: str, key: MemberKey) -> str:
+    """The key of a heartbeat."""
+    return f"{members(topic, channel)}/{key.member}/{key.serial:012d}-{key.digest}"
 
-    def heartbeat(self, key: MemberKey) -> str:
-        """The key of a heartbeat."""
-        return f"{self.folder}/{key.member}/{key.serial:012d}-{key.digest}"
 
-    def ended(self, job: str) -> str:
-        """The object that says that the owners of a job are to end."""
-        return f"{self.folder}/ended-{job}"
+def ended_key(topic: str, channel: str, job: str) -> str:
+    """The object that says that the owners of a job are to end."""
+    return f"{members(topic, channel)}/ended-{job}"
 
 
 def parse_heartbeat(key: str) -> MemberKey | None:

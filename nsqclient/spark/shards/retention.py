@@ -30,11 +30,6 @@ class Retention:
         """How many times are remembered."""
         return len(self._commits)
 
-    def restart(self, number: int, now: float) -> None:
-        """A run begins; what was committed before, up to ``number``, counts from now on."""
-        self._commits = deque([(number, now)])
-        self._expired = 0
-
     def committed(self, number: int, now: float) -> None:
         """Spark has committed everything up to ``number``. ``now`` is any rising clock."""
         commits = self._commits

@@ -8,12 +8,7 @@ import pytest
 import nsqclient.spark
 from nsqclient import ConfigError
 from nsqclient.spark.pipelines.compacting import by_partition, is_over, relative
-from nsqclient.spark.pipelines.sources import (
-    local_path,
-    read_topic,
-    source_options,
-    trigger,
-)
+from nsqclient.spark.pipelines.sources import local_path, read_topic, source_options, trigger
 
 #: 2026-01-31T12:30:00Z
 NOON = 1769862600.0

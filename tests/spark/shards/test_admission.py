@@ -8,9 +8,7 @@ import time
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.shards.admission import (
-    ShardSegments, make_offset, plan_batch, read_offset,
-)
+from nsqclient.spark.shards.admission import ShardSegments, make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.names import Segment
 
 

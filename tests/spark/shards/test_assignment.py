@@ -9,7 +9,7 @@ import pytest
 from nsqclient.spark.shards.membership import (
     PROVEN_LOOKS, UNPROVEN_LOOKS, Members, assign, digest_of,
 )
-from nsqclient.spark.shards.names import MemberKey, MemberKeys, parse_heartbeat
+from nsqclient.spark.shards.names import MemberKey, ended_key, heartbeat_key, parse_heartbeat
 
 NSQDS = [f"node{number}:4150" for number in range(50)]
 
@@ -26,10 +26,10 @@ def names(members):
 
 def test_a_key_of_a_heartbeat_says_what_it_was_made_of():
     """And other objects of the folder are none."""
-    keys, key = MemberKeys("t", "c#x"), MemberKey("0a" * 16, 7, digest_of(["a:1"]))
-    assert parse_heartbeat(keys.heartbeat(key)) == key
-    assert keys.heartbeat(key).startswith(keys.folder + "/")
-    assert parse_heartbeat(keys.ended("0a" * 16)) is None
+    key = MemberKey("0a" * 16, 7, digest_of(["a:1"]))
+    assert parse_heartbeat(heartbeat_key("t", "c#x", key)) == key
+    assert heartbeat_key("t", "c#x", key).startswith("t/c%23x/owners/")
+    assert parse_heartbeat(ended_key("t", "c#x", "0a" * 16)) is None
 
 
 def test_a_member_that_beats_lives():

@@ -8,7 +8,7 @@ from nsqclient.spark.errors import StorageError
 from nsqclient.spark.shards import membership as module
 from nsqclient.spark.shards.membership import PROVEN_LOOKS
 from nsqclient.spark.shards.membership import Membership
-from nsqclient.spark.shards.names import MemberKeys
+from nsqclient.spark.shards.names import ended_key, members
 from tests.support.waiting import wait_until
 
 NSQDS = ["a:1", "b:1", "c:1", "d:1"]
@@ -54,7 +54,7 @@ def test_members_divide_the_shards(join, store):
         first.look()
         second.look()
     assert shards(first, second) == divided
-    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 2
+    assert len(store.list_objects(members("t", "c"))) == 2
 
 
 def test_what_a_member_reaches_may_change(join):
@@ -76,7 +76,7 @@ def test_a_heartbeat_that_is_replaced_while_it_is_read_counts_as_the_former_one(
     first.look()
     second.announce(["a:1"])
     second.look()
-    listed = store.list_objects(MemberKeys("t", "c").folder)
+    listed = store.list_objects(members("t", "c"))
     second.look()
     monkeypatch.setattr(first._store, "list_objects", lambda folder: listed)
     first.look()
@@ -89,7 +89,7 @@ def test_a_heartbeat_that_is_replaced_while_it_is_read_counts_as_the_former_one(
 def test_a_job_ends_with_its_object(join, store):
     """Another job's members, and plain processes, go on."""
     ours, others, plain = join(job="ab"), join(job="cd"), join()
-    store.create(MemberKeys("t", "c").ended("ab"), b"")
+    store.create(ended_key("t", "c", "ab"), b"")
     for member in (ours, others, plain):
         member.look()
     assert (ours.is_over, others.is_over, plain.is_over) == (True, False, False)
@@ -113,7 +113,7 @@ def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
     first.look()
     second.look()
     assert [len(one) for one in shards(first, second)] == [2, 2]
-    assert len(store.list_objects(MemberKeys("t", "c").folder)) == 2
+    assert len(store.list_objects(members("t", "c"))) == 2
 
 
 def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
@@ -133,7 +133,7 @@ def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
     finally:
         member.leave()
     member.leave()
-    assert store.list_objects(MemberKeys("t", "c").folder) == []
+    assert store.list_objects(members("t", "c")) == []
 
 
 def test_a_killed_owner_is_noticed_in_half_the_time_that_is_promised():

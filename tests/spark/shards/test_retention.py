@@ -21,15 +21,6 @@ def test_without_a_time_a_segment_expires_with_its_commit():
     assert retention.expired(100.0) == 3
 
 
-def test_a_start_begins_the_time_anew():
-    """However long the machine was off; and Spark may begin before what was committed."""
-    retention = Retention(10.0)
-    retention.committed(7, 100.0)
-    assert retention.expired(110.0) == 7
-    retention.restart(5, 1000.0)
-    assert retention.expired(1009.0) == 0 and retention.expired(1010.0) == 5
-
-
 def test_the_memory_is_bounded_whatever_the_time():
     """A commit that comes soon after the last one expires together with it, a little later."""
     retention = Retention(1000.0)

@@ -13,7 +13,7 @@ import pytest
 from nsqclient.spark.segment import check_segment, read_ids
 from nsqclient.spark.shards.membership import PROVEN_LOOKS
 from nsqclient.spark.shards.listing import ShardStatus, list_segments, read_status
-from nsqclient.spark.shards.names import MemberKeys, ShardKeys, parse_heartbeat
+from nsqclient.spark.shards.names import ShardKeys, members, parse_heartbeat
 from nsqclient.spark.storage.store import open_store
 from tests.spark.jobs import Publisher
 from tests.spark.logs import counts
@@ -35,11 +35,11 @@ def owned(store) -> dict[str, ShardStatus]:
     return {one.nsqd: one for one in read_status(store, "t", "c") if one.segment}
 
 
-def is_settled(store, members: int) -> bool:
+def is_settled(store, number: int) -> bool:
     """Whether so many owners know each other for so long that no shard moves any more."""
-    beats = [beat for one in store.list_objects(MemberKeys("t", "c").folder)
+    beats = [beat for one in store.list_objects(members("t", "c"))
              if (beat := parse_heartbeat(one.key)) is not None]
-    return len({beat.member for beat in beats}) == members and all(
+    return len({beat.member for beat in beats}) == number and all(
         beat.serial > PROVEN_LOOKS for beat in beats)
 
 
