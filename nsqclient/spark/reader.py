@@ -318,8 +318,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts = {nsqd: shard.last for nsqd, shard in log.shards.items()}
         most = lasts if self._target is None else self._target
         self._is_full = any(number < most.get(nsqd, 0) for nsqd, number in end.items())
-        # A shard joins with an empty range, at the place where its reading begins, so that both
-        # ends of each later batch are in Spark's own log. One that is gone leaves when it was read.
+        # A shard joins with an empty range, where its reading begins, so that both ends of each
+        # later batch are in Spark's own log. A shard that is gone leaves when it was read.
         leaving = [nsqd for nsqd, number in position.items() if (
             nsqd not in self._registered and number >= lasts.get(nsqd, number))]
         return {nsqd: number for nsqd, number in {**self._registered, **position, **end}.items()

@@ -31,12 +31,20 @@ class Sink(Protocol):
     def append(
         self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
-    ) -> list[list[int]] | None: ...
+    ) -> list[list[int]] | None:
+        """Make messages the next segment."""
 
-    def report_full(self, error: StorageError) -> None: ...
-    def count_redelivered(self, number: int) -> None: ...
-    def refused(self, nsqd: str, message_id: bytes) -> None: ...
-    def conn_closed(self, conn: str, clean: bool) -> None: ...
+    def report_full(self, error: StorageError) -> None:
+        """The storage takes nothing: the owner pauses the flow."""
+
+    def count_redelivered(self, number: int) -> None:
+        """Messages came with attempts over 1."""
+
+    def refused(self, nsqd: str, message_id: bytes) -> None:
+        """nsqd refused FIN for a durable message."""
+
+    def conn_closed(self, conn: str, clean: bool) -> None:
+        """A connection ended; ``clean``: after CLOSE_WAIT."""
 
 
 class Quota:
