@@ -29,7 +29,7 @@ from nsqclient import Producer  # noqa: E402 - after the path it is on
 from nsqclient.http import NsqdHTTP  # noqa: E402 - the same
 from nsqclient.spark.receiver import Receiver  # noqa: E402 - the same
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
-from nsqclient.spark.session import open_session  # noqa: E402 - the same
+from nsqclient.spark.pipelines.sources import open_session  # noqa: E402 - the same
 from nsqclient.spark.replay import count_messages  # noqa: E402 - the same
 from nsqclient.spark.storage.store import open_store  # noqa: E402 - the same
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from nsqclient import Producer
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines import archive
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 IMAGE = Path(__file__).resolve().parent.parent / "docs" / "images" / "spark-streaming.png"

@@ -26,7 +26,7 @@ import nsqclient.spark
 from nsqclient import NSQError, Producer
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines import archive
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 
 SAMPLE = Path(__file__).resolve().parent.parent / "data" / "tzdata.txt"
 #: Lines of one publish_many.

@@ -33,7 +33,7 @@ from standalone import FAST_START, StandaloneCluster
 import nsqclient.spark
 from nsqclient import NSQError, Producer
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 
 CHANNEL = "archive"
 NSQDS = 2

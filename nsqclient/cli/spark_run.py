@@ -13,8 +13,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
-from nsqclient.spark.session import open_session
-from nsqclient.spark.pipelines.sources import source_options
+from nsqclient.spark.pipelines.sources import open_session, source_options
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 

@@ -11,7 +11,7 @@ import pytest
 from nsqclient import ConfigError
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines import archive, compact, replay, stream
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 
 HOUR = 3600.0
 COUNT = 200

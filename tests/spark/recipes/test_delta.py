@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 from tests.spark.jvm.test_recipes import source
 from tests.spark.pages import COUNT, ORDERS, run
 from tests.support.docs.pages import named, text_of

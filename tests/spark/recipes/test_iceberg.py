@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nsqclient.spark
-from nsqclient.spark.session import open_session
+from nsqclient.spark.pipelines.sources import open_session
 from tests.spark.pages import ORDERS, run
 from tests.support.docs.pages import named, text_of
 
