@@ -312,7 +312,7 @@ def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypa
     """It has an end: what is stored is read, and the rest is at nsqd."""
     monkeypatch.setattr(module, "_SPACE_PATIENCE", 0.2)
     publish(server, 100, size=200)
-    disk[0] = 3000
+    disk[0] = 2000  # less than a segment of one message
     one = reader(server, drains=True)
     with pytest.raises(StorageFullError, match="no space left for a segment"):
         run(one)
