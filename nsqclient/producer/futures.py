@@ -140,7 +140,6 @@ class PublishFuture(PlainFuture):
 
     def abandon(self) -> None:
         """In a forked child: only the parent knows the outcome."""
-        self._forget_locks()
         if not self.done():
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")

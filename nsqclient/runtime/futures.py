@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError, Timeou
 from operator import methodcaller
 from typing import Any, TypeVar
 
-from nsqclient.runtime.lock import Lock, is_foreign, try_lock
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
@@ -47,32 +47,40 @@ _is_locked = methodcaller("locked")
 class _Watchers:
     """The threads and callbacks that wait for the outcome of one PlainFuture."""
 
-    __slots__ = ("batons", "callbacks", "waiters", "lock")
+    __slots__ = ("batons", "callbacks", "waiters", "looking")
 
     def __init__(self) -> None:
         self.batons: set[threading.Lock] = set()  # each held by a thread that waits
         self.callbacks: deque[Callable[[Any], object]] = deque()
         self.waiters: list[Any] = []  # of concurrent.futures.wait() and as_completed()
-        self.lock = threading.Lock()  # what those two hold while they look and put waiters here
+        self.looking = 0  # how many of these two look at the state, and may add themselves
 
 
 class _Turn:
-    """What ``wait()`` and ``as_completed()`` take for a Future's condition."""
+    """What ``wait()`` and ``as_completed()`` take for a Future's condition.
 
-    __slots__ = ("acquire", "_future", "_lock")
+    The state does not change while they have it; nobody waits for it.
+    """
 
-    def __init__(self, future: PlainFuture, lock: threading.Lock) -> None:
+    __slots__ = ("_future", "_watchers")
+
+    def __init__(self, future: PlainFuture, watchers: _Watchers) -> None:
         self._future = future
-        self._lock = lock
-        self.acquire = lock.acquire
+        self._watchers = watchers
+
+    def acquire(self) -> None:
+        """Have the state stay as it is."""
+        with _quick:
+            self._watchers.looking += 1
 
     def release(self) -> None:
-        """Give it back, and do what a thread that did not get it has left to its owner."""
-        self._lock.release()
+        """Give it back, and announce what has happened meanwhile."""
+        with _quick:
+            self._watchers.looking -= 1
         self._future._announce()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
@@ -107,7 +115,7 @@ class PlainFuture(Future[Any]):
 
     @property
     def _condition(self) -> Any:  # type: ignore[override] # made when needed
-        return _Turn(self, self._watch().lock)
+        return _Turn(self, self._watch())
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override] # made when needed
@@ -180,13 +188,11 @@ class PlainFuture(Future[Any]):
             self._call_back(callbacks)
 
     def _call_back(self, callbacks: deque[Callable[[Any], object]]) -> None:
-        while callbacks:
-            try:
-                fn = callbacks.popleft()
-            except IndexError as exc:
-                if is_foreign(exc):
-                    raise
-                return  # another thread calls the last one
+        while True:
+            with _quick:  # another thread may call the others
+                fn = callbacks.popleft() if callbacks else None
+            if fn is None:
+                return
             try:
                 fn(self)
             except BaseException as exc:  # it must not end a thread of ours
@@ -226,28 +232,20 @@ class PlainFuture(Future[Any]):
         self._wake()
 
     def _announce(self) -> None:
-        """Have ``wait()`` and ``as_completed()`` hear of the end. Does not wait.
-
-        Where one of them holds the lock, it looks again when it has released it.
-        """
-        while self._final is not None and self._state != self._final:
-            watchers = self._watch()
-            held: list[bool] = []
-            try:
-                if not try_lock(watchers.lock, held):
-                    return
-                if self._state != self._final:
-                    self._state = self._final
-                    for waiter in watchers.waiters:
-                        if self._state != FINISHED:
-                            waiter.add_cancelled(self)
-                        elif self._exception is None:
-                            waiter.add_result(self)
-                        else:
-                            waiter.add_exception(self)
-            finally:
-                if held == [True]:
-                    watchers.lock.release()
+        """Have ``wait()`` and ``as_completed()`` hear of the end, unless one of them looks now."""
+        watchers = self._watch()
+        with _quick:
+            if self._final is None or self._state == self._final or watchers.looking:
+                return
+            self._state = self._final
+            waiters = watchers.waiters.copy()
+        for waiter in waiters:
+            if self._state != FINISHED:
+                waiter.add_cancelled(self)
+            elif self._exception is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
 
     def _wake(self) -> None:
         """Wake the threads that wait, then call the callbacks."""
@@ -258,11 +256,6 @@ class PlainFuture(Future[Any]):
                 for baton in list(filter(_is_locked, watchers.batons.copy())):
                     baton.release()
             self._call_back(watchers.callbacks)
-
-    def _forget_locks(self) -> None:
-        """In a forked child: a thread that does not exist here may hold the lock."""
-        if self._watchers is not None:
-            self._watchers.lock = threading.Lock()
 
 
 F = TypeVar("F", bound=PlainFuture)

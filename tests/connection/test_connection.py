@@ -15,7 +15,6 @@ from nsqclient import (
     ConnectError,
     Connection,
     ConnectionLostError,
-    NegotiationError,
     NotNSQError,
     NSQConnectionError,
     RemoteProtocolError,
@@ -97,14 +96,6 @@ def test_identify_comes_first_with_our_options():
     assert bodies[0]["msg_timeout"] == 5000
 
 
-def test_plain_ok_means_an_old_nsqd():
-    """An nsqd without feature negotiation answers OK; the defaults of the guide hold."""
-    with ScriptedServer(lambda peer: peer.subscribe() and peer.until_closed()) as server:
-        conn, delegate = connect(server, subscribe=("t", "c"))
-        assert conn.settings.max_rdy_count == 2500
-        finish(conn, delegate)
-
-
 def test_exact_commands_of_a_consumer():
     """SUB, RDY, FIN, REQ, TOUCH and CLS leave as the spec writes them, in order."""
     seen = []
@@ -134,23 +125,6 @@ def test_exact_commands_of_a_consumer():
     ]
 
 
-def test_heartbeats_are_answered_and_are_no_answers():
-    """A heartbeat between a publish and its OK gives a NOP and leaves the publish waiting."""
-    def script(peer):
-        peer.identify()
-        assert peer.line() == b"PUB t" and peer.sized() == b"x"
-        peer.send(BEAT)
-        assert peer.line() == b"NOP"
-        peer.send(OK)
-        peer.until_closed()
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server)
-        conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), "token"))
-        wait_until(lambda: delegate.published == [("token", None)])
-        finish(conn, delegate)
-
-
 def test_a_fatal_error_settles_its_publish_and_leaves_the_rest_unread():
     """The refused publish gets the code; those behind it are reported as not read."""
     def script(peer):
@@ -167,22 +141,6 @@ def test_a_fatal_error_settles_its_publish_and_leaves_the_rest_unread():
         reason, unanswered = finish(conn, delegate)
     assert delegate.published == [("a", None), ("b", "E_BAD_MESSAGE")]
     assert isinstance(reason, ServerError) and unanswered == ["c"]
-
-
-def test_a_late_answer_does_not_end_the_connection():
-    """E_FIN_FAILED is reported, and the dialogue goes on."""
-    def script(peer):
-        peer.subscribe()
-        assert peer.line() == b"FIN 0000000000000001"
-        peer.send(error("E_FIN_FAILED FIN 0000000000000001 failed ID not in flight"), BEAT)
-        assert peer.line() == b"NOP"
-        peer.until_closed()
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server, subscribe=("t", "c"))
-        conn.send(lambda core: core.send_fin([b"%016x" % 1]))
-        wait_until(lambda: delegate.failed == ["E_FIN_FAILED"])
-        finish(conn, delegate)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 7, 9, 20, 33, 36])
@@ -245,60 +203,6 @@ def test_silence_ends_the_connection():
         assert delegate.ended.wait(5)
         reason, _ = finish(conn, delegate)
     assert "silent for 1 s" in str(reason)
-
-
-def test_auth_is_sent_where_it_is_required():
-    """AUTH goes out with the secret when nsqd asks for it, before SUB."""
-    def script(peer):
-        peer.identify(response(b'{"auth_required": true}'))
-        assert peer.line() == b"AUTH" and peer.sized() == b"s3cret"
-        peer.send(response(b'{"identity": "joe"}'))
-        assert peer.line() == b"SUB t c"
-        peer.send(OK)
-        peer.until_closed()
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server, ("t", "c"), Config(auth_secret="s3cret"))
-        finish(conn, delegate)
-
-
-def test_auth_required_and_no_secret_is_an_error():
-    """Without a secret open() says what is missing, instead of a later E_AUTH_FIRST."""
-    def script(peer):
-        peer.identify(response(b'{"auth_required": true}'))
-        assert peer.until_closed() == b""
-
-    with ScriptedServer(script) as server:
-        conn = Connection(server.address, Config(), Recorder())
-        with pytest.raises(NegotiationError, match="auth_secret"):
-            conn.open(Deadline(5))
-
-
-@pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
-@pytest.mark.parametrize("answer", [OK, response(b"{}")])
-def test_what_is_not_granted_is_not_done_without(option, answer):
-    """Encryption or compression that was asked for never becomes plain text: nothing follows."""
-    after = []
-
-    def script(peer):
-        assert json.loads(peer.identify(answer))[option] is True
-        after.append(peer.until_closed())
-
-    with ScriptedServer(script) as server:
-        conn = Connection(server.address, Config(**{option: True}), Recorder())
-        with pytest.raises(NegotiationError, match=f"{server.address}: .* not grant {option}"):
-            conn.open(Deadline(5), subscribe=("t", "c"))
-    assert after == [b""]
-
-
-@pytest.mark.parametrize("option", ["tls_v1", "deflate", "snappy"])
-def test_what_nobody_asked_for_is_refused(option):
-    """An nsqd that turns on what it was not asked for is not followed."""
-    answer = response(json.dumps({option: True}).encode())
-    with ScriptedServer(lambda peer: peer.identify(answer) and peer.until_closed()) as server:
-        conn = Connection(server.address, Config(), Recorder())
-        with pytest.raises(RemoteProtocolError, match=option):
-            conn.open(Deadline(5))
 
 
 def test_close_while_another_thread_opens():

@@ -10,7 +10,6 @@ import time
 import zlib
 
 import pytest
-import snappy
 
 from nsqclient import (
     Config,
@@ -24,7 +23,6 @@ from nsqclient import (
 from nsqclient.connection.connection import Connection
 from nsqclient.runtime.deadline import Deadline
 from tests.faults.dialogues import QUICK
-from tests.support.faults.compression_bombs import snappy_claim
 from tests.support.memory import MIB, run_bounded
 from tests.support.processes import run_program
 from tests.support.servers.scripted import BEAT, OK, Peer, ScriptedServer, error, message, response
@@ -88,47 +86,11 @@ def opening(answer: bytes, *, limit: int = LIMIT, timeout: float = 3.0, **option
     return errors[-1]
 
 
-@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF, 0x80000000])
-def test_a_size_of_gigabytes_is_refused_at_once(size):
-    """Before memory is taken for it."""
-    assert isinstance(opening(struct.pack(">II", size, 0) + b"x" * 1000), RemoteProtocolError)
-
-
 def test_an_answer_of_ten_megabytes_is_refused():
     """No answer of nsqd is that long; it is not even received."""
     answer = b'{"max_rdy_count":1,"x":"' + b"y" * 10 * MIB + b'"}'
     refused = opening(response(answer), limit=30 * MIB)
     assert isinstance(refused, RemoteProtocolError) and "10485" in str(refused)
-
-
-def test_deeply_nested_json_is_refused():
-    """It does not end the thread that reads it."""
-    assert isinstance(opening(response(b'{"a":' + b"[" * 200_000)), RemoteProtocolError)
-
-
-@pytest.mark.parametrize("value", ["1e999", "-1", '"x"', "[]", "null", "9" * 5000, "true"])
-@pytest.mark.parametrize("key", ["max_rdy_count", "msg_timeout", "deflate_level", "version"])
-def test_nonsense_in_the_answer_to_identify_is_a_typed_error_or_unused(key, value):
-    """Is a typed error, or is not used."""
-    script_over = threading.Event()
-
-    def script(peer: Peer) -> None:
-        with contextlib.suppress(EOFError, OSError):
-            peer.identify(response(b'{"%s":%s}' % (key.encode(), value.encode())))
-            peer.line()
-            peer.send(OK)
-            peer.until_closed()
-        script_over.set()
-
-    with ScriptedServer(script) as server:
-        conn = Connection(server.address, Config(), Ended())
-        try:
-            conn.open(Deadline(3), subscribe=("t", "c"))
-        except RemoteProtocolError:
-            pass
-        else:
-            conn.close()
-        script_over.wait(5)
 
 
 def test_endless_heartbeats_do_not_hold_up_the_opening():
@@ -265,50 +227,6 @@ def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
 
     run_bounded(
         subscribed(attack, QUICK.replace(deflate=True, heartbeat_interval=1), prologue), 3 * LIMIT
-    )
-
-
-@pytest.mark.parametrize("size", [1 << 16, 1 << 21, 1 << 30, (1 << 32) - 1])
-def test_a_chunk_of_snappy_that_claims_gigabytes_takes_no_memory(size):
-    """It ends the connection, and no memory is taken for what it claims."""
-    stream = snappy.StreamCompressor()
-
-    def prologue(peer: Peer) -> None:
-        peer.identify(response(b'{"snappy":true}'))
-        for _ in range(2):  # the layer's OK, and that of SUB
-            peer.send(stream.compress(OK))
-            peer.exactly(1)
-
-    def attack(peer: Peer) -> None:
-        peer.send(snappy_claim(size))
-        peer.until_closed()
-
-    work = subscribed(attack, QUICK.replace(snappy=True), prologue, "the snappy stream is broken")
-    run_bounded(work, LIMIT)
-
-
-@pytest.mark.parametrize("frame", [
-    BEAT, b"\0" * 64,
-    *[pytest.param(frame, marks=LONG) for frame in (message(b""), error("E_FIN_FAILED x"))],
-])
-def test_a_bomb_of_snappy_expands_a_little_at_a_time(frame):
-    """As with deflate, though snappy expands less."""
-    block = frame * 10_000
-    stream = snappy.StreamCompressor()
-
-    def prologue(peer: Peer) -> None:
-        peer.identify(response(b'{"snappy":true}'))
-        for _ in range(2):
-            peer.send(stream.compress(OK))
-            peer.exactly(1)
-
-    def attack(peer: Peer) -> None:
-        for _ in range(6 * MIB // len(block)):
-            peer.send(stream.compress(block))
-        peer.until_closed()
-
-    run_bounded(
-        subscribed(attack, QUICK.replace(snappy=True, heartbeat_interval=1), prologue), 3 * LIMIT
     )
 
 

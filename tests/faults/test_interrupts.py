@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -205,20 +204,6 @@ def test_a_start_that_failed_is_completed_by_the_next(server, monkeypatch):
     with consumer, Producer([server.tcp_address]) as producer:
         producer.publish("events", b"x")
         wait_until(lambda: received == [b"x"])
-
-
-def test_a_thread_with_a_name_like_ours_gets_a_complete_stop(server):
-    """A thread of yours is known by what it is, not by its name."""
-    consumer = Consumer(
-        "events", "c", print, nsqd_tcp_addresses=[server.tcp_address]
-    ).start()
-    reports = []
-    thread = threading.Thread(
-        target=lambda: reports.append(consumer.stop(20)), name="nsq-reader-127.0.0.1:4150"
-    )
-    thread.start()
-    thread.join()
-    assert reports[0].complete
 
 
 @pytest.mark.parametrize("mode, error", [

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from nsqclient.errors import (
     ClosedError,
     FrameTooLargeError,
-    InvalidTopicError,
     LocalProtocolError,
     NotNSQError,
     NSQError,
@@ -339,16 +338,6 @@ def test_heartbeat_before_the_answer_to_identify(granted, layers):
     assert core.data_to_send() == wire
 
 
-def test_heartbeat_is_no_answer():
-    """A heartbeat between a publish and its OK is not taken for the OK."""
-    core = core_in(State.READY)
-    core.send_publish(PUB, "token")
-    core.receive_data(BEAT)
-    assert core.take_events() == [Heartbeat()]
-    core.receive_data(OK)
-    assert core.take_events() == [Published("token")]
-
-
 # -- outcomes of publishes
 
 
@@ -365,15 +354,6 @@ def test_answers_come_in_the_order_of_the_publishes():
     ]
     assert (events[0].token, events[-1].token) == (1, None)
     assert core.unanswered() == []
-
-
-@pytest.mark.parametrize("data", [b"", b"ok", b"CLOSE_WAIT"])
-def test_publish_is_answered_with_ok_only(data):
-    """Anything but OK is no outcome."""
-    core = core_in(State.READY)
-    core.send_publish(PUB, 1)
-    with pytest.raises(RemoteProtocolError, match="expected b'OK'"):
-        core.receive_data(response(data))
 
 
 def test_refused_is_for_the_oldest_publish():
@@ -399,14 +379,6 @@ def test_a_rejected_sub_is_a_fatal_error():
     assert isinstance(refused, FatalError)
     assert (refused.token, refused.error.code) == (None, "E_SUB_FAILED")
     assert core.unanswered() == ["a"]
-
-
-def test_unknown_error_is_fatal():
-    """A code that we do not know counts as fatal."""
-    core = core_in(State.SUBSCRIBED)
-    core.receive_data(error(b"E_FUTURE what"))
-    assert core.take_events()[0].error.code == "E_FUTURE"
-    assert core.state is State.CLOSED
 
 
 @pytest.mark.parametrize("code", ["E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"])
@@ -503,18 +475,6 @@ def test_upgrade_byte_by_byte(granted):
     assert core.state is State.SUBSCRIBED
 
 
-@pytest.mark.parametrize("granted, layers", [
-    ({"tls_v1": True}, 1), ({"tls_v1": True, "snappy": True}, 2),
-])
-def test_upgrade_in_one_segment(granted, layers):
-    """The OK of a layer may share a segment with the frame that announced the layer."""
-    head = answer(**granted)
-    inner = OK if layers == 1 else OK + XorLayer(7).encode(OK)
-    events, core = _drive([head + XorLayer(5).encode(inner)])
-    assert [type(event) for event in events] == [Identified] + [Upgraded] * layers
-    assert core.state is State.SUBSCRIBING
-
-
 def test_an_upgrade_may_be_cut_anywhere():
     """However the bytes around an upgrade are cut, the same events come out."""
     stream = answer(tls_v1=True, snappy=True) + XorLayer(5).encode(OK + XorLayer(7).encode(OK))
@@ -594,15 +554,6 @@ def test_a_peer_that_is_not_nsq_is_reported():
     core.send_identify({})
     with pytest.raises(FrameTooLargeError):
         core.receive_data(b"\0\0\x10\x01")
-
-
-def test_bad_topic_does_not_end_the_connection():
-    """A publish that is refused by ourselves leaves the connection as it was."""
-    core = core_in(State.READY)
-    with pytest.raises(InvalidTopicError):
-        core.send_publish(commands.pub("bad topic", b"x"), 1)
-    assert core.unanswered() == []
-    core.send_publish(PUB, 2)
 
 
 _PIECES = st.lists(st.one_of(

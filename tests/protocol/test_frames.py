@@ -71,13 +71,6 @@ def test_whole_frames_are_read_in_order():
     assert _flat(parsed) == SAID
 
 
-def test_frames_are_read_byte_by_byte():
-    """A stream in single bytes gives the same."""
-    reader = FrameReader()
-    assert _feed(reader, [STREAM[n:n + 1] for n in range(len(STREAM))]) == SAID
-    assert reader.buffered == 0
-
-
 @pytest.mark.parametrize("single", [False, True])
 def test_a_stream_may_be_cut_anywhere(single):
     """A stream in two pieces gives the same, wherever the cut is."""
@@ -87,15 +80,6 @@ def test_a_stream_may_be_cut_anywhere(single):
         while more := _feed(reader, [b""], single=single):
             found += more
         assert found == SAID, cut
-
-
-@fuzz
-@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_a_stream_may_be_cut_often(cuts):
-    """A stream in many pieces, some of them empty, gives the same."""
-    edges = [0, *sorted(cuts), len(STREAM)]
-    chunks = [STREAM[a:b] for a, b in zip(edges, edges[1:])]
-    assert _feed(FrameReader(), chunks) == SAID
 
 
 @pytest.mark.parametrize("frame", [OK, LATE, _encode(_message(1))])

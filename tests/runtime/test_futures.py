@@ -228,19 +228,3 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_added_it(caplog):
     thread.launch()
     thread.join()
     assert caplog.text.count("a callback of") == 1
-
-
-def test_an_index_error_of_a_signal_handler_reaches_the_caller(monkeypatch):
-    """It is not taken for an empty queue of callbacks."""
-    def interrupt(error):
-        raise IndexError("from a signal handler")
-
-    done = PlainFuture()
-    done.set_result(1)
-
-    class Callbacks(list):
-        def popleft(self):
-            interrupt(None)
-
-    with pytest.raises(IndexError, match="from a signal handler"):
-        done._call_back(Callbacks([print]))

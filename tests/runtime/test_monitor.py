@@ -32,13 +32,6 @@ def in_threads(count, target):
     return threads
 
 
-def test_what_is_there_is_returned_at_once():
-    """No other thread is needed where the condition holds already."""
-    box = Box()
-    box.set(7)
-    assert box.get(timeout=0) == 7
-
-
 def test_the_last_result_is_returned_when_the_time_is_over():
     """A wait that ends by its timeout returns what the condition returned last."""
     assert Box().get(timeout=0.01) == 0

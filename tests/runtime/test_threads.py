@@ -71,15 +71,6 @@ def test_a_launch_that_is_interrupted_anywhere_has_happened_or_not():
     assert number > 3
 
 
-def test_a_thread_of_yours_is_none_of_the_library():
-    """Whatever its name is."""
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(is_library_thread()), name="nsq-reader-x")
-    thread.start()
-    thread.join()
-    assert seen == [False]
-
-
 def test_a_join_right_after_the_launch_waits_for_the_end(monkeypatch):
     """Also where the new thread has not come to its first instruction of ours."""
     release, held = threading.Event(), threading.Event()

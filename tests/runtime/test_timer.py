@@ -76,12 +76,6 @@ def test_a_task_never_runs_early(timer):
     task.cancel()
 
 
-def test_sooner_task_wakes_the_thread(timer):
-    """A task that is due before all others does not wait for them."""
-    timer.schedule(LATER, lambda: None)
-    assert _schedule(timer).wait(WAIT)
-
-
 def test_a_cancelled_task_does_not_run(parked, monkeypatch):
     """A cancelled task does not run; cancelling twice, or after the run, is harmless."""
     seen = []
@@ -92,16 +86,6 @@ def test_a_cancelled_task_does_not_run(parked, monkeypatch):
     _start(parked, monkeypatch)
     done.cancel()
     assert seen == ["done"]
-
-
-def test_cancel_from_a_task(parked, monkeypatch):
-    """A task may cancel the next one."""
-    seen = []
-    victim = []
-    parked.schedule(0.0, lambda: victim[0].cancel())
-    victim.append(parked.schedule(0.0, lambda: seen.append("ran")))
-    _start(parked, monkeypatch)
-    assert seen == []
 
 
 def test_a_task_that_raises_does_not_end_the_timer(timer, caplog):
@@ -136,17 +120,6 @@ def test_an_endless_delay_is_accepted(timer, delay):
     assert _schedule(timer).wait(WAIT)
     assert _schedule(timer).wait(WAIT)
     task.cancel()
-
-
-def test_a_task_scheduled_before_the_start_runs_after_it():
-    """What is scheduled before the start runs after it."""
-    timer = Timer()
-    fired = _schedule(timer)
-    assert not fired.is_set()
-    timer.start()
-    timer.start()
-    assert fired.wait(WAIT)
-    assert timer.stop()
 
 
 def test_the_timer_has_one_named_daemon_thread():

@@ -357,16 +357,6 @@ def test_the_threads_are_named_daemons(make_pool):
     assert names == {1: ["nsq-test"], 2: ["nsq-test-1", "nsq-test-2"]}
 
 
-def test_a_worker_recognises_itself(make_pool):
-    """A thread can ask whether it is one of the pool's."""
-    answers = []
-    pool = make_pool(1, lambda item: answers.append(pool.is_worker()), started=False)
-    pool.start()
-    pool.put(None)
-    wait_until(lambda: answers == [True])
-    assert pool.is_worker() is False
-
-
 def test_an_interrupted_put_loses_no_worker(make_pool):
     """The worker that it was to wake runs what is put next, and ends with the pool."""
     def work():
