@@ -60,7 +60,14 @@ class NsqdSocket:
     def _dial(
         self, subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline
     ) -> list[Event]:
-        """Dial, and ``open_dialogue``. Where it raises, the socket is still to be given back."""
+        """Dial, negotiate, authenticate if requested, and subscribe if ``subscribe`` is given.
+
+        Where it raises, the socket is still to be given back.
+
+        Returns: the events behind the last response.
+
+        Blocks: until the deadline. Raises: as ``Connection.open``.
+        """
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(
@@ -69,12 +76,57 @@ class NsqdSocket:
             self._transport = transport
             self._need_not_ended()
         self._writer.attach(transport)
-        events = open_dialogue(self._core, self._writer, transport, config, subscribe, deadline)
+        late: list[Event] = []
+
+        def wait_for(wanted: type[E]) -> E:
+            event, events = self._await_event(transport, wanted, deadline)
+            late.extend(events)
+            return event
+
+        try:
+            negotiate(self._core, self.address, config, subscribe, wait_for)
+        except TLSError as exc:
+            with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
+                self._writer.send_all(wait=False)
+            raise TLSError(exc.reason, self.address) from exc
+        except ConnectionLostError as exc:
+            raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
         with self._lock:
             self._need_not_ended()
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
                     extra=log_fields(nsqd=self.address))
-        return events
+        return late
+
+    def _await_event(
+        self, transport: Transport, wanted: type[E], deadline: Deadline
+    ) -> tuple[E, list[Event]]:
+        """Exchange bytes until the wanted event is there; return it, and those behind it."""
+        core = self._core
+        while True:
+            self._writer.send_all(wait=True)
+            events = core.take_events()
+            for index, event in enumerate(events):
+                if isinstance(event, FatalError):
+                    raise event.error
+                if isinstance(event, wanted):
+                    # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
+                    return cast(E, event), events[index + 1:]
+            has_buffered_input = core.has_buffered_input
+            data = b"" if has_buffered_input else transport.recv()
+            while data is None or deadline.expired():  # heartbeats without end are no answer
+                if deadline.expired() or not transport.wait(deadline.remaining()):
+                    raise ConnectError(
+                        self.address,
+                        f"connected, but no answer within {deadline.timeout:g} s: is this nsqd's"
+                        " TCP port?",
+                    )
+                data = transport.recv()
+            if not data and not has_buffered_input:
+                raise ConnectionLostError(self.address, "closed by the peer")
+            try:
+                core.receive_data(data)
+            except NotNSQError as exc:
+                raise NotNSQError(f"{self.address}: {exc}") from None
 
     def _note_dialed(self, sock: socket.socket) -> None:
         """Have ``close()`` end this dial."""
@@ -107,70 +159,3 @@ class NsqdSocket:
         sock = self._transport or self._dialed
         if sock is not None:
             sock.close()
-
-
-def open_dialogue(
-    core: ClientProtocol, writer: SocketWriter, transport: Transport, config: Config,
-    subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline,
-) -> list[Event]:
-    """Negotiate, authenticate if requested, and subscribe if ``subscribe`` is given.
-
-    Returns: the events behind the last response.
-
-    Blocks: until the deadline.
-
-    Raises:
-        ConnectError: nsqd did not answer in time, or closed the connection.
-        ServerError: nsqd rejected a command.
-        NegotiationError: a feature was not granted. TLSError: the TLS handshake failed.
-        RemoteProtocolError: the server at this address is not an nsqd.
-    """
-    address = transport.address
-    late: list[Event] = []
-
-    def wait_for(wanted: type[E]) -> E:
-        event, events = await_event(core, writer, transport, wanted, deadline)
-        late.extend(events)
-        return event
-
-    try:
-        negotiate(core, address, config, subscribe, wait_for)
-    except TLSError as exc:
-        with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
-            writer.send_all(wait=False)
-        raise TLSError(exc.reason, address) from exc
-    except ConnectionLostError as exc:
-        raise ConnectError(address, f"during the handshake: {exc.reason}") from exc
-    return late
-
-
-def await_event(
-    core: ClientProtocol, writer: SocketWriter, transport: Transport, wanted: type[E],
-    deadline: Deadline,
-) -> tuple[E, list[Event]]:
-    """Exchange bytes with nsqd until the wanted event is there; return it, and those behind it."""
-    while True:
-        writer.send_all(wait=True)
-        events = core.take_events()
-        for index, event in enumerate(events):
-            if isinstance(event, FatalError):
-                raise event.error
-            if isinstance(event, wanted):
-                # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
-                return cast(E, event), events[index + 1:]
-        has_buffered_input = core.has_buffered_input
-        data = b"" if has_buffered_input else transport.recv()
-        while data is None or deadline.expired():  # heartbeats without end are no answer
-            if deadline.expired() or not transport.wait(deadline.remaining()):
-                raise ConnectError(
-                    transport.address,
-                    f"connected, but no answer within {deadline.timeout:g} s: is this nsqd's TCP"
-                    " port?",
-                )
-            data = transport.recv()
-        if not data and not has_buffered_input:
-            raise ConnectionLostError(transport.address, "closed by the peer")
-        try:
-            core.receive_data(data)
-        except NotNSQError as exc:
-            raise NotNSQError(f"{transport.address}: {exc}") from None

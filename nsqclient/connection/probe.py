@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.connection.opening import NsqdSocket, await_event
+from nsqclient.connection.opening import NsqdSocket
 from nsqclient.errors import ConnectError
 from nsqclient.protocol.events import FatalError, ServerSettings
 from nsqclient.runtime.deadline import Deadline
@@ -39,7 +39,7 @@ class ProbedSocket(NsqdSocket):
         assert self._transport is not None
         self._core.send_nop()
         with contextlib.suppress(ConnectError):  # it said nothing in time
-            await_event(self._core, self._writer, self._transport, FatalError, Deadline(timeout))
+            self._await_event(self._transport, FatalError, Deadline(timeout))
 
     def close(self) -> None:
         """End it. Idempotent."""

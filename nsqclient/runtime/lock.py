@@ -22,7 +22,7 @@ from nsqclient.errors import ReentrantCallError
 
 
 class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
-    """A lock for ``with`` statements, whose owner gets an error where it acquires it again.
+    """A lock for ``with`` statements alone, whose owner gets an error where it enters it again.
 
     Only its owner may release it: a lock that another thread releases is a ``threading.Lock``.
     """
@@ -48,23 +48,6 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
                 self.release()
             raise
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire it, as ``threading.Lock.acquire``; see ``try_lock``.
-
-        Raises:
-            ReentrantCallError: the calling thread has it, and the call would wait.
-        """
-        if self._is_owned():
-            if not blocking:
-                return False
-            raise ReentrantCallError()
-        try:
-            return self._acquire(blocking, timeout)
-        except BaseException:
-            if self._is_owned():
-                self.release()
-            raise
-
 
 def is_foreign(error: BaseException) -> bool:
     """Return whether an exception comes from a function that was called, as a signal handler is.
@@ -77,7 +60,7 @@ def is_foreign(error: BaseException) -> bool:
     return traceback is not None and traceback.tb_next is not None
 
 
-def try_lock(lock: Lock | LockType, held: list[bool]) -> bool:
+def try_lock(lock: LockType, held: list[bool]) -> bool:
     """Take the lock if it is free; return whether it was, and note it in ``held``, an empty list.
 
     A signal handler that raises, as Ctrl-C does, may do so just when ``acquire`` has returned and

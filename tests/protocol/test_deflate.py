@@ -81,9 +81,3 @@ def test_a_bomb_comes_in_pieces():
         tracemalloc.stop()
     assert sum(sizes) == size and max(sizes) <= PIECE_SIZE
     assert peak < 4 * PIECE_SIZE
-
-
-def test_it_says_nothing_of_its_own():
-    """No greeting, no farewell."""
-    layer = DeflateLayer()
-    assert not layer.has_output() and layer.wire_output() == b""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nsqclient.protocol.layers.stack import LayerStack
-from tests.protocol.toy_layer import XorLayer
 
 
 class _Tag:
@@ -67,13 +64,3 @@ def test_own_bytes_of_a_layer():
     assert not stack.has_output()
     assert stack.encode(b"") == b""
     assert stack.encode(b"frame") == b"tls(zip(frame))"
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000])
-def test_both_ends_read_each_other(size):
-    """What one stack encodes, its twin decodes, byte by byte too."""
-    ours, theirs = (_stack(XorLayer(0x5A), XorLayer(0x17)) for _ in range(2))
-    data = bytes(n % 256 for n in range(size))
-    wire = ours.encode(data)
-    got = [piece for n in range(len(wire)) for piece in theirs.decode(wire[n:n + 1])]
-    assert b"".join(got) == data

@@ -116,9 +116,3 @@ def test_data_that_looks_random_is_not_blown_up():
     noise = random.Random(6).randbytes(1024 * 1024)
     assert len(SnappyLayer().encode(noise)) < len(noise) * 1.001
     assert zlib.crc32(decoded(SnappyLayer(), SnappyLayer().encode(noise))) == zlib.crc32(noise)
-
-
-def test_it_says_nothing_of_its_own():
-    """No greeting before the first chunk."""
-    layer = SnappyLayer()
-    assert not layer.has_output() and layer.wire_output() == b""

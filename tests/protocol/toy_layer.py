@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nsqclient.protocol.layers.stack import ByteLayer
 
-class XorLayer:
+
+class XorLayer(ByteLayer):
     """Turns every byte over with ``key``; what it encodes, its twin decodes."""
 
     def __init__(self, key: int) -> None:
@@ -18,11 +20,3 @@ class XorLayer:
     def encode(self, data: bytes) -> bytes:
         """Take bytes from the frame side."""
         return data.translate(self._table)
-
-    def has_output(self) -> bool:
-        """Say no."""
-        return False
-
-    def wire_output(self) -> bytes:
-        """Say nothing of its own."""
-        return b""

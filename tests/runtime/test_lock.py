@@ -64,33 +64,8 @@ def test_its_owner_gets_an_error_in_place_of_waiting_for_itself():
         with pytest.raises(ReentrantCallError, match="let another thread make this call"):
             with lock:
                 pass
-        with pytest.raises(ReentrantCallError):
-            lock.acquire(timeout=1)
         assert is_taken(lock)
     assert not is_taken(lock)
-
-
-def test_its_owner_is_refused_where_it_would_not_wait():
-    """Where a call only tries, the owner sees it taken, as any thread does."""
-    lock, held = Lock(), []
-    with lock:
-        assert not lock.acquire(blocking=False)
-        assert not try_lock(lock, held) and held == [False]
-    assert try_lock(lock, held := []) and held == [True]
-    lock.release()
-
-
-def test_acquire_gives_up_when_the_time_is_over():
-    """With a timeout it returns whether it has the lock."""
-    lock = Lock()
-    with lock:
-        results = []
-        thread = threading.Thread(target=lambda: results.append(lock.acquire(timeout=0.01)))
-        thread.start()
-        thread.join()
-    assert results == [False]
-    assert lock.acquire(timeout=0.01)
-    lock.release()
 
 
 def test_a_finalizer_in_the_block_gets_the_error(monkeypatch):
@@ -112,20 +87,19 @@ def test_a_finalizer_in_the_block_gets_the_error(monkeypatch):
     assert failures == [ReentrantCallError] and not is_taken(lock)
 
 
-@pytest.mark.parametrize("acquire", [Lock.__enter__, Lock.acquire])
-def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free(acquire):
+def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free():
     """At each point at which a signal handler may raise."""
     lock = Lock()
 
     def work():
         try:
-            acquire(lock)
+            lock.__enter__()
         except KeyboardInterrupt:
             return lambda: None if not is_taken(lock) else pytest.fail("it is still taken")
         lock.release()
         return lambda: None
 
-    assert interrupt_everywhere(acquire, work) >= 2
+    assert interrupt_everywhere(Lock.__enter__, work) >= 2
 
 
 def test_a_signal_handler_that_raises_ends_the_wait_for_it():

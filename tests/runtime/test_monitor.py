@@ -95,8 +95,8 @@ def test_an_interrupted_wait_leaves_the_lock_free():
                 pass
 
             def check():
-                assert box.monitor.lock.acquire(timeout=0)
-                assert not box.monitor._armed
+                with box.monitor.lock:
+                    assert not box.monitor._armed
 
             return check
 
@@ -117,8 +117,8 @@ def test_an_interrupted_notification_never_leaves_a_change_that_nobody_was_woken
                 pass
 
             def check():
-                assert box.monitor.lock.acquire(timeout=0)
-                assert not box.value or not any(one._baton.locked() for one in waiters)
+                with box.monitor.lock:
+                    assert not box.value or not any(one._baton.locked() for one in waiters)
 
             return check
 

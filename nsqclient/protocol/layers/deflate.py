@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 from nsqclient.errors import RemoteProtocolError
+from nsqclient.protocol.layers.stack import ByteLayer
 
 #: Bytes that are decompressed at once. A block of deflate may expand a thousandfold.
 PIECE_SIZE = 1024 * 1024
@@ -16,7 +17,7 @@ PIECE_SIZE = 1024 * 1024
 _RAW = -zlib.MAX_WBITS
 
 
-class DeflateLayer:
+class DeflateLayer(ByteLayer):
     """Deflate both ways; ``level`` is how hard this side tries, from 1 to 9."""
 
     def __init__(self, level: int = 6) -> None:
@@ -47,11 +48,3 @@ class DeflateLayer:
     def encode(self, data: bytes) -> bytes:
         """Compress, and flush so that the peer can read all of it."""
         return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
-
-    def has_output(self) -> bool:
-        """Say no: deflate has nothing to say of its own."""
-        return False
-
-    def wire_output(self) -> bytes:
-        """Return nothing."""
-        return b""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import snappy
 
 from nsqclient.errors import RemoteProtocolError
+from nsqclient.protocol.layers.stack import ByteLayer
 
 #: The longest chunk there is: a checksum and 64 KiB that did not compress (snappy's own bound).
 MAX_CHUNK_SIZE = 4 + 76490
@@ -26,7 +27,7 @@ _HEAD = 4
 _STREAM_IDENTIFIER = 0xFF
 
 
-class SnappyLayer:
+class SnappyLayer(ByteLayer):
     """Snappy both ways."""
 
     def __init__(self) -> None:
@@ -73,14 +74,6 @@ class SnappyLayer:
         """Compress into whole chunks, the stream identifier first."""
         wire: bytes = self._compressor.compress(data)
         return wire
-
-    def has_output(self) -> bool:
-        """Say no: the stream identifier goes with the first chunk."""
-        return False
-
-    def wire_output(self) -> bytes:
-        """Return nothing."""
-        return b""
 
     def _fault(self, kind: int, size: int) -> str:
         """Look at a chunk's head, before memory is taken for the chunk."""

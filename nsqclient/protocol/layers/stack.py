@@ -14,7 +14,10 @@ from typing import Protocol
 
 
 class ByteLayer(Protocol):
-    """One transformation of the stream, both ways. A layer may buffer; it never blocks."""
+    """One transformation of the stream, both ways. A layer may buffer; it never blocks.
+
+    A layer that subclasses it has nothing to send of its own.
+    """
 
     def decode(self, data: bytes) -> Iterable[bytes]:
         """Take bytes from the wire side; yield those that are ready for the frame side.
@@ -34,11 +37,11 @@ class ByteLayer(Protocol):
 
     def has_output(self) -> bool:
         """Return whether ``wire_output()`` would return something."""
-        ...
+        return False
 
     def wire_output(self) -> bytes:
         """Return bytes that the layer itself wants to send (a TLS handshake), and forget them."""
-        ...
+        return b""
 
 
 class LayerStack:
