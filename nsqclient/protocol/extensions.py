@@ -334,15 +334,6 @@ def mpub(
     return _line("MPUB", topic, partition) + _many(checked, max_body_size)
 
 
-def mpub_trace(
-    topic: str, partition: int, messages: Sequence[tuple[int, bytes]],
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
-) -> bytes:
-    """MPUB_TRACE of (trace id, body). The server answers 30 bytes: see :class:`StoredPosition`."""
-    payloads = [_traced(trace_id, check_body(body, max_msg_size)) for trace_id, body in messages]
-    return _line("MPUB_TRACE", topic, partition) + _many(payloads, max_body_size)
-
-
 def mpub_ext(
     topic: str, partition: int, messages: Sequence[tuple[bytes, bytes]],
     max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,

@@ -43,6 +43,7 @@ class _Wanted:
 
     sources: Collection[str]
     standing: Standing
+    retry_at: float
     number: int  # the order of arrival
     is_due: bool = False  # it is in the lists of its sources
 
@@ -100,15 +101,10 @@ class DialQueue(Generic[K]):
         self._waiting: list[tuple[float, int, K]] = []  # a heap of what waits for its retry_at
         self._order = itertools.count()
         self._under_way: dict[K, str] = {}  # and the source for which it counts
-        self._again: dict[K, tuple[Collection[str], Standing, float]] = {}  # once that has ended
 
     def __contains__(self, key: K) -> bool:
         """Return whether it is queued or under way."""
         return key in self._wanted or key in self._under_way
-
-    def __len__(self) -> int:
-        """How many are queued, those under way left out."""
-        return len(self._wanted)
 
     @property
     def under_way(self) -> int:
@@ -122,20 +118,15 @@ class DialQueue(Generic[K]):
 
         An address that is being dialed is queued when that dial has ended.
         """
-        if key in self._under_way:
-            self._again[key] = (sources, standing, retry_at)
-            return
         self._remove(key)
         number = next(self._order)
         # Noted last: when a signal handler raises before that, the next call repairs it.
-        heapq.heappush(self._waiting, (retry_at, number, key))
-        self._wanted[key] = _Wanted(sources, standing, number)
+        if key not in self._under_way:
+            heapq.heappush(self._waiting, (retry_at, number, key))
+        self._wanted[key] = _Wanted(sources, standing, retry_at, number)
 
     def set_sources(self, key: K, sources: Collection[str]) -> None:
         """Note that these sources name it now; it keeps its place in the order."""
-        again = self._again.get(key)
-        if again is not None:
-            self._again[key] = (sources, *again[1:])
         wanted = self._wanted.get(key)
         if wanted is None:
             return
@@ -148,14 +139,12 @@ class DialQueue(Generic[K]):
 
     def discard(self, key: K) -> None:
         """Dial it no more; a dial that is under way goes on."""
-        self._again.pop(key, None)
         self._remove(key)
 
     def clear(self) -> None:
         """Dial nothing more."""
         for key in list(self._wanted):
             self._remove(key)
-        self._again.clear()
         self._waiting.clear()
 
     def take(self, now: float) -> K | None:
@@ -180,9 +169,9 @@ class DialQueue(Generic[K]):
     def finish(self, key: K) -> None:
         """Its dial has ended, well or not."""
         self._sources[self._under_way.pop(key)].under_way -= 1
-        again = self._again.pop(key, None)
-        if again is not None:
-            self.put(key, *again)
+        wanted = self._wanted.get(key)
+        if wanted is not None:
+            heapq.heappush(self._waiting, (wanted.retry_at, wanted.number, key))
 
     def count_ready(self, now: float) -> int:
         """How many could be taken now; an address of several sources may count for each."""

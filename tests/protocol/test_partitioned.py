@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.devserver.protocol.commands import (
-    Cls,
     Fin,
     Identify,
     Ignored,
@@ -23,11 +22,10 @@ from nsqclient.devserver.protocol.commands import (
     Touch,
 )
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION, PartitionServerProtocol
-from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
+from nsqclient.errors import LocalProtocolError, RemoteProtocolError
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import (
-    CommandFailed,
     ExtendedMessages,
     Messages,
     PublishFailed,
@@ -188,12 +186,6 @@ def test_internal_id_names_its_partition():
     assert MessageIds(make_internal_id(1, 2), 0).partition == 1
 
 
-def test_sizes_of_measured_messages():
-    """What a message takes in the queue is its body, its header and thirty bytes."""
-    assert raw_size(b"seq0") == 0x22
-    assert raw_size(b"body", encode_ext(_HEADER)) == 0x40
-
-
 @STEPS
 def test_sub_names_the_partition(step):
     """SUB and SUB_ORDERED carry the partition, and the server understands it."""
@@ -211,8 +203,6 @@ def test_sub_names_the_partition(step):
      PartitionPub("MPUB", "t", 2, [NewMessage(b"x"), NewMessage(b"y")])),
     (extensions.pub_trace("t", 0, 2**64 - 1, b"x"),
      PartitionPub("PUB_TRACE", "t", 0, [NewMessage(b"x", 2**64 - 1)])),
-    (extensions.mpub_trace("t", 0, [(1, b"x"), (2, b"y")]),
-     PartitionPub("MPUB_TRACE", "t", 0, [NewMessage(b"x", 1), NewMessage(b"y", 2)])),
     (extensions.pub_ext("t", 9, _HEADER, b"body"),
      PartitionPub("PUB_EXT", "t", 9, [NewMessage(b"body", header=_HEADER)])),
     (extensions.mpub_ext("t", 9, [(_HEADER, b"x"), (b"", b"y")]),
@@ -376,19 +366,6 @@ def test_empty_bodies_are_bad(line):
     assert b"E_BAD_BODY " in pair.server.data_to_send() and pair.server.is_closed
 
 
-def test_late_answer_to_a_message_spares_the_subscriber():
-    """E_FIN_FAILED is never fatal."""
-    pair = Pair()
-    pair.subscribe()
-    pair.refuse[Fin] = ("E_FIN_FAILED", "FIN failed")
-    pair.client.send_fin([WILD_ID])
-    pair.exchange()
-    assert isinstance(pair.events[-1], CommandFailed)
-    pair.client.send_cls()
-    pair.exchange()
-    assert pair.heard[-1] == Cls()
-
-
 @pytest.mark.parametrize("build", [
     lambda: extensions.pub("t", -1, b"x"),
     lambda: extensions.pub("t", 1024, b"x"),
@@ -421,13 +398,6 @@ def test_header_carries_the_trace_id_as_a_string():
     assert read_header(b"") == read_header(b"nonsense") == read_header(b"[1]") == {}
 
 
-def test_an_invalid_message_error_is_a_value_error():
-    """Callers may catch what every other bad argument raises."""
-    with pytest.raises(ValueError):
-        make_header({"k": object()})
-    assert issubclass(InvalidMessageError, LocalProtocolError)
-
-
 @given(st.binary(max_size=60), st.booleans(), st.booleans())
 @fuzz
 def test_any_bytes_are_a_message_or_one_error(data, ext, detail):
@@ -449,16 +419,6 @@ def test_any_bytes_leave_the_server_standing(data):
         if not server.take_events():
             break
     server.data_to_send()
-
-
-@given(st.lists(st.tuples(
-    st.integers(0, 2**64 - 1), st.binary(min_size=1, max_size=20)), min_size=1, max_size=4))
-@fuzz
-def test_traced_bodies_survive_the_way(messages):
-    """What one core writes is what the other reads."""
-    pair = Pair(3)
-    pair.publish(extensions.mpub_trace("t", 0, messages))
-    assert [(m.trace_id, m.body) for m in pair.heard[-1].messages] == messages
 
 
 def test_length_of_a_header_is_sixteen_bits():

@@ -56,18 +56,6 @@ def test_one_worker_keeps_the_order(make_pool):
     assert seen == list(range(100))
 
 
-def test_items_put_before_the_start(make_pool):
-    """What is put first runs when the workers are there."""
-    seen = []
-    pool = make_pool(2, seen.append, started=False)
-    pool.put_many([1, 2, 3])
-    assert len(pool) == 3
-    pool.start()
-    pool.start()
-    wait_until(lambda: sorted(seen) == [1, 2, 3])
-    assert len(pool) == 0
-
-
 def test_items_can_be_looked_at_and_taken_out(make_pool):
     """Those for which a condition is true; the others stay, in their order."""
     pool = make_pool(1, lambda item: None, started=False)
@@ -133,15 +121,6 @@ def test_a_burst_reaches_all_workers(make_pool, many):
         for item in (1, 2, 3):
             pool.put(item)
     together.wait(WAIT)
-
-
-def test_one_after_the_other(make_pool):
-    """A sleeping worker is woken for each item, again and again."""
-    done = threading.Semaphore(0)
-    pool = make_pool(2, lambda item: done.release())
-    for _ in range(200):
-        pool.put(None)
-        assert done.acquire(timeout=WAIT)
 
 
 def test_exception_keeps_the_worker(make_pool, caplog):

@@ -64,7 +64,10 @@ def test_traced_publish_returns_the_position_of_the_message(cluster):
 def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
     """The answer to several messages has trace id 0."""
     with client_of(cluster) as client:
-        answer = client.ask(commands.mpub_trace("plain", 0, [(5, b"a"), (6, b"b")]))
+        answer = client.ask(
+            b"MPUB_TRACE plain 0\n" + struct.pack(">II", 30, 2)
+            + struct.pack(">IQ", 9, 5) + b"a" + struct.pack(">IQ", 9, 6) + b"b"
+        )
     assert read_stored(answer[1]) == StoredPosition(make_internal_id(0, 2), 0, 0, 62)
 
 
