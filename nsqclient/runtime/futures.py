@@ -224,10 +224,12 @@ class PlainFuture(Future[Any]):
 
     def _settle(self, result: Any, exception: BaseException | None) -> None:
         with _quick:
-            if self.done():
-                raise InvalidStateError(f"{self._state}: {self!r}")
-            self._result, self._exception = result, exception
-            self._final = FINISHED
+            is_first = not self.done()
+            if is_first:
+                self._result, self._exception = result, exception
+                self._final = FINISHED
+        if not is_first:
+            raise InvalidStateError(f"{self._state}: {self!r}")
         self._announce()
         self._wake()
 

@@ -104,7 +104,7 @@ def test_threads_that_ask_at_once_share_one_lock():
 
     def ask():
         barrier.wait(10)
-        seen.append(item._condition._lock)
+        seen.append(item._waiters)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:

@@ -35,6 +35,6 @@ def test_each_test_has_lines_of_its_own(number):
 def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):
     """An nsqlookupd may list any number of them in each answer."""
     monkeypatch.setattr(discovery, "_unusable", LineLimit(discovery.logger))
-    unusable = Producer("", "", "", 0, 0, "", "", "")
+    unusable = Producer("", "", "", 0, 0, "")
     assert discovery._usable("127.0.0.1:4161", [unusable] * 3000) == []
     assert len(caplog.records) == MOST_LINES + 1
