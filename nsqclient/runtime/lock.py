@@ -15,7 +15,6 @@ its owner and raises ``ReentrantCallError``: the error-checking mutex of POSIX.
 from __future__ import annotations
 
 import _thread
-from _thread import LockType
 from collections.abc import Callable
 
 from nsqclient.errors import ReentrantCallError
@@ -58,16 +57,3 @@ def is_foreign(error: BaseException) -> bool:
     """
     traceback = error.__traceback__
     return traceback is not None and traceback.tb_next is not None
-
-
-def try_lock(lock: LockType, held: list[bool]) -> bool:
-    """Take the lock if it is free; return whether it was, and note it in ``held``, an empty list.
-
-    A signal handler that raises, as Ctrl-C does, may do so just when ``acquire`` has returned and
-    nothing knows the result yet. So the note is made in the same call. Call it inside the ``try``
-    whose ``finally`` releases the lock ``if held == [True]``.
-
-    Threads: any. Does not block.
-    """
-    held.extend(map(lock.acquire, (False,)))  # no bytecode in between
-    return held[0]

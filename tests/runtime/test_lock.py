@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nsqclient.errors import ReentrantCallError
-from nsqclient.runtime.lock import Lock, is_foreign, try_lock
+from nsqclient.runtime.lock import Lock, is_foreign
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
@@ -160,18 +159,3 @@ def test_an_error_of_a_signal_handler_is_foreign():
     finally:
         signal.signal(signal.SIGALRM, before)
     assert is_foreign(caught.value)
-
-
-def test_an_interrupted_attempt_to_take_a_lock_is_noted_if_it_succeeded():
-    """The ``finally`` around it releases the lock if and only if it was taken."""
-    def attempt():
-        lock, held = threading.Lock(), []
-        with contextlib.suppress(KeyboardInterrupt):
-            try_lock(lock, held)
-
-        def check():
-            assert lock.locked() == (held == [True])
-
-        return check
-
-    assert interrupt_everywhere(try_lock, attempt) > 1
