@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from nsqclient.connection.connection import Connection
     from nsqclient.consumer.batch import BatchHandler
     from nsqclient.consumer.consumer import Consumer
-    from nsqclient.consumer.dead_letters import DeadLetterDirectory, DeadLetterTopic
-    from nsqclient.consumer.envelope import DeadLetter
+    from nsqclient.consumer.dead_letters import (
+        DeadLetter, DeadLetterDirectory, DeadLetterTopic,
+    )
     from nsqclient.consumer.middleware import Handling
     from nsqclient.partitioned.consumer_processor import BlockedAction
     from nsqclient.consumer.retry import Retry, RetryTable
@@ -124,8 +125,7 @@ _DEFINED_IN = {
     "connection.connection": "Connection",
     "consumer.batch": "BatchHandler",
     "consumer.consumer": "Consumer",
-    "consumer.dead_letters": "DeadLetterDirectory DeadLetterTopic",
-    "consumer.envelope": "DeadLetter",
+    "consumer.dead_letters": "DeadLetter DeadLetterDirectory DeadLetterTopic",
     "consumer.middleware": "Handling",
     "consumer.retry": "Retry RetryTable",
     "consumer.stats": "ConnectionStats ConsumerStats DrainReport Health StopReport",

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, client_count, number, objects, text
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.consumer.dead_letters import DeadLetter
 from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
 from nsqclient.http.channel_depth import DepthQuery

@@ -16,7 +16,7 @@ from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import number, objects, text
 from nsqclient.admin.message_peeker import Steps, make_reader
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.consumer.dead_letters import DeadLetter
 from nsqclient.errors import NSQError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nsqclient.config import Config
-from nsqclient.consumer.envelope import check_key
+from nsqclient.consumer.dead_letters import check_key
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address
 from nsqclient.runtime.addresses import format_address, parse_address

@@ -29,7 +29,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
-from nsqclient.consumer.envelope import check_key
+from nsqclient.consumer.dead_letters import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted
 from nsqclient.http.channel_depth import DepthQuery

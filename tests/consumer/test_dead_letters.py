@@ -11,8 +11,9 @@ import threading
 
 import pytest
 
-from nsqclient.consumer.dead_letters import DeadLetterDirectory, DeadLetterTopic, log_giving_up
-from nsqclient.consumer.envelope import DeadLetter
+from nsqclient.consumer.dead_letters import (
+    DeadLetter, DeadLetterDirectory, DeadLetterTopic, log_giving_up,
+)
 from nsqclient.errors import (
     ConfigError, InvalidMessageError, InvalidTopicError, PublishRejectedError,
 )

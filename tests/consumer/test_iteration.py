@@ -208,22 +208,3 @@ def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
     while run(number):
         number += 1
     assert number > 20
-
-
-def test_a_turn_is_over_where_an_interrupt_ends_its_loop():
-    """The turn is over all the same: else a stop would wait for it, and messages would flow."""
-    bench = Bench(b"a")
-    end_iteration, calls = bench.processor.end_iteration, []
-
-    def interrupted_once(message):
-        calls.append(message)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        end_iteration(message)
-
-    bench.processor.end_iteration = interrupted_once
-    loop = bench.loop()
-    next(loop)
-    with pytest.raises(KeyboardInterrupt):
-        loop.close()
-    assert bench.processor.turns == 0 and bench.loops[-1] == 0 and not bench.iterators.count

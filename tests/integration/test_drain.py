@@ -181,25 +181,6 @@ def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
     assert server.stats("evnts", "c") == {}
 
 
-def test_an_nsqd_that_is_killed_in_the_middle_and_comes_back_is_drained(server_factory):
-    """What it had on disk comes, perhaps twice; the drain did not end before."""
-    server = server_factory(mem_queue_size=0)
-    publish(server, *BODIES)
-    seen, killed = [], threading.Event()
-
-    def handle(message):
-        seen.append(message.body)
-        if len(seen) == 20 and not killed.is_set():
-            killed.set()
-            server.stop()
-            server.start()
-
-    report = consume(server, handle, max_in_flight=5, config=Config(max_reconnect_delay=0.5)) \
-        .run_until_empty(**http_of(server))
-    assert set(seen) == set(BODIES) and report
-    assert counts(server)[:2] == (0, 0)
-
-
 def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
     """What was not handled is nsqd's again."""
     publish(server, *BODIES[:5])
@@ -310,18 +291,6 @@ def test_an_nsqd_that_cannot_be_reached_is_an_error(lookupd_factory):
     lookupd = {"lookupd_http_addresses": [f"127.0.0.1:{free_port()}"]}
     with pytest.raises(ConnectError, match="could not see .*nsqlookupd"):
         Consumer("events", "c", Collector(), config=SHORT, **lookupd).run_until_empty()
-
-
-def test_messages_that_wait_and_do_not_come_are_an_error(server_factory):
-    """Such as those of an nsqd whose TCP port cannot be reached."""
-    one, other = server_factory(), server_factory()
-    publish(one, b"x")
-    publish(other, b"x")
-    consumer = Consumer("events", "c", Collector(), max_in_flight=2, config=SHORT,
-                        nsqd_tcp_addresses=[one.tcp_address, f"127.0.0.1:{free_port()}"])
-    text = f"{other.http_address}: 1 wait and do not come.*refused"
-    with pytest.raises(ConnectError, match=text):
-        consumer.run_until_empty(**http_of(one, other))
 
 
 def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
