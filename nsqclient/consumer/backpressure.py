@@ -173,7 +173,8 @@ class Backpressure:
             return
         if processor.queue(messages):
             processor.drop_expired()
-        processor.requeue_if_stopping()  # a stop may have begun while they were put
+        if processor.requeues_incoming:  # a stop may have begun while they were put
+            processor.requeue_queued()
         flow = self._flow
         flow.times_handlers = True
         if flow.counts_arrivals:

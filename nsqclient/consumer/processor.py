@@ -72,8 +72,7 @@ class MessageProcessor:
             "nsq-worker", settings.workers, self.run, self.on_idle, self.settle_interrupted
         )
         #: Puts messages into the queue; returns whether some waited there already.
-        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
-        self._receivers: set[int] = set()  # workers that receive; changed by single calls
+        self.queue: Callable[[list[Message]], bool] = self.workers.put_many
         self._worker_count = settings.workers
         # A lone worker receives next, or the reader goes on by itself soon.
         self._wakes_reader = settings.workers != 1
@@ -100,11 +99,6 @@ class MessageProcessor:
         self.requeues_incoming = True
         self.requeue_queued()
 
-    def requeue_if_stopping(self) -> None:
-        """Requeue what was put after a stop has begun."""
-        if self.requeues_incoming:
-            self.requeue_queued()
-
     def requeue_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
         by_sub: dict[Subscription, list[Message]] = {}
@@ -127,7 +121,8 @@ class MessageProcessor:
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return what waits and for which ``condition`` is true."""
         taken = self.workers.take_where(condition) + self.remove_pending(condition)
-        self.requeue_if_stopping()  # it may have missed what was turned round meanwhile
+        if self.requeues_incoming:  # it may have missed what was turned round meanwhile
+            self.requeue_queued()
         return taken
 
     def pending(self) -> list[Message]:
@@ -289,18 +284,7 @@ class MessageProcessor:
         ):
             sub.conn.wake_reader()
             return
-        me = threading.get_ident()
-        self._receivers.add(me)
-        try:
-            sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
-        finally:
-            self._receivers.discard(me)
-
-    def _put_or_keep(self, messages: list[Message]) -> bool:
-        """Queue what was received, by the reader or by a worker, which takes it next."""
-        if self._receivers and threading.get_ident() in self._receivers:
-            return self.workers.keep_many(messages)
-        return self.workers.put_many(messages)
+        sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
 
     def flush(self) -> None:
         """Send all FINs that wait."""

@@ -7,6 +7,7 @@ and never skipped unless the user's policy, or a ``GiveUp`` of the handler's, sa
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from enum import Enum
 from itertools import filterfalse
@@ -80,6 +81,8 @@ class OrderedProcessor(MessageProcessor):
         self._on_blocked: BlockedPolicy | None = settings.on_blocked
         self._lock = Lock()
         self._wakes_reader = False  # run() does, or receives
+        self.queue = self._put_or_keep
+        self._receivers: set[int] = set()  # workers that receive; changed by single calls
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 
@@ -105,6 +108,21 @@ class OrderedProcessor(MessageProcessor):
         sub = message._responder
         if isinstance(sub, OrderedSubscription):
             self.receive_next(sub)
+
+    def receive_next(self, sub: Subscription) -> None:
+        """As in ``MessageProcessor``; this worker takes what comes next."""
+        me = threading.get_ident()
+        self._receivers.add(me)
+        try:
+            super().receive_next(sub)
+        finally:
+            self._receivers.discard(me)
+
+    def _put_or_keep(self, messages: list[Message]) -> bool:
+        """Queue what was received, by the reader or by a worker, which takes it next."""
+        if self._receivers and threading.get_ident() in self._receivers:
+            return self.workers.keep_many(messages)
+        return self.workers.put_many(messages)
 
     def _leave_partition(self, message: Message) -> None:
         """Let the next message of its partition be handled. Idempotent."""
