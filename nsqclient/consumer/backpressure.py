@@ -173,8 +173,7 @@ class Backpressure:
             return
         if processor.queue(messages):
             processor.drop_expired()
-        if processor.requeues_incoming:  # a stop may have begun while they were put
-            processor.requeue_queued()
+        processor.requeue_if_stopping()  # a stop may have begun while they were put
         flow = self._flow
         flow.times_handlers = True
         if flow.counts_arrivals:

@@ -17,11 +17,11 @@ from nsqclient.consumer.drain_decision import (
 )
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
+from nsqclient.discovery import check_list
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
-from nsqclient.runtime.addresses import pieces_of
 from nsqclient.runtime.deadline import Duration, Silence, to_seconds
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ def check_http_addresses(addresses: Iterable[str]) -> list[str]:
     Raises:
         ConfigError: it is a plain string, or an address is malformed.
     """
-    if isinstance(addresses, str):
-        raise ConfigError(
-            f"nsqd_http_addresses must be a list of addresses: write {pieces_of(addresses)}")
-    if not isinstance(addresses, Iterable):
-        raise ConfigError(f"nsqd_http_addresses must be a list of addresses, not {addresses!r}")
-    checked = list(addresses)
+    checked = check_list(addresses, "nsqd_http_addresses")
     for address in checked:
         nsqd_url(address, "")
     return checked

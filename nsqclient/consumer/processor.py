@@ -99,6 +99,11 @@ class MessageProcessor:
         self.requeues_incoming = True
         self.requeue_queued()
 
+    def requeue_if_stopping(self) -> None:
+        """Requeue what was put after a stop has begun."""
+        if self.requeues_incoming:
+            self.requeue_queued()
+
     def requeue_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
         by_sub: dict[Subscription, list[Message]] = {}
@@ -121,8 +126,7 @@ class MessageProcessor:
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return what waits and for which ``condition`` is true."""
         taken = self.workers.take_where(condition) + self.remove_pending(condition)
-        if self.requeues_incoming:  # it may have missed what was turned round meanwhile
-            self.requeue_queued()
+        self.requeue_if_stopping()  # it may have missed what was turned round meanwhile
         return taken
 
     def pending(self) -> list[Message]:

@@ -9,6 +9,7 @@ from nsqclient.discovery.nsqlookupd import (
     LATE_AFTER,
     LookupResult,
     check_addresses,
+    check_list,
     config_for,
     lookup,
     lookup_nodes,
@@ -17,6 +18,6 @@ from nsqclient.discovery.nsqlookupd import (
 )
 
 __all__ = [
-    "LATE_AFTER", "LookupResult", "check_addresses", "config_for", "lookup", "lookup_nodes",
-    "lookup_topic", "lookup_url",
+    "LATE_AFTER", "LookupResult", "check_addresses", "check_list", "config_for", "lookup",
+    "lookup_nodes", "lookup_topic", "lookup_url",
 ]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
 __all__ = [
-    "LATE_AFTER", "LookupResult", "check_addresses", "config_for", "lookup", "lookup_nodes",
-    "lookup_topic", "lookup_url",
+    "LATE_AFTER", "LookupResult", "check_addresses", "check_list", "config_for", "lookup",
+    "lookup_nodes", "lookup_topic", "lookup_url",
 ]
 
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
@@ -51,13 +51,8 @@ def check_addresses(
     Raises:
         ConfigError: both are empty, one is a plain string, or an address is malformed.
     """
-    for value, name in ((nsqds, "nsqd_tcp_addresses"), (lookupds, "lookupd_http_addresses")):
-        if isinstance(value, (str, bytes)):
-            text = value if isinstance(value, str) else value.decode(errors="replace")
-            raise ConfigError(f"{name} must be a list of addresses: write {pieces_of(text)}")
-        if not isinstance(value, Iterable):
-            raise ConfigError(f"{name} must be a list of addresses, not {value!r}")
-    nsqds, lookupds = list(nsqds), list(lookupds)
+    nsqds = check_list(nsqds, "nsqd_tcp_addresses")
+    lookupds = check_list(lookupds, "lookupd_http_addresses")
     if not nsqds and not lookupds:
         raise ConfigError("give nsqd_tcp_addresses or lookupd_http_addresses")
     for address in nsqds:
@@ -65,6 +60,20 @@ def check_addresses(
     for address in lookupds:
         lookup_url(address)
     return list(dict.fromkeys(nsqds)), list(dict.fromkeys(lookupds))
+
+
+def check_list(value: object, name: str) -> list[str]:
+    """Return addresses as a list.
+
+    Raises:
+        ConfigError: it is a plain string, or no iterable.
+    """
+    if isinstance(value, (str, bytes)):
+        text = value if isinstance(value, str) else value.decode(errors="replace")
+        raise ConfigError(f"{name} must be a list of addresses: write {pieces_of(text)}")
+    if not isinstance(value, Iterable):
+        raise ConfigError(f"{name} must be a list of addresses, not {value!r}")
+    return list(value)
 
 
 class LookupResult(NamedTuple):
