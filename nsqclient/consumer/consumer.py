@@ -320,7 +320,7 @@ class Consumer:
     ) -> Generator[Message, None, None]:
         core = self._core
         return iterate(
-            core.processor, core.iterators, timeout, lambda: core.shutdown.has_begun, is_end)
+            core.processor, core.flow, timeout, lambda: core.shutdown.has_begun, is_end)
 
     def run_until_empty(
         self,

@@ -29,7 +29,6 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.iteration import ActiveIterators
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
@@ -149,7 +148,6 @@ class ConsumerCore:
             self.flow.set_max_in_flight(MAX_PARTITION + 1)
         if not handling.workers:
             self.flow.set_paused(True)  # until messages() is called: nobody takes them before
-        self.iterators: ActiveIterators = ActiveIterators(self.flow.set_loops)
         make = OrderedProcessor if settings.partitions.ordered else MessageProcessor
         self.processor: MessageProcessor | OrderedProcessor = make(context, self.flow, handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
@@ -325,7 +323,7 @@ class ConsumerCore:
             return Health(False, "stopped")
         if self.connections.incompatibility is not None:
             return Health(False, str(self.connections.incompatibility))
-        if not has_handler and not self.iterators.count:
+        if not has_handler and not self.flow.loops:
             return Health(False, "no handler was given, and nobody iterates over messages()")
         if has_handler and not workers.has_threads:
             return Health(False, "no worker thread runs")

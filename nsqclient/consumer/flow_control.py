@@ -80,6 +80,8 @@ class FlowControl:
         #: Those that are attached; replaced as a whole.
         self.subscriptions: tuple[Subscription, ...] = ()
         self._workers = workers or 0
+        #: Loops that take messages; changed by single calls, which no signal interrupts.
+        self.loops: set[object] = set()
         self._share = 0.0 if workers is None else config.rdy_share_of_timeout
         self._level = RdyLevel(self._share)
         #: Seconds that handlers took: whoever runs one appends.
@@ -184,11 +186,24 @@ class FlowControl:
             self._held = held
         self.update()
 
-    def set_loops(self, count: int) -> None:
-        """So many loops take messages in place of workers; without any the flow stops."""
-        with self._lock:
-            self._workers = count
-            self._paused = not count
+    def begin_loop(self, loop: object) -> None:
+        """A loop takes messages in place of a worker, until ``end_loop(loop)``.
+
+        While there is none the flow stops: messages that nobody takes would expire in our queue,
+        one attempt after the other.
+        """
+        self.loops.add(loop)
+        self._apply_loops()
+
+    def end_loop(self, loop: object) -> None:
+        """It has ended. Idempotent."""
+        self.loops.discard(loop)
+        self._apply_loops()
+
+    def _apply_loops(self) -> None:
+        with self._lock:  # of several threads the last one sees what all of them changed
+            self._workers = len(self.loops)
+            self._paused = not self.loops
         self.update()
 
     # -- the level

@@ -5,47 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 
+from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.message import Message
 from nsqclient.runtime.deadline import Deadline
 
 
-class ActiveIterators:
-    """Counts the loops over the messages of one consumer, and pauses it while there is none.
-
-    Messages that nobody takes would expire in our queue, one attempt after the other.
-    """
-
-    def __init__(self, set_loops: Callable[[int], None]) -> None:
-        self._set_loops = set_loops
-        self._running: set[object] = set()  # changed by single calls, which no signal interrupts
-
-    @property
-    def count(self) -> int:
-        """How many loops run."""
-        return len(self._running)
-
-    def begin(self, loop: object) -> None:
-        """A loop begins; ``end`` belongs into the ``finally`` of a ``try`` around this."""
-        self._running.add(loop)
-        self._apply()
-
-    def end(self, loop: object) -> None:
-        """A loop has ended. Idempotent."""
-        self._running.discard(loop)
-        self._apply()
-
-    def _apply(self) -> None:
-        while True:
-            count = len(self._running)
-            self._set_loops(count)
-            if count == len(self._running):
-                return  # else another loop began or ended meanwhile
-
-
 def iterate(
     processor: MessageProcessor,
-    iterators: ActiveIterators,
+    flow: FlowControl,
     timeout: float | None,
     is_over: Callable[[], bool],
     is_end: Callable[[float], bool],
@@ -63,14 +31,14 @@ def iterate(
     loop = object()
     taken: list[Message] = []  # the message of this turn
     try:
-        iterators.begin(loop)
+        flow.begin_loop(loop)
         yield from _turns(processor, taken, timeout, is_over, is_end)
     finally:
         # The loop was left in the middle of a turn, or a signal handler raised.
         try:
-            _end(processor, iterators, taken, loop)
+            _end(processor, flow, taken, loop)
         except BaseException:  # a signal handler raised once more
-            _end(processor, iterators, taken, loop)
+            _end(processor, flow, taken, loop)
             raise
 
 
@@ -116,7 +84,7 @@ def _turns(
 
 
 def _end(
-    processor: MessageProcessor, iterators: ActiveIterators, taken: list[Message], loop: object
+    processor: MessageProcessor, flow: FlowControl, taken: list[Message], loop: object
 ) -> None:
     """The loop is over, and its turn: give its message back. Idempotent."""
     try:
@@ -126,4 +94,4 @@ def _end(
     finally:
         for message in taken:
             processor.end_iteration(message)
-        iterators.end(loop)
+        flow.end_loop(loop)

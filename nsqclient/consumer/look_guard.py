@@ -179,7 +179,7 @@ class LookingConsumer(Consumer):
             return True
 
         try:
-            self._core.iterators.begin(loop)  # the flow goes on between two turns
+            self._core.flow.begin_loop(loop)  # the flow goes on between two turns
             while most and not (is_empty or is_over() or self._core.shutdown.has_begun):
                 with contextlib.closing(self._iterate(TICK, is_turn_over)) as messages:
                     for message in messages:
@@ -197,7 +197,7 @@ class LookingConsumer(Consumer):
                         yield None
         finally:
             self.pause()  # else what goes back would come again
-            self._core.iterators.end(loop)
+            self._core.flow.end_loop(loop)
             for message in held:
                 with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
                     message.requeue(delay=0, backoff=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -291,3 +292,24 @@ def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
     assert world.flow.phase is Phase.WAITING
     world.timer.advance(0.2)
     assert world.flow.phase is Phase.TESTING
+
+
+def test_loops_that_come_and_go_leave_the_right_state():
+    """Whatever threads do at once, messages flow exactly while there is a loop."""
+    flow = World(Config(), 10).flow
+
+    def come_and_go():
+        for _ in range(200):
+            loop = object()
+            flow.begin_loop(loop)
+            flow.end_loop(loop)
+
+    flow.begin_loop(come_and_go)
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not flow.is_paused
+    flow.end_loop(come_and_go)
+    assert flow.is_paused

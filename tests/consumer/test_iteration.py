@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
 
-from nsqclient.consumer.iteration import ActiveIterators, iterate
+from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool
@@ -58,14 +57,21 @@ class FakeSubscription:
             message._responded = True
 
 
+class FakeFlow:
+    """Knows the loops that run."""
+
+    def __init__(self):
+        self.loops = set()
+        self.begin_loop, self.end_loop = self.loops.add, self.loops.discard
+
+
 class Bench:
     """A queue of messages, and the loops over it."""
 
     def __init__(self, bodies=b"abc"):
         self.pool = WorkerPool("nsq-test", 0, print)
         self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
-        self.loops = []
-        self.iterators = ActiveIterators(self.loops.append)
+        self.flow = FakeFlow()
         self.is_over = False
         self.waited_since, self.failure, self.looks = [], None, 1
         for number in range(len(bodies)):
@@ -74,7 +80,7 @@ class Bench:
 
     def loop(self, timeout=0.0):
         return iterate(
-            self.processor, self.iterators, timeout, lambda: self.is_over, self.check
+            self.processor, self.flow, timeout, lambda: self.is_over, self.check
         )
 
     def check(self, since):
@@ -110,37 +116,14 @@ def test_messages_flow_while_a_loop_runs():
     """The first loop lets them flow, the end of the last one stops them."""
     bench = Bench()
     first, second = bench.loop(), bench.loop()
-    assert bench.loops == []
+    assert len(bench.flow.loops) == 0
     next(first)
     next(second)
-    assert bench.loops[-1] == 2
+    assert len(bench.flow.loops) == 2
     first.close()
-    assert bench.loops[-1] == 1
+    assert len(bench.flow.loops) == 1
     second.close()
-    assert bench.loops[-1] == 0
-
-
-def test_loops_that_come_and_go_leave_the_right_state():
-    """Whatever threads do at once, messages flow exactly while there is a loop."""
-    bench = Bench()
-
-    def come_and_go():
-        for _ in range(200):
-            loop = object()
-            bench.iterators.begin(loop)
-            bench.iterators.end(loop)
-
-    bench.iterators.begin(bench)
-    try:
-        threads = [threading.Thread(target=come_and_go) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert bench.loops[-1] == 1
-    finally:
-        bench.iterators.end(bench)
-    assert bench.loops[-1] == 0
+    assert len(bench.flow.loops) == 0
 
 
 def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
@@ -165,7 +148,7 @@ def test_a_loop_that_waited_without_a_connection_raises():
         for message in bench.loop():
             bodies.append(message.body)
             ends.append(time.monotonic())
-    assert bodies == [b"a", b"b", b"c"] and bench.loops[-1] == 0
+    assert bodies == [b"a", b"b", b"c"] and not bench.flow.loops
     assert len(bench.waited_since) == 1 and bench.waited_since[0] >= ends[-1]
 
 
@@ -200,8 +183,7 @@ def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
         assert bench.processor.turns == 0, interruption.place
         entry = sorted([*bench.sub.back, *bench.processor.finished, *(m.body for m in left)])
         assert entry == [b"a", b"b"], interruption.place
-        assert not bench.loops or bench.loops[-1] == 0, interruption.place
-        assert not bench.iterators.count
+        assert not bench.flow.loops, interruption.place
         return interruption.has_come
 
     number = 0
