@@ -82,6 +82,9 @@ class BlockingConnection(NsqdSocket):
         if not self._is_closed:  # lost by a thread that was interrupted
             self.close()
 
+    def __str__(self) -> str:
+        return self.address
+
     @property
     def is_closed(self) -> bool:
         """Return whether the socket was given back."""
@@ -241,15 +244,6 @@ class BlockingConnection(NsqdSocket):
         except NSQError as exc:
             logger.debug("%s: lost while it was idle: %s", self.address, exc,
                          extra=log_fields(nsqd=self.address))
-            return False
-
-    def ping(self) -> bool:
-        """Write a command that has no response; return whether that was possible."""
-        assert self._transport is not None
-        try:
-            self._core.send_nop()
-            return self._transport.send_at_once(self._core.data_to_send()) and self.look()
-        except NSQError:
             return False
 
     # -- from any thread

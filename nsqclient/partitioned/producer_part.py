@@ -7,7 +7,6 @@ no further request, and one look at a flag for each publish.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from nsqclient.config import Config
 from nsqclient.errors import ClosedError, NSQError, PartitionError, PublishNotSentError
@@ -30,14 +29,13 @@ class PartitionedPart:
 
     Args:
         publisher: sends the attempts.
-        start_discovery: begins to ask the nsqlookupds for nsqds.
 
     Life: usable at once, ``close()``. Threads: every method, any thread.
     """
 
     def __init__(
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
-        settings: PartitionSettings, start_discovery: Callable[[], None],
+        settings: PartitionSettings,
     ) -> None:
         #: The cluster is known to be a stock one; read without a lock by every publish.
         self.is_stock: bool = not lookupds
@@ -46,7 +44,6 @@ class PartitionedPart:
         self._publisher = publisher
         self._config = config
         self._settings = settings
-        self._start_discovery = start_discovery
         self._lock = Lock()
         self._producer: PartitionedProducer | None = None  # made under _lock, as the next one
         self._queues: PartitionQueues | None = None
@@ -66,7 +63,6 @@ class PartitionedPart:
         producer = self._producer
         if producer is None and not self.is_stock:
             try:
-                self._start_discovery()
                 producer = self._producer_behind(self._nodes.acquire(deadline).is_partitioned)
             except ClosedError:
                 raise

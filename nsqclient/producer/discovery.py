@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable
 
@@ -16,7 +17,6 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import jittered, reconnect_delay
 from nsqclient.runtime.dial_queue import DIRECT
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
@@ -28,7 +28,7 @@ _GRACE = 0.5
 class NodeDiscovery:
     """Keeps the addresses of a producer's NodePool; does nothing where no nsqlookupd was given.
 
-    Life: ``start()`` (idempotent, cheap), ``stop()``. Threads: any.
+    Life: asks as soon as the timer runs; ``stop()``. Threads: the timer, and those that ask.
     """
 
     def __init__(
@@ -40,61 +40,44 @@ class NodeDiscovery:
         self._nodes = nodes
         self._rng = random.Random()
         self._lock = Lock()
-        self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock, as below
-        self._failed_rounds = 0
-        self._has_begun = False  # the first round, on the timer's thread
-        self._timer = Timer()
+        self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock
+        self._failed_rounds = 0  # of the timer, as the next one
+        self._due = 0.0 if lookupds else math.inf  # when the next round begins
         # One thread for each, so that an nsqlookupd that hangs delays no other.
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background", len(lookupds), lambda task: task())
         self._poller: Poller[list[str]] = Poller(
             lambda lookupd: lookup_nodes(lookupd, config),
             lambda lookupd, task: self._background.put(task), self._lock, self)
-        self.has_started: bool = not lookupds  #: or nothing is to be done; read without the lock
-
-    def start(self) -> None:
-        """Begin to ask, with the first publish.
-
-        Raises:
-            RuntimeError: the system has no thread left.
-        """
-        if not self.has_started:
-            self._start()
-
-    def _start(self) -> None:
-        with self._lock:
-            if self.has_started:
-                return
-            # An exception of a signal handler may end this anywhere: the next publish completes it.
-            self._timer.start()
-            self._background.start()
-            self._timer.schedule(0.0, self._begin)
-            self.has_started = True
+        nodes.timer.checks.append(self.check)
 
     def stop(self, deadline: Deadline) -> list[str]:
         """Ask no more; return the names of threads that stay (a lookup may take long)."""
-        with self._lock:
-            self.has_started = True
-        self._timer.stop(deadline)
+        self._due = math.inf
         self._background.take_all()
         return self._background.stop(Deadline(deadline.at_most(_GRACE)))
 
-    def _begin(self) -> None:
-        """Do the first round, once. On the timer's thread."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._round()
+    def check(self, now: float) -> float:
+        """Begin a round when it is time; return when the next one is due. On the timer."""
+        if now >= self._due:
+            self._due = now + self._round()
+        return self._due
 
-    def _round(self) -> None:
-        """Ask all that are not being asked. On the timer's thread, where no signal handler runs."""
+    def _round(self) -> float:
+        """Ask all that are not being asked; return the seconds to the next round."""
         config = self._config
+        delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
+        if not self._answers:  # nobody is known yet: soon again
+            self._failed_rounds += 1
+            delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
+        try:
+            self._background.start()
+        except RuntimeError as exc:
+            logger.error("no thread to ask nsqlookupds, trying again: %s", exc)
+            return delay
         with self._lock:
-            delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
-            if not self._answers:  # nobody is known yet: soon again
-                self._failed_rounds += 1
-                delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
             self._poller.ask(self._lookupds)
-        self._timer.schedule(delay, self._round)
+        return delay
 
     # -- for the Poller
 

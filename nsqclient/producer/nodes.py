@@ -1,32 +1,30 @@
 """``NodePool``: the nsqds of a producer, dialed in the background.
 
 Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
-address costs nobody anything while another one is alive. A ``DialScheduler`` dials, a limited
-number at once; what has to wait before it is dialed again is not in its hands yet.
+address costs nobody anything while another one is alive. From the first publish on the timer
+decides what is dialed, and a ``DialScheduler`` does it, a limited number at once.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
     ConnectionLostError,
     NSQConnectionError,
     NSQError,
+    ReentrantCallError,
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_fields import log_fields
-from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
@@ -39,43 +37,28 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for the dialogue before the first publish.
 HANDSHAKE_TIMEOUT = 5.0
-#: Longest pause in seconds between two dials of one nsqd while publishers wait and no other is
-#: alive: it may be back.
+#: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
 _MAX_PAUSE = 0.5
-
-
-class _Dial(NamedTuple):
-    """The key of a dial."""
-
-    address: str
-    slot: int  #: which one it is of those for the same nsqd
-    is_async: bool  #: for asynchronous publishes
-
-    def __str__(self) -> str:
-        return self.address
 
 
 class NsqdNode:
     """One nsqd of a producer. The lock of the NodePool guards its state.
 
     Args:
-        want: called with this node when publishes wait for connections of a pool of it.
+        want: called when publishes wait for connections.
     """
 
-    def __init__(
-        self, address: str, config: Config, want: Callable[[NsqdNode, ConnectionPool], None]
-    ) -> None:
+    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
-        self.pool: ConnectionPool = ConnectionPool(
-            address, config, lambda: want(self, self.pool))
-        self.pipeline: Pipeline = Pipeline(address, config, lambda: want(self, self.pipeline))
+        self.pool: ConnectionPool = ConnectionPool(address, config, want)
+        self.pipeline: Pipeline = Pipeline(address, config, want)
         self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.failures: int = 0  # dials that failed or led to nothing, in a row
         self.refusals: int = 0  # publishes that nsqd was unable to store, in a row
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
-        self.retry_at: float = 0.0  # no dial before, unless publishers wait; same clock
+        self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
         self.is_partitioned: bool = False  # known once it was connected
         self.is_warned_of: bool = False  # as a partitioned nsqd without nsqlookupds
@@ -84,10 +67,13 @@ class NsqdNode:
         """Return those that are alive."""
         return [conn for pool in self.pools for conn in pool.connections()]
 
-    def dials(self) -> dict[_Dial, PoolConnection | None]:
-        """Return those that were asked for: the connection once it is being opened."""
-        return {_Dial(self.address, slot, pool is self.pipeline): conn
-                for pool in self.pools for slot, conn in pool.dialing.items()}
+    def dials(self) -> dict[PoolConnection, bool]:
+        """Return those that are to be dialed, and whether that has begun."""
+        return {**self.pool.dialing, **self.pipeline.dialing}
+
+    def pool_of(self, conn: PoolConnection) -> ConnectionPool | None:
+        """Return the pool for which a connection is dialed; None where that is not wanted."""
+        return next((pool for pool in self.pools if conn in pool.dialing), None)
 
     def release_waiters(self) -> None:
         """Have publishes that wait for connections choose an nsqd anew."""
@@ -122,18 +108,16 @@ class NodePool:
         #: Those that are connected, the longest first, without those that do not respond while
         #: others do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        self.is_complete: bool = False  #: all nsqds are connected; read without a lock too
-        #: When those that are not connected are looked at again, while one is connected, and
-        #: while publishers wait because none is.
-        self._next_look = self._next_hurried_look = 0.0
-        #: Watches the deadlines of publishes, and looks after idle connections.
-        self.timer: PoolTimer = PoolTimer(self._check_pools)
+        self._is_async = False  # the last publish that found none connected
+        #: Watches the deadlines of publishes, looks after idle connections, and has dialed what is
+        #: missing.
+        self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
         self._failed_dials = LineLimit(logger)
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
-        self._dials: DialScheduler[_Dial] = DialScheduler(
+        self._dials: DialScheduler[PoolConnection] = DialScheduler(
             ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
@@ -159,7 +143,7 @@ class NodePool:
                 self._set_sources(self._node(address), names)
             for address in set(self._nodes).difference(sources):
                 self._drop_unconnected(self._nodes[address])
-            self._next_look = self._next_hurried_look = 0.0
+        self.timer.wake()
 
     def node_at(self, address: str) -> NsqdNode:
         """Return one nsqd that nsqlookupds name, also where it is new."""
@@ -172,20 +156,14 @@ class NodePool:
         """Return an nsqd, also a new one. Needs _changed."""
         node = self._nodes.get(address)
         if node is None:
-            node = self._nodes[address] = NsqdNode(address, self._config, self._want_connections)
-            self._set_connected(self.connected)
+            node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
         return node
 
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
         """Note which sources name an nsqd. Needs _changed."""
         node.sources = names
-        for dial in node.dials():
-            self._dials.set_sources(dial, names)
-
-    def _set_connected(self, nodes: Iterable[NsqdNode]) -> None:
-        """Needs _changed."""
-        self.connected = tuple(nodes)
-        self.is_complete = len(self.connected) == len(self._nodes)
+        for conn in node.dials():
+            self._dials.set_sources(conn, names)
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
@@ -193,10 +171,9 @@ class NodePool:
         is_awaited = node.pool.is_awaited or node.pipeline.is_awaited
         if any(dials.values()) or is_awaited or node.connections():
             return
-        for dial in dials:
-            self._dials.discard(dial)
+        for conn in dials:
+            self._dials.discard(conn)
         del self._nodes[node.address]
-        self._set_connected(self.connected)
 
     def count_connections(self) -> dict[str, int]:
         """Return how many connections there are to each nsqd."""
@@ -205,13 +182,6 @@ class NodePool:
         return {address: count for address, count in counts.items() if count}
 
     # -- nsqds for publishes
-
-    def look_after_the_rest(self, is_async: bool) -> None:
-        """Have dialed what is not connected and does not rest, now and then."""
-        if time.monotonic() >= self._next_look:
-            with self._changed.lock:
-                self._want_the_rest(time.monotonic(), is_async=is_async)
-            self._dials.dispatch()
 
     def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
         """Return an nsqd that is connected, waiting for one where none is.
@@ -225,33 +195,38 @@ class NodePool:
             ConnectError: none was connected in time.
             NSQError: the reason why none can be used, where waiting cannot help.
             ClosedError: ``close()`` was called.
+            ReentrantCallError: a finalizer that runs on the timer would have to wait for it.
+            RuntimeError: the system has no thread left.
         """
+        if threading.get_ident() == self.timer.ident:
+            raise ReentrantCallError()
+        if not self._closed:
+            self.timer.start()
         waiter = self._changed.waiter()
         try:
             while True:
                 with self._changed.lock:
                     if self.connected:
                         return self.connected[0]
-                    pause = self._want_the_rest(time.monotonic(), True, is_async)
-                self._dials.dispatch()
-                with self._changed.lock:
-                    if self.connected:
-                        return self.connected[0]
                     if self._closed:
                         raise ClosedError("the producer is closed")
-                    is_over = deadline.expired()
-                    has_news = time.monotonic() >= self._next_hurried_look
-                    if pause is not None and has_news and not is_over:
-                        continue  # a dial has ended meanwhile
-                    reason = self._reason() if is_over or pause is None else None
-                    if pause is None and reason is not None and not self._may_help(reason):
-                        raise reason
-                    if is_over:
-                        raise reason or ConnectError("nsqd", "no nsqd was connected in time")
+                    if deadline.expired() or self._is_hopeless():
+                        raise self._reason() or ConnectError(
+                            "nsqd", "no nsqd was connected in time")
+                    self._is_async = is_async
                     waiter.arm()
-                waiter.sleep(deadline.at_most(_MAX_PAUSE if pause is None else pause))
+                self.timer.wake()
+                waiter.sleep(deadline.remaining())
         finally:
             waiter.close()
+
+    def _is_hopeless(self) -> bool:
+        """Return whether every nsqd has failed permanently, and just now. Needs _changed."""
+        now = time.monotonic()
+        return bool(self._nodes) and all(
+            node.last_error is not None and not self._may_help(node.last_error)
+            and not node.dials() and now < self._retry_at(node, True)
+            for node in self._nodes.values())
 
     def wait_for_connection(
         self, node: NsqdNode, pool: ConnectionPool, until: float, pause: float
@@ -263,9 +238,7 @@ class NodePool:
 
         Blocks: until ``until`` on ``time.monotonic()``.
         """
-        if pause < math.inf and not (
-            pool.connections() or node.connections()
-        ) and self._remove(node):
+        if pause < math.inf and not node.connections() and self._remove(node):
             return None
         if pause < math.inf and len(self.connected) > 1:
             until = min(until, time.monotonic() + pause)
@@ -296,10 +269,9 @@ class NodePool:
         """Publish to other nsqds until it is dialed again; return whether it was in use."""
         with self._changed.lock:
             was_connected = node in self.connected
-            if was_connected:
-                self._set_connected(other for other in self.connected if other is not node)
-                self._next_look = self._next_hurried_look = 0.0
+            self.connected = tuple(other for other in self.connected if other is not node)
         node.release_waiters()
+        self.timer.wake()
         return was_connected
 
     def _log_loss(self, node: NsqdNode, error: NSQError, is_last: bool) -> None:
@@ -309,7 +281,7 @@ class NodePool:
                        "lost a connection, connecting again: %s", error,
                        extra=log_fields(nsqd=node.address))
 
-    def _check_pools(self, now: float) -> float:
+    def _check(self, now: float) -> float:
         """Look at all connections; return when to look again. On the timer."""
         due = now + 1.0
         with self._changed.lock:
@@ -324,6 +296,8 @@ class NodePool:
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
+            due = min(due, self._dial_missing(node, now))
+        self._dials.dispatch()
         return due
 
     def _leave_stalled(self, node: NsqdNode) -> None:
@@ -335,67 +309,39 @@ class NodePool:
 
     # -- dialing
 
-    def _want_connections(self, node: NsqdNode, pool: ConnectionPool) -> None:
-        """Have dialed what publishes wait for, for this pool of an nsqd."""
-        with self._changed.lock:
-            is_over = self._closed
-            retry_at = node.retry_at
-            if not pool.connections():  # a publish waits for this one: it may be back
-                retry_at = min(retry_at, node.failed_at + _MAX_PAUSE)
-            if not is_over and time.monotonic() >= retry_at:
-                for _ in range(pool.missing()):
-                    self._have_dialed(node, pool)
-            elif not node.connections():
-                is_over = True
-        if is_over:
-            pool.release_waiters()
-        self._dials.dispatch()
+    def _dial_missing(self, node: NsqdNode, now: float) -> float:
+        """Have dialed what publishes wait for, and what is not connected, when it has rested.
 
-    def _want_the_rest(
-        self, now: float, hurry: bool = False, is_async: bool = False
-    ) -> float | None:
-        """Have dialed what is not connected and does not rest. Needs _changed.
-
-        ``dispatch()`` comes next, without the lock.
-
-        Returns: seconds until the next one has rested; None when all failed permanently.
+        Returns: when to look again.
         """
-        if hurry and now < self._next_hurried_look:  # publishers that wait share one look
-            return self._next_hurried_look - now
-        pause = None
-        for node in self._nodes.values():
-            if self._closed or node in self.connected:
-                continue
-            is_dialing = bool(node.dials())
-            if is_dialing:
-                pause = min(pause or _MAX_PAUSE, _MAX_PAUSE)
-                continue
-            until = node.retry_at
-            if hurry:  # publishers wait, so it is not left alone for long: it may be back
-                until = min(until, node.failed_at + _MAX_PAUSE)
-            rest = until - now
-            if rest <= 0:
-                is_dialing = True
-                is_shared = is_async and not node.pipeline.connections()
-                self._have_dialed(node, node.pipeline if is_shared else node.pool)
-                rest = _MAX_PAUSE
-            if node.last_error is None or self._may_help(node.last_error) or is_dialing:
-                pause = rest if pause is None else min(pause, rest)
-        if not self._nodes:
-            pause = _MAX_PAUSE
-        self._next_look = now + (pause or _MAX_PAUSE)
-        if hurry and pause is not None:
-            self._next_hurried_look = now + pause
-        return pause
+        with self._changed.lock:
+            if self._closed or self._nodes.get(node.address) is not node:
+                return math.inf
+            missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
+            if not missing and not node.dials() and node not in self.connected:
+                is_shared = self._is_async and not node.pipeline.connections()
+                missing = {node.pipeline if is_shared else node.pool: 1}
+            is_awaited = not self.connected and self._changed.is_awaited
+            due = math.inf
+            for pool, number in missing.items():
+                retry_at = self._retry_at(
+                    node, is_awaited or pool.is_awaited and not pool.connections())
+                if now < retry_at:
+                    due = min(due, retry_at)
+                    continue
+                for _ in range(number):
+                    conn = pool.new_connection()
+                    pool.dialing[conn] = False
+                    self._dials.put(
+                        conn, node.sources, standing_of(node.has_worked, node.failures))
+        if due < math.inf and not node.connections():
+            node.release_waiters()  # they may find another nsqd
+        return due
 
-    def _have_dialed(self, node: NsqdNode, pool: ConnectionPool) -> None:
-        """Have one more connection dialed. Needs _changed; ``dispatch()`` comes next."""
-        dialing = pool.dialing
-        slot = next(slot for slot in itertools.count() if slot not in dialing)
-        standing = standing_of(node.has_worked, node.failures)
-        self._dials.put(
-            _Dial(node.address, slot, pool is node.pipeline), node.sources, standing)
-        dialing[slot] = None  # last: Ctrl-C before it costs another put, at worst
+    @staticmethod
+    def _retry_at(node: NsqdNode, is_awaited: bool) -> float:
+        """Return when it has rested: soon where publishes wait, as it may be back."""
+        return min(node.retry_at, node.failed_at + _MAX_PAUSE) if is_awaited else node.retry_at
 
     @staticmethod
     def _may_help(error: NSQError) -> bool:
@@ -407,36 +353,35 @@ class NodePool:
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def dial(self, key: _Dial) -> None:
+    def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
-        address, slot, is_async = key
         with self._changed.lock:
-            node = self._nodes.get(address)
-            if node is None or node.dials().get(key, self) is not None:
-                return  # dropped meanwhile, or another thread dials it
-            pool = node.pipeline if is_async else node.pool
-            conn = pool.dialing[slot] = (PipelinedConnection if is_async else BlockingConnection)(
-                address, self._config)
+            node = self._nodes.get(conn.address)
+            pool = None if node is None else node.pool_of(conn)
+            if node is None or pool is None:
+                return  # dropped meanwhile
+            pool.dialing[conn] = True
         error = self._open(conn)
-        if error is None:
-            try:
-                self.timer.start()
-            except RuntimeError as exc:
-                error = ConnectError(address, f"no thread to watch it: {exc}")
         with self._changed.lock:
-            del pool.dialing[slot]
-            is_kept = self._note_dialed(node, error, conn.is_partitioned)
+            del pool.dialing[conn]
+            node.last_error = error
+            is_kept = error is None and not self._closed
+            if error is not None:
+                self._on_dial_failed(node, error)
+            else:
+                node.has_worked = True
+                node.is_partitioned = conn.is_partitioned
             if is_kept:
                 pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
-                    self._set_connected([*self.connected, node])
+                    self.connected += (node,)
         self._log_dial(node, error)
-        if is_kept:
-            return
-        conn.close()
-        if not node.connections():
-            self._remove(node)
+        if not is_kept:
+            conn.close()
+            if not node.connections():
+                self._remove(node)
+        self.timer.wake()
 
     def _open(self, conn: PoolConnection) -> NSQError | None:
         """Open a connection; return what went wrong."""
@@ -452,28 +397,12 @@ class NodePool:
             return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
-    def _note_dialed(
-        self, node: NsqdNode, error: NSQError | None, is_partitioned: bool
-    ) -> bool:
-        """A dial has ended; return whether the connection is to be used. Needs _changed."""
-        node.last_error = error
-        if error is not None:
-            self._on_dial_failed(node, error)
-            return False
-        node.is_partitioned = is_partitioned
-        node.has_worked = True
-        return not self._closed
-
     def _on_dial_failed(self, node: NsqdNode, error: NSQError) -> None:
-        """Let it rest; publishers that wait look for themselves when it has. Needs _changed."""
+        """Let it rest. Needs _changed."""
         node.failures += 1
         self._rest(node, node.failures)
-        if self._may_help(error) or any(
-            other.dials() for other in self._nodes.values() if other is not node
-        ):
-            return
-        self._changed.notify_all()  # perhaps no other can be used either
-        self._next_hurried_look = 0.0
+        if not self._may_help(error):
+            self._changed.notify_all()  # perhaps no other can be used either
 
     def _log_dial(self, node: NsqdNode, error: NSQError | None) -> None:
         """Log what a dial has led to, where that is news."""
@@ -502,8 +431,6 @@ class NodePool:
         delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
         node.failed_at = time.monotonic()
         node.retry_at = node.failed_at + delay
-        again = min(node.retry_at, node.failed_at + _MAX_PAUSE)
-        self._next_hurried_look = min(self._next_hurried_look, again)
 
     # -- the end
 
@@ -512,20 +439,15 @@ class NodePool:
         with self._changed.lock:
             self._changed.notify_all()
             self._closed = True
+            self.connected = ()
             nodes = list(self._nodes.values())
-            dials = [conn for node in nodes for conn in node.dials().values()]
         self._dials.close()
         for node in nodes:
             for pool in node.pools:
                 pool.close()
-        opening = [conn for conn in dials if conn is not None]
-        for conn in opening:
-            conn.cut(ConnectError(conn.address, "the producer was closed"))
         stuck = self._dials.join(deadline)
         stuck += [f"nsq-reader-{node.address}" for node in nodes
                   if not node.pipeline.join(deadline)]
-        stuck += [f"nsq-reader-{conn.address}" for conn in opening
-                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:

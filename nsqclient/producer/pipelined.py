@@ -66,6 +66,9 @@ class PipelinedConnection:
         self.opened_at: float = 0.0
         self.used_at: float = 0.0
 
+    def __str__(self) -> str:
+        return self.address
+
     @property
     def is_partitioned(self) -> bool:
         """Return whether nsqd is partitioned; known after ``open()``."""

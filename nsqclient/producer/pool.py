@@ -60,14 +60,15 @@ class ConnectionPool:
     """The connections of publishes to one nsqd.
 
     Args:
-        want: called without a lock when ``missing()`` may have grown: dials, and calls ``add``
-            or ``release_waiters``.
+        want: called without a lock when connections are ``missing()``: has them dialed, and calls
+            ``add`` or ``release_waiters``.
 
     Threads: any.
     """
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self._address = address
+        self._config = config
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
         # Without heartbeats silence means nothing; TCP's keepalive has to suffice.
@@ -81,9 +82,9 @@ class ConnectionPool:
         self._idle: deque[PoolConnection] = deque()  # changed by single calls
         self._waiting: deque[_Waiter] = deque()  # by _lock; read without it
         self._live: list[weakref.ref[PoolConnection]] = []  # by _lock
-        #: The dials that were asked for: the connection once it is being opened. By the lock of
-        #: the NodePool.
-        self.dialing: dict[int, PoolConnection | None] = {}
+        self._is_closed = False  # by _lock
+        #: Those that are to be dialed, and whether that has begun. By the lock of the NodePool.
+        self.dialing: dict[PoolConnection, bool] = {}
         #: Grows with each response. Threads may overwrite each other's sum: it only has to change.
         self.responses = 0
 
@@ -101,6 +102,10 @@ class ConnectionPool:
         """Return how many connections are to be dialed, those under way left out."""
         spare = self._limit - len(self.connections())
         return min(len(self._waiting), spare) - len(self.dialing)
+
+    def new_connection(self) -> PoolConnection:
+        """Return one that is to be dialed."""
+        return BlockingConnection(self._address, self._config)
 
     # -- for a publish
 
@@ -130,10 +135,13 @@ class ConnectionPool:
         waiter = _Waiter()
         try:
             with self._lock:
+                if self._is_closed:
+                    return None
                 self._waiting.append(waiter)
                 self._serve()
             if waiter.conn is None:
-                self._want()
+                if self.missing() > 0:
+                    self._want()
                 waiter.wake.acquire(timeout=max(0.0, until - time.monotonic()))
         finally:
             with self._lock:
@@ -195,17 +203,18 @@ class ConnectionPool:
             conn.close()
 
     def close(self) -> None:
-        """Cut all of them off."""
-        for conn in self.connections():
+        """Cut all of them off, those that are being dialed too."""
+        with self._lock:
+            self._is_closed = True
+        for conn in [*self.connections(), *self.dialing.copy()]:
             conn.cut(ConnectionLostError(self._address, "the producer was closed"))
         self.close_idle()
         self.release_waiters()
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""
-        for conn in [*self.connections(), *self.dialing.values()]:
-            if conn is not None:
-                conn.abandon()
+        for conn in [*self.connections(), *self.dialing]:
+            conn.abandon()
 
     # -- for the timer
 
@@ -232,8 +241,6 @@ class ConnectionPool:
         if len(self._live) > len(conns):
             with self._lock:
                 self._live = list(ref for ref in self._live if ref() in conns)
-        if self._waiting:
-            self._want()  # a connection may have been lost
         return due, is_stalled
 
     def _check_exchange(
@@ -296,6 +303,10 @@ class Pipeline(ConnectionPool):
         super().__init__(address, config, want)
         self._limit = 1
 
+    def new_connection(self) -> PoolConnection:
+        """Return one that is to be dialed."""
+        return PipelinedConnection(self._address, self._config)
+
     def add(self, conn: PoolConnection) -> None:
         """Take a connection that was dialed, in place of a connection that has ended."""
         self._idle = deque([conn])
@@ -322,8 +333,8 @@ class Pipeline(ConnectionPool):
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the end of its threads; True when they have ended. ``close()`` comes before."""
-        return all(
-            [conn.join(deadline) for conn in self._idle if isinstance(conn, PipelinedConnection)])
+        return all([conn.join(deadline) for conn in [*self._idle, *self.dialing.copy()]
+                    if isinstance(conn, PipelinedConnection)])
 
     def _serve(self) -> None:
         """Have all that wait use it. Needs _lock."""

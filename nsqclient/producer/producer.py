@@ -126,9 +126,7 @@ class Producer:
             config.nsqd_max_body_size, lambda item: self._part.find_queues(item, self._async),
         )
         self._part = PartitionedPart(
-            self._lookupds, self._nodes, self._publisher, config, self._partition_settings,
-            self._discovery.start,
-        )
+            self._lookupds, self._nodes, self._publisher, config, self._partition_settings)
         self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
@@ -332,8 +330,6 @@ class Producer:
         )
         if options is not None:
             future.options, future.alone = options, True
-        if not self._discovery.has_started:
-            self._discovery.start()
         self._async.put(future)
         return future
 
@@ -360,7 +356,6 @@ class Producer:
             NSQError: the reason why none can be used.
             ClosedError: the producer was closed.
         """
-        self._discovery.start()
         self._publisher.ping(self._deadline(timeout))
 
     # -- synchronous publishes under way
@@ -402,8 +397,6 @@ class Producer:
             self._running.add(ticket)
             if self._closed:
                 raise ClosedError("the producer is closed")
-            if not self._discovery.has_started:
-                self._discovery.start()
             result = publish(*arguments)
             recent = self._statistics.recent
             recent.append((messages, size, time.monotonic() - began))

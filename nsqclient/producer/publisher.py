@@ -8,7 +8,6 @@ import random
 import threading
 import time
 
-from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, ServerError, as_cause
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
@@ -62,7 +61,7 @@ class Publisher:
         """
         pause = min(STALL_TIMEOUT, seconds * STALL_PART)
         while True:
-            node = self._choose(is_async) or self._acquire(
+            node = self._choose() or self._acquire(
                 until, attempts or self._attempts(seconds, command), is_async)
             outcome, error, _ = self.attempt(node, command, until, pause, is_async=is_async)
             if error is None:
@@ -74,13 +73,11 @@ class Publisher:
             if time.monotonic() >= until:
                 raise attempts.timed_out(error)
 
-    def _choose(self, is_async: bool) -> NsqdNode | None:
+    def _choose(self) -> NsqdNode | None:
         """Return the next nsqd; None where none is connected."""
         nodes = self._nodes.connected
         if not nodes:
             return None
-        if not self._nodes.is_complete:
-            self._nodes.look_after_the_rest(is_async)
         return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
 
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
@@ -97,29 +94,17 @@ class Publisher:
             raise error from (None if error is exc else as_cause(exc))
 
     def ping(self, deadline: Deadline) -> None:
-        """Wait until an nsqd is connected, and write to it. Raises as ``NodePool.acquire``."""
+        """Wait until an nsqd is connected. Raises as ``NodePool.acquire``."""
         while True:
             node = self._nodes.acquire(deadline)
-            if self._ping(node, deadline):
-                return
-            if deadline.expired():
-                raise ConnectError(node.address, "no connection in time")
-
-    def _ping(self, node: NsqdNode, deadline: Deadline) -> bool:
-        conn = None
-        is_alive = False
-        try:
             conn = node.pool.take(time.monotonic())
             if conn is None:
                 conn = self._nodes.wait_for_connection(node, node.pool, deadline.until, 1.0)
-            if isinstance(conn, BlockingConnection):
-                is_alive = conn.ping()
-        finally:
-            if conn is not None and not is_alive:
-                conn.close()
-        if conn is not None and is_alive:
-            node.pool.put_back(conn)
-        return is_alive
+            if conn is not None:
+                node.pool.put_back(conn)
+                return
+            if deadline.expired():
+                raise ConnectError(node.address, "no connection in time")
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,

@@ -17,6 +17,7 @@ from nsqclient.errors import (
     NegotiationError,
     NotNSQError,
     NSQConnectionError,
+    ReentrantCallError,
 )
 from nsqclient.producer import nodes as module
 from nsqclient.producer.nodes import NodePool
@@ -186,17 +187,44 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
     assert "a bug" in caplog.text
 
 
-@pytest.mark.parametrize(("role", "dials"), [("nsq-dialer", 1), ("nsq-timer", 2)])
-def test_a_dial_that_gets_no_thread_is_an_error_in_time(
-    make_links, no_thread, caplog, role, dials
-):
+def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, caplog):
     """It is logged why; when there are threads again, the address is dialed."""
-    with ScriptedServer(*[idle] * dials) as server:
+    with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
-        with no_thread(role), pytest.raises(NSQConnectionError):
+        with no_thread("nsq-dialer"), pytest.raises(NSQConnectionError):
             acquire(nodes, 0.3)
         wait_until(lambda: "no thread to" in caplog.text)
         assert acquire(nodes).address == server.address
+        nodes.close(Deadline(WAIT))
+
+
+def test_without_a_thread_for_the_timer_a_publish_fails_at_once(make_links, no_thread):
+    """The next one starts it."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        with no_thread("nsq-timer"), pytest.raises(RuntimeError, match="new thread"):
+            acquire(nodes)
+        assert acquire(nodes).address == server.address
+        nodes.close(Deadline(WAIT))
+
+
+def test_the_timer_waits_for_no_nsqd(make_links):
+    """A finalizer may run there, and nobody else would have any dialed."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        acquire(nodes)
+        errors = []
+
+        def publish_there(now):
+            try:
+                acquire(nodes)
+            except ReentrantCallError as exc:
+                errors.append(exc)
+            return now + 1.0
+
+        nodes.timer.checks.append(publish_there)
+        nodes.timer.wake()
+        wait_until(lambda: errors)
         nodes.close(Deadline(WAIT))
 
 
@@ -269,14 +297,12 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
         assert publish(nodes)[0] is PublishOutcome.STORED
         dials, order = nodes._dials, {}
         nodes._dials = SimpleNamespace(
-            put=lambda dial, sources, standing: order.update({dial.address: standing}),
-            set_sources=dials.set_sources,
+            put=lambda conn, sources, standing: order.update({conn.address: standing}),
+            set_sources=dials.set_sources, dispatch=lambda: None,
         )
         nodes.set_addresses({DIRECT: [*silent, server.address]})
         taken.set()
-        wait_until(lambda: not nodes.connected)
-        with nodes._changed.lock:
-            nodes._want_the_rest(time.monotonic(), hurry=True)
+        wait_until(lambda: len(order) == 51)
         nodes._dials = dials
     assert order.pop(server.address) is Standing.LOST
     assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
@@ -323,7 +349,7 @@ def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
         assert dialed.wait(WAIT)
         pools = [node.pool for node in nodes._nodes.values()]
         conns = [conn for pool in pools for conn in pool.connections()]
-        conns += [conn for pool in pools for conn in pool.dialing.values() if conn is not None]
+        conns += [conn for pool in pools for conn in pool.dialing]
         abandoned = []
         for conn in conns:
             conn.abandon = lambda conn=conn: abandoned.append(conn)

@@ -39,7 +39,6 @@ class Answers:
     due = math.inf
     failures = refusals = responses = pieces = ident = 0
     is_partitioned = False
-    is_complete = True
     stored = None
     used_at = opened_at = 0.0
 

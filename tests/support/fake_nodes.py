@@ -18,7 +18,6 @@ class FakeNodes:
     """Stands in for NodePool, and for the one NsqdNode that it has."""
 
     address = "nsqd:4150"
-    is_complete = True
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
