@@ -19,16 +19,14 @@ from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 from nsqclient.partitioned.producer_load import PartitionLoad
 from nsqclient.partitioned.producer_metadata import MetadataCache
-from nsqclient.partitioned.producer_options import (
-    PartitionSettings, PreparedMessage, PublishOptions,
-)
+from nsqclient.partitioned.producer_options import PreparedMessage, PublishOptions
 from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
-from nsqclient.partitioned.sharding import RoundRobin, partition_of
-from nsqclient.partitioned.tracing import log_trace
+from nsqclient.partitioned.sharding import RoundRobin, Sharding
+from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import PublishOutcome, StaleConnection
 from nsqclient.producer.publisher import Publisher
-from nsqclient.protocol import commands, extensions
+from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored, StoredPosition, make_header
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
@@ -66,12 +64,12 @@ class PartitionedProducer:
 
     def __init__(
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
-        settings: PartitionSettings,
+        sharding: Sharding, tracing: TraceSwitch,
     ) -> None:
         self._nodes = nodes
         self._publisher = publisher
-        self._config = config
-        self._sharding, self._tracing = settings
+        self.config: Config = config
+        self.sharding, self.tracing = sharding, tracing
         self.metadata: MetadataCache = MetadataCache(lookupds, config)
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
@@ -89,7 +87,7 @@ class PartitionedProducer:
         attempts = self.attempts(topic, options.key, options.partition, bool(message.header))
 
         def build(partition: int) -> bytes:
-            return self.command(topic, partition, message)
+            return message.command(topic, partition, self.config.nsqd_max_msg_size)
 
         placed = self._publish(attempts, build, deadline)
         return self.stored(topic, message, placed)
@@ -121,9 +119,9 @@ class PartitionedProducer:
             InvalidTopicError, InvalidMessageError: it cannot be stored.
         """
         check_topic(topic)
-        data = commands.check_body(body, self._config.nsqd_max_msg_size)
+        data = commands.check_body(body, self.config.nsqd_max_msg_size)
         trace_id = options.trace_id
-        is_logged = self._tracing.is_on(topic)
+        is_logged = self.tracing.is_on(topic)
         if trace_id is None and is_logged:
             trace_id = self._rng.randrange(1, 2**63)
         header = b""
@@ -214,7 +212,7 @@ class PartitionedProducer:
         deadline: Deadline, is_async: bool,
     ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
         """Send one attempt to the leader of a partition, and wait for its outcome."""
-        timeout = deadline.at_most(self._config.partition_try_timeout)
+        timeout = deadline.at_most(self.config.partition_try_timeout)
         name = partition_name(attempts.topic, partition)
         node = self._nodes.node_at(nsqd)
         with self.load.attempt(nsqd, name, is_async):
@@ -257,10 +255,6 @@ class PartitionedProducer:
             self.metadata.refresh_and_wait(
                 attempts.topic, Deadline(lookup_wait(deadline.remaining())))
 
-    def count_partitions(self, topic: str) -> int:
-        """Return how many partitions of the topic have a leader, as far as is known."""
-        return self.metadata.count_partitions(topic)
-
     def choose(
         self, attempts: PartitionAttempts, routes: TopicRoutes, busy: Collection[int] = ()
     ) -> int | None:
@@ -271,27 +265,9 @@ class PartitionedProducer:
             avoid += [one for one in routes.partitions if names
                       and partition_name(attempts.topic, one) in names]
         return attempts.choose(
-            routes, lambda: self._lookup_problem(attempts.topic), self._sharding,
+            routes, lambda: self._lookup_problem(attempts.topic), self.sharding,
             self._round_robin, avoid,
             not routes.partition_num and self.metadata.may_learn_more(attempts.topic))
-
-    def partition_of(self, key: object, partition_num: int) -> int:
-        """Return the partition of a key. Raises InvalidMessageError, or what the sharding does."""
-        return partition_of(key, partition_num, self._sharding)
-
-    def is_traced(self, topic: str) -> bool:
-        """Return whether messages of the topic get a trace id."""
-        return self._tracing.is_on(topic)
-
-    def command(self, topic: str, partition: int, message: PreparedMessage) -> bytes:
-        """Return the command that brings a message alone."""
-        return message.command(topic, partition, self._config.nsqd_max_msg_size)
-
-    def mpub_ext(self, topic: str, partition: int, messages: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the command that brings messages with headers, or with empty ones."""
-        config = self._config
-        return extensions.mpub_ext(
-            topic, partition, messages, config.nsqd_max_msg_size, config.nsqd_max_body_size)
 
     def _lookup_problem(self, topic: str) -> NSQError | None:
         """Return why the nsqlookupds name no leader, with what to do about it."""

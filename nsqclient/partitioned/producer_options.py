@@ -7,18 +7,10 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from nsqclient.errors import InvalidMessageError, PartitionError, PublishError
-from nsqclient.partitioned.sharding import Key, Sharding, check_key
-from nsqclient.partitioned.tracing import TraceSwitch
+from nsqclient.partitioned.sharding import Key, check_key
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.extensions import check_partition_argument, check_trace_id, make_header
 from nsqclient.runtime.deadline import Deadline
-
-
-class PartitionSettings(NamedTuple):
-    """The arguments of a Producer for partitions."""
-
-    sharding: Sharding
-    tracing: TraceSwitch
 
 
 class Outgoing(NamedTuple):

@@ -11,8 +11,10 @@ import time
 from nsqclient.config import Config
 from nsqclient.errors import ClosedError, NSQError, PartitionError, PublishNotSentError
 from nsqclient.partitioned.producer import PartitionedProducer
-from nsqclient.partitioned.producer_options import PartitionSettings, PublishOptions
+from nsqclient.partitioned.producer_options import PublishOptions
 from nsqclient.partitioned.producer_queues import PartitionQueues
+from nsqclient.partitioned.sharding import Sharding
+from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.async_publisher import AsyncPublisher, TakeOver
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.nodes import NodePool
@@ -35,7 +37,7 @@ class PartitionedPart:
 
     def __init__(
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
-        settings: PartitionSettings,
+        sharding: Sharding, tracing: TraceSwitch,
     ) -> None:
         #: The cluster is known to be a stock one; read without a lock by every publish.
         self.is_stock: bool = not lookupds
@@ -43,7 +45,7 @@ class PartitionedPart:
         self._nodes = nodes
         self._publisher = publisher
         self._config = config
-        self._settings = settings
+        self._sharding, self._tracing = sharding, tracing
         self._lock = Lock()
         self._producer: PartitionedProducer | None = None  # made under _lock, as the next one
         self._queues: PartitionQueues | None = None
@@ -101,7 +103,8 @@ class PartitionedPart:
                 if self._is_closed:
                     raise ClosedError("the producer is closed")
                 self._producer = PartitionedProducer(
-                    self._lookupds, self._nodes, self._publisher, self._config, self._settings)
+                    self._lookupds, self._nodes, self._publisher, self._config, self._sharding,
+                    self._tracing)
             return self._producer
 
     def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:

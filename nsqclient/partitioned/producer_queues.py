@@ -14,9 +14,10 @@ from collections import deque
 from nsqclient.partitioned.producer import PartitionedProducer, TooManyUnderWay, partition_name
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 from nsqclient.partitioned.producer_options import PreparedMessage, PublishOptions
+from nsqclient.partitioned.sharding import partition_of
 from nsqclient.producer.async_publisher import AsyncPublisher, Destination, as_outcome
 from nsqclient.producer.futures import PublishFuture
-from nsqclient.protocol import commands
+from nsqclient.protocol import commands, extensions
 from nsqclient.runtime.deadline import Deadline
 
 #: Seconds until it is looked again whether a further publish to an nsqd may begin.
@@ -79,7 +80,7 @@ class PartitionQueues:
             if queue not in filled:
                 filled.add(queue)
                 if queue.partition is None:
-                    queue.widen(self._producer.count_partitions(queue.topic))
+                    queue.widen(self._producer.metadata.count_partitions(queue.topic))
             if queue.turns and not queue.is_called:
                 self._publisher.call(queue)
 
@@ -90,7 +91,7 @@ class PartitionQueues:
         producer, topic = self._producer, item.topic
         if item.delay_ms is not None:
             producer.refuse_deferral()
-        is_traced = producer.is_traced(topic)
+        is_traced = producer.tracing.is_on(topic)
         if item.options is None and not is_traced:
             return self._queue(topic, None)
         options = item.options or _NO_OPTIONS
@@ -104,7 +105,7 @@ class PartitionQueues:
             attempts[topic] = producer.attempts(topic)
         attempts[topic].key = options.key
         number = self._partition_num(attempts[topic], item)
-        return self._queue(topic, producer.partition_of(options.key, number))
+        return self._queue(topic, partition_of(options.key, number, producer.sharding))
 
     def _partition_num(self, attempts: PartitionAttempts, item: PublishFuture) -> int:
         """Ask how many partitions the topic has, until an nsqlookupd says so."""
@@ -232,12 +233,14 @@ class _PartitionQueue(Destination):
         return None
 
     def _command(self, batch: _Batch, partition: int) -> bytes:
-        items = batch.items
+        items, config = batch.items, self._producer.config
         if len(items) == 1 and items[0].options is not None:
-            return self._producer.command(self.topic, partition, items[0].options)
+            message: PreparedMessage = items[0].options
+            return message.command(self.topic, partition, config.nsqd_max_msg_size)
         if batch.attempts.has_header:
-            return self._producer.mpub_ext(self.topic, partition, [
-                (_message(item).header, item.body) for item in items])
+            return extensions.mpub_ext(
+                self.topic, partition, [(_message(item).header, item.body) for item in items],
+                config.nsqd_max_msg_size, config.nsqd_max_body_size)
         name = partition_name(self.topic, partition)
         return commands.pub_or_mpub(name, [item.body for item in items])
 

@@ -31,9 +31,7 @@ from nsqclient.errors import (
     ReentrantCallError,
     as_cause,
 )
-from nsqclient.producer.futures import (
-    BATCH_BYTES, BATCH_MESSAGES, PublishFuture, UnretrievedErrors, take_batch,
-)
+from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.producer.outcome import Attempts
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import PoolTimer
@@ -47,6 +45,11 @@ from nsqclient.runtime.threads import LibraryThread, owner_of_thread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
+#: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
+_BATCH_MESSAGES = 2000
+_BATCH_BYTES = 1024 * 1024
+#: Messages whose deadlines are further apart, in seconds, do not share an MPUB.
+_DEADLINE_SPREAD = 0.5
 #: Publishes under way at once, each in a thread of its own. Few are needed where nsqds answer.
 _MAX_WORKERS = 64
 #: Topics with a queue of their own; all others share one.
@@ -112,7 +115,7 @@ class AsyncPublisher:
         self._timer = timer
         self._window = window
         self._statistics = statistics
-        self._batch_bytes = min(BATCH_BYTES, max_body_size)
+        self._batch_bytes = min(_BATCH_BYTES, max_body_size)
         self._find_part = find_part
         #: All without an outcome; changed by single calls, as the next four.
         self._unsettled: set[PublishFuture] = set()
@@ -331,13 +334,13 @@ class AsyncPublisher:
         """Wait for further messages, unless somebody waits for these."""
         until = time.monotonic() + self._window.linger
         while (left := until - time.monotonic()) > 0:
-            if len(items) >= BATCH_MESSAGES or self._space.is_awaited or self._closed:
+            if len(items) >= _BATCH_MESSAGES or self._space.is_awaited or self._closed:
                 return
             time.sleep(min(left, _LINGER_STEP))
 
     def take(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
         """Remove messages that may share a command; return those that are still to be sent."""
-        batch = take_batch(queue, self._batch_bytes)
+        batch = self._take_batch(queue)
         started = start_all(batch)
         if len(started) < len(batch):
             self._done(list(set(batch).difference(started)))
@@ -346,6 +349,24 @@ class AsyncPublisher:
         for item in late:
             self.fail(item, deadline_error())
         return [item for item in started if item.until > now] if late else started
+
+    def _take_batch(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
+        """Remove one message at least, also where that is too large. Others may append meanwhile.
+        """
+        first = queue.popleft()
+        batch = [first]
+        size = 8 + len(first.body)
+        while queue and len(batch) < _BATCH_MESSAGES:
+            one = queue.popleft()
+            size += 4 + len(one.body)
+            if (
+                size > self._batch_bytes or one.topic != first.topic or one.alone or first.alone
+                or abs(one.until - first.until) > _DEADLINE_SPREAD
+            ):
+                queue.appendleft(one)
+                break
+            batch.append(one)
+        return batch
 
     def _publish(self, items: list[PublishFuture], maybe_stored: bool = False) -> None:
         """Send messages in one command, and settle them."""

@@ -16,12 +16,6 @@ from nsqclient.runtime.futures import FINISHED, PlainFuture
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
-BATCH_MESSAGES = 2000
-BATCH_BYTES = 1024 * 1024
-#: Messages whose deadlines are further apart, in seconds, do not share an MPUB.
-_DEADLINE_SPREAD = 0.5
-
 #: Seconds between two warnings: during an outage thousands may fail.
 _PAUSE = 10.0
 
@@ -144,24 +138,3 @@ class PublishFuture(PlainFuture):
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")
             )
-
-
-def take_batch(queue: deque[PublishFuture], max_bytes: int) -> list[PublishFuture]:
-    """Remove messages that may share a command from the front of the queue, and return them.
-
-    At least one, also where that is too large. Other threads may append meanwhile.
-    """
-    first = queue.popleft()
-    batch = [first]
-    size = 8 + len(first.body)
-    while queue and len(batch) < BATCH_MESSAGES:
-        one = queue.popleft()
-        size += 4 + len(one.body)
-        if (
-            size > max_bytes or one.topic != first.topic or one.alone or first.alone
-            or abs(one.until - first.until) > _DEADLINE_SPREAD
-        ):
-            queue.appendleft(one)
-            break
-        batch.append(one)
-    return batch

@@ -55,8 +55,8 @@ class NsqdNode:
         self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
-        self.failures: int = 0  # dials that failed or led to nothing, in a row
-        self.refusals: int = 0  # publishes that nsqd was unable to store, in a row
+        #: In a row: dials that failed or led to nothing, and publishes that it could not store.
+        self.failures: int = 0
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
@@ -66,6 +66,11 @@ class NsqdNode:
     def connections(self) -> list[PoolConnection]:
         """Return those that are alive."""
         return [conn for pool in self.pools for conn in pool.connections()]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a publish waits for a connection to it."""
+        return self.pool.is_awaited or self.pipeline.is_awaited
 
     def dials(self) -> dict[PoolConnection, bool]:
         """Return those that are to be dialed, and whether that has begun."""
@@ -108,7 +113,8 @@ class NodePool:
         #: Those that are connected, the longest first, without those that do not respond while
         #: others do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        self._is_async = False  # the last publish that found none connected
+        #: Whether the last publish that found none connected is asynchronous; None: none was.
+        self._is_async: bool | None = None
         #: Watches the deadlines of publishes, looks after idle connections, and has dialed what is
         #: missing.
         self.timer: PoolTimer = PoolTimer(self._check)
@@ -168,8 +174,7 @@ class NodePool:
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
         dials = node.dials()
-        is_awaited = node.pool.is_awaited or node.pipeline.is_awaited
-        if any(dials.values()) or is_awaited or node.connections():
+        if any(dials.values()) or node.is_awaited or node.connections():
             return
         for conn in dials:
             self._dials.discard(conn)
@@ -248,21 +253,18 @@ class NodePool:
 
     def on_lost(self, node: NsqdNode, conn: PoolConnection, error: NSQError) -> None:
         """A connection ended under a publish."""
-        is_last = not node.connections() and self._remove(node)
         with self._changed.lock:
             if isinstance(error, NSQConnectionError):
                 node.last_error = error
             if conn.used_at == conn.opened_at and not conn.is_cut:
                 # It takes connections and loses them: dialing at once would go round in circles.
-                node.failures += 1
-                self._rest(node, node.failures)
-        self._log_loss(node, error, is_last)
+                self._rest(node)
+        self._log_loss(node, error, is_last=not node.connections() and self._remove(node))
 
     def mark_unavailable(self, node: NsqdNode) -> None:
         """nsqd is up and cannot store: do not come back at once."""
         with self._changed.lock:
-            node.refusals += 1
-            self._rest(node, node.refusals)
+            self._rest(node)
         self._remove(node)
 
     def _remove(self, node: NsqdNode) -> bool:
@@ -292,7 +294,7 @@ class NodePool:
             due = min([due, *(again for again, _ in checked)])
             if any(is_stalled for _, is_stalled in checked):
                 self._leave_stalled(node)
-            elif node in self.connected and not node.connections():
+            elif node in self.connected and not (node.connections() or node.is_awaited):
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
@@ -318,7 +320,9 @@ class NodePool:
             if self._closed or self._nodes.get(node.address) is not node:
                 return math.inf
             missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
-            if not missing and not node.dials() and node not in self.connected:
+            if self._is_async is not None and not (
+                missing or node.dials() or node in self.connected
+            ):
                 is_shared = self._is_async and not node.pipeline.connections()
                 missing = {node.pipeline if is_shared else node.pool: 1}
             is_awaited = not self.connected and self._changed.is_awaited
@@ -367,7 +371,9 @@ class NodePool:
             node.last_error = error
             is_kept = error is None and not self._closed
             if error is not None:
-                self._on_dial_failed(node, error)
+                self._rest(node)
+                if not self._may_help(error):
+                    self._changed.notify_all()  # perhaps no other can be used either
             else:
                 node.has_worked = True
                 node.is_partitioned = conn.is_partitioned
@@ -397,13 +403,6 @@ class NodePool:
             return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
-    def _on_dial_failed(self, node: NsqdNode, error: NSQError) -> None:
-        """Let it rest. Needs _changed."""
-        node.failures += 1
-        self._rest(node, node.failures)
-        if not self._may_help(error):
-            self._changed.notify_all()  # perhaps no other can be used either
-
     def _log_dial(self, node: NsqdNode, error: NSQError | None) -> None:
         """Log what a dial has led to, where that is news."""
         if self._closed:
@@ -426,9 +425,10 @@ class NodePool:
                    ", trying again" if self._may_help(error) else "",
                    with_hint(error, node.address), extra=log_fields(nsqd=node.address))
 
-    def _rest(self, node: NsqdNode, failures: int) -> None:
-        """Leave it alone for a while. Needs _changed."""
-        delay = reconnect_delay(failures, self._config.max_reconnect_delay, self._rng)
+    def _rest(self, node: NsqdNode) -> None:
+        """It has failed: leave it alone for a while. Needs _changed."""
+        node.failures += 1
+        delay = reconnect_delay(node.failures, self._config.max_reconnect_delay, self._rng)
         node.failed_at = time.monotonic()
         node.retry_at = node.failed_at + delay
 

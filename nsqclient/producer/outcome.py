@@ -47,28 +47,6 @@ def outcome_of(error: ServerError) -> PublishOutcome:
     return PublishOutcome.REJECTED
 
 
-def failure_of(
-    outcome: PublishOutcome, error: NSQError | None, address: str, retry_unknown: bool,
-    size: int = 0,
-) -> PublishError | None:
-    """Say what an attempt that was not stored fails with; None when it may be repeated.
-
-    Args:
-        size: of the command, in bytes.
-    """
-    if outcome is PublishOutcome.UNKNOWN:
-        if retry_unknown:
-            return None
-        text = f"{address}: the outcome is unknown: {error}{large_body_hint(size)}"
-        return PublishUnknownError(text)
-    if outcome is PublishOutcome.NOT_READ:
-        return None
-    if not isinstance(error, ServerError):
-        return PublishUnknownError(f"{address}: the outcome is unknown: {error}")
-    rejected = rejection(address, error)
-    return None if rejected.retryable else rejected
-
-
 class Attempts:
     """What the attempts of one publish led to. Not thread-safe.
 
@@ -100,24 +78,50 @@ class Attempts:
         """
         self.reason = error
         self.is_one_at_fault = is_one_at_fault(outcome, error, self.messages)
-        failure = failure_of(outcome, error, address, self.retry_unknown, self._size)
-        if failure is not None:
-            if self.maybe_stored:
-                failure = PublishUnknownError(str(failure))
-            self.maybe_stored = self.maybe_stored or outcome is PublishOutcome.UNKNOWN
-            raise failure from as_cause(error)
+        failure = self._failure(outcome, error, address)
+        if failure is not None and self.maybe_stored:
+            failure = PublishUnknownError(str(failure))
         self.maybe_stored = self.maybe_stored or outcome is PublishOutcome.UNKNOWN
+        if failure is not None:
+            raise failure from as_cause(error)
+
+    def _failure(
+        self, outcome: PublishOutcome, error: NSQError, address: str
+    ) -> PublishError | None:
+        """Return what an attempt that was not stored fails with; None when it may be repeated."""
+        if outcome is PublishOutcome.REJECTED and isinstance(error, ServerError):
+            rejected = rejection(address, error)
+            return None if rejected.retryable else rejected
+        if outcome is PublishOutcome.NOT_READ or self.retry_unknown:
+            return None
+        return PublishUnknownError(
+            f"{address}: the outcome is unknown: {error}{large_body_hint(self._size)}")
 
     def timed_out(self, error: NSQError | None = None) -> PublishError:
         """Build the exception for a publish whose time is over; ``error``: where no other is known.
         """
-        return timeout_error(self.seconds, self.reason or error, self.maybe_stored, self._size)
+        reason = self.reason or error
+        why = "" if reason is None else f": {with_hint(reason)}"
+        if self.reason is not None:
+            why += large_body_hint(self._size)
+        return final_error(
+            f"no nsqd stored the message within {self.seconds:g} s{why}", reason,
+            self.maybe_stored)
 
     def without_nsqd(self, error: NSQError) -> NSQError:
         """Build the exception for a publish that found no nsqd because of ``error``."""
-        if isinstance(error, ClosedError) and not self.maybe_stored:
-            return error
-        return no_node_error(error, self.seconds, self.reason, self.maybe_stored)
+        if isinstance(error, ClosedError):
+            if not self.maybe_stored:
+                return error
+            return PublishUnknownError("the producer was closed before the outcome was known")
+        if isinstance(error, NSQConnectionError):
+            return self.timed_out(error)
+        # Trying again cannot help.
+        if self.maybe_stored:
+            return PublishUnknownError(str(error))
+        code = error.code if isinstance(error, ServerError) else None
+        # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
+        return PublishNotSentError(with_hint(error), code, isinstance(error, DiscoveryError))
 
 
 def is_one_at_fault(outcome: PublishOutcome, error: NSQError | None, messages: int) -> bool:
@@ -150,36 +154,6 @@ def final_error(text: str, reason: NSQError | None, maybe_stored: bool) -> Publi
     if isinstance(reason, ServerError):
         return PublishRejectedError(text, reason.code, retryable=True)
     return PublishNotSentError(text)
-
-
-def no_node_error(
-    error: NSQError, seconds: float, reason: NSQError | None, maybe_stored: bool
-) -> PublishError:
-    """Build the exception for a publish that found no nsqd.
-
-    Args:
-        seconds: the time that it was given.
-        reason, maybe_stored: as for ``final_error``.
-    """
-    if isinstance(error, ClosedError):
-        return PublishUnknownError("the producer was closed before the outcome was known")
-    if isinstance(error, NSQConnectionError):
-        return timeout_error(seconds, reason or error, maybe_stored)
-    # Trying again cannot help.
-    if maybe_stored:
-        return PublishUnknownError(str(error))
-    code = error.code if isinstance(error, ServerError) else None
-    # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
-    return PublishNotSentError(with_hint(error), code, isinstance(error, DiscoveryError))
-
-
-def timeout_error(
-    seconds: float, reason: NSQError | None, maybe_stored: bool, size: int = 0
-) -> PublishError:
-    """Build the exception for a publish whose time is over; arguments as for ``no_node_error``."""
-    why = "" if reason is None else f": {with_hint(reason)}"
-    text = f"no nsqd stored the message within {seconds:g} s{why}{large_body_hint(size)}"
-    return final_error(text, reason, maybe_stored)
 
 
 def large_body_hint(size: int) -> str:

@@ -19,7 +19,7 @@ from nsqclient.discovery import check_addresses
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, InvalidMessageError, PublishError
 from nsqclient.partitioned.producer_options import (
-    Outgoing, PartitionSettings, PublishOptions, publish_each, with_own_options,
+    Outgoing, PublishOptions, publish_each, with_own_options,
 )
 from nsqclient.partitioned.producer_part import PartitionedPart
 from nsqclient.partitioned.sharding import Key, Sharding, choose_sharding
@@ -95,7 +95,7 @@ class Producer:
         linger: Duration = 0.0,
         sharding: str | Sharding = "murmur3",
     ) -> None:
-        self._partition_settings = PartitionSettings(choose_sharding(sharding), TraceSwitch())
+        self._sharding, self._tracing = choose_sharding(sharding), TraceSwitch()
         self._topics: set[str] = set()  # valid ones: few, and used again and again
         nsqds, lookupds = check_addresses(nsqd_tcp_addresses, lookupd_http_addresses)
         if on_full not in ("block", "raise"):
@@ -126,7 +126,7 @@ class Producer:
             config.nsqd_max_body_size, lambda item: self._part.find_queues(item, self._async),
         )
         self._part = PartitionedPart(
-            self._lookupds, self._nodes, self._publisher, config, self._partition_settings)
+            self._lookupds, self._nodes, self._publisher, config, self._sharding, self._tracing)
         self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
@@ -346,7 +346,7 @@ class Producer:
         While it is on, publishes without a ``trace_id`` get one, and the logger ``nsqclient.trace``
         logs where each message was stored.
         """
-        self._partition_settings.tracing.set(enabled, topic)
+        self._tracing.set(enabled, topic)
 
     def ping(self, timeout: Duration | None = None) -> None:
         """Wait until at least one nsqd is connected.

@@ -158,8 +158,8 @@ class Publisher:
             return self._reject(node, pool, conn, error)
         conn.used_at = time.monotonic()
         stored = conn.stored if traced else None
-        if node.failures or node.refusals:
-            node.failures = node.refusals = 0
+        if node.failures:
+            node.failures = 0
         if conn.is_ended:
             pool.drop(conn)
         else:

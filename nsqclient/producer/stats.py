@@ -39,9 +39,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._counts: Counter[str] = Counter()  # guarded by _lock, as the next two
-        self._published = 0  # synchronous ones
-        self._bytes = 0
+        self._counts: Counter[str] = Counter()  # guarded by _lock
         self._histogram = Histogram()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # extended without a lock
         #: Synchronous publishes that were stored: messages, bytes, seconds. Any thread may append;
@@ -72,12 +70,12 @@ class Statistics:
     def _add_recent(self) -> None:
         with self._lock:
             recent = self.recent[:]
-            published = self._published + sum([messages for messages, _, _ in recent])
-            size = self._bytes + sum([size for _, size, _ in recent])
             number = len(recent)
+            counts = self._counts.copy()
+            counts["published"] += sum([messages for messages, _, _ in recent])
+            counts["bytes"] += sum([size for _, size, _ in recent])
             # No call in between, so that an exception from a signal handler finds all or nothing.
-            self._published = published
-            self._bytes = size
+            self._counts = counts
             del self.recent[:number]
         latencies = [latency for _, _, latency in recent]
         self._latencies.extend(latencies)
@@ -89,16 +87,14 @@ class Statistics:
         """Put the numbers together."""
         self.add_recent()
         with self._lock:
-            counts = Counter(self._counts)
-            counts["published"] += self._published
-            size = self._bytes
+            counts = self._counts.copy()
         latencies = sorted(self._latencies.copy())
         return ProducerStats(
             published=counts["published"],
             rejected=counts["rejected"],
             unknown=counts["unknown"],
             retried=counts["retried"],
-            bytes=size,
+            bytes=counts["bytes"],
             pending=pending,
             latency_p50=latencies[len(latencies) // 2] if latencies else 0.0,
             latency_p99=latencies[len(latencies) * 99 // 100] if latencies else 0.0,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
 
 import pytest
 
@@ -19,6 +18,7 @@ from nsqclient import (
     PublishUnknownError,
 )
 from tests.support.faults.proxy import FaultProxy
+from tests.support.processes import in_child
 from tests.support.servers.ports import free_port
 from tests.support.servers.scripted import OK, ScriptedServer
 from tests.support.waiting import wait_until
@@ -129,38 +129,6 @@ def test_a_full_window_raises_where_it_was_asked_for():
         assert all(isinstance(f.exception(20), PublishNotSentError) for f in futures)
 
 
-def test_a_publish_into_a_full_window_waits(server):
-    """With the default policy a publish waits for space, and all are stored."""
-    with Producer([server.tcp_address], max_pending=5) as producer:
-        futures = [producer.publish_async("events", b"x") for _ in range(200)]
-        assert producer.flush(10)
-        assert all(future.done() for future in futures)
-    assert server.stats("events")["depth"] == 200
-
-
-def test_a_future_can_be_cancelled_before_it_is_sent():
-    """A message that waits for a connection may be taken back."""
-    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
-        first = producer.publish_async("t", b"first", timeout=0.5)
-        second = producer.publish_async("t", b"second", defer=1, timeout=0.5)
-        assert second.cancel()
-        with pytest.raises(CancelledError):
-            second.result(5)
-        assert isinstance(first.exception(5), PublishNotSentError)
-
-
-def test_an_answer_that_does_not_come_is_unknown():
-    """The Future ends at its deadline, though the connection lives."""
-    def script(peer):
-        peer.identify()
-        peer.line(), peer.sized()
-        peer.until_closed()
-
-    with ScriptedServer(script) as server, Producer([server.address]) as producer:
-        future = producer.publish_async("t", b"x", timeout=2)
-        assert isinstance(future.exception(20), PublishUnknownError)
-
-
 @pytest.mark.parametrize("retry", [True, False])
 @pytest.mark.parametrize("way", ["publish", "publish_async"])
 def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry, way):
@@ -216,29 +184,6 @@ def test_the_statistics_of_async_publishes_are_complete(producer):
     assert (stats.published, stats.rejected, stats.unknown, stats.pending) == (10, 0, 0, 0)
     assert 0 < stats.latency_p50 <= stats.latency_p99
     assert stats.connected == stats.known
-
-
-def test_close_ends_what_is_pending():
-    """Every Future has an outcome when close() returns."""
-    with Producer([f"127.0.0.1:{free_port()}"]) as producer:
-        future = producer.publish_async("t", b"x", timeout=30)
-        assert not producer.close(timeout=0.2)
-        assert isinstance(future.exception(0), PublishNotSentError)
-        with pytest.raises(ClosedError):
-            producer.publish_async("t", b"x")
-
-
-def in_child(work) -> int:
-    """Run ``work`` in a forked child; return its exit status."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_forked_child_has_its_own_connections(producer, server):

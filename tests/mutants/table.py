@@ -771,6 +771,20 @@ MUTANTS = [
         "tests/producer/test_pool.py::test_a_stalled_nsqd_is_left_where_there_is_another",
     ),
     Mutant(
+        "late_publish_ends_all", "a later publish on a shared connection that is late ends alone",
+        "nsqclient/producer/pipelined.py",
+        "if exchange is None or mine == waiters[:1]:", "if True:",
+        "tests/producer/test_pipelined.py::test_a_later_publish_that_is_late_ends_alone",
+    ),
+    Mutant(
+        "behind_a_refusal_is_unknown", "what nsqd has surely not read is sent again",
+        "nsqclient/producer/pipelined.py",
+        "        if isinstance(error, ServerError):\n            error =",
+        "        if False:\n            error =",
+        "tests/producer/test_pipelined.py"
+        "::test_a_refusal_ends_the_connection_and_the_others_are_not_read",
+    ),
+    Mutant(
         "turns_are_not_kept", "publishes above max_connections get connections in their order",
         "nsqclient/producer/pool.py",
         "            waiter = self._waiting.popleft()", "            waiter = self._waiting.pop()",
@@ -825,7 +839,7 @@ MUTANTS = [
     Mutant(
         "unknown_is_retried", "retry_unknown=False makes no duplicate",
         "nsqclient/producer/outcome.py",
-        "        if retry_unknown:\n", "        if True:\n",
+        "NOT_READ or self.retry_unknown:", "NOT_READ or True:",
         "tests/producer/test_publish.py::test_unknown_where_no_retry_is_allowed",
     ),
     Mutant(
@@ -869,8 +883,8 @@ MUTANTS = [
     ),
     Mutant(
         "async_mpub_too_large", "an MPUB of async publishes has nsqd's max-body-size at most",
-        "nsqclient/producer/futures.py",
-        "size > max_bytes", "size > max_bytes + 1",
+        "nsqclient/producer/async_publisher.py",
+        "size > self._batch_bytes or", "size > self._batch_bytes + 1 or",
         "tests/producer/test_async_publisher.py::test_an_mpub_stays_under_the_body_limit",
     ),
     Mutant(

@@ -64,30 +64,6 @@ def test_requeue_touch_and_backoff_work_with_binary_ids(cluster, consume):
     assert seen == [1, 2]
 
 
-def test_consumer_follows_a_moved_leader(cluster, consume):
-    """After the bare EOF of a planned move the consumer is at the new leader."""
-    cluster.create_topic("t", 2, channels=["c"])
-    got = Collector()
-    consumer = consume(got, connected=2)
-    new = cluster.move_leader("t", 0)
-    cluster.publish("t", 0, b"after")
-    wait_until(lambda: got.bodies() == [b"after"])
-    assert places(consumer)[0] == cluster.nsqds[new].tcp_address
-
-
-def test_a_crashed_leader_is_replaced(cluster, consume):
-    """When another replica leads, the consumer finds it."""
-    cluster.create_topic("t", 1, replicas=2, channels=["c"])
-    got = Collector()
-    consumer = consume(got, connected=1)
-    cluster.crash(0)
-    wait_until(lambda: not consumer.stats().connections)
-    cluster.take_over(0, writable=False)
-    cluster.take_over(0)
-    cluster.publish("t", 0, b"after")
-    wait_until(lambda: got.bodies() == [b"after"])
-
-
 def test_connection_of_a_removed_partition_is_closed(cluster, consume):
     """A partition that no nsqlookupd names has no connection any more, and may come back."""
     cluster.create_topic("t", 2, channels=["c"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -85,19 +84,6 @@ def test_each_key_stays_in_order_while_leaders_move(cluster):
     handled, moves = run_with_moves(cluster, 2000, 0.3)
     check(handled, 2000)
     assert moves >= 3
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.timeout(600)  # it computes: a machine with other work takes ten times as long
-def test_each_key_stays_in_order_at_length(cluster):
-    """10,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 2 s."""
-    began = time.monotonic()
-    handled, moves = run_with_moves(cluster, 10_000, 2.0)
-    took = time.monotonic() - began
-    check(handled, 10_000)
-    again = sum(map(len, handled.values())) - 10_000
-    print(f"\n10,000 messages in {took:.1f} s, {moves} moves, {again} came again")
 
 
 def test_the_example_keeps_the_order(capsys):

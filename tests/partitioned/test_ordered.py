@@ -11,7 +11,6 @@ from nsqclient import BatchHandler, BlockedAction, Consumer, GiveUp, Requeue
 from nsqclient.partitioned import consumer_processor
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.errors import ConfigError, OrderError
-from nsqclient.protocol.extensions import MessageIds
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until
 
@@ -40,17 +39,6 @@ def test_messages_arrive_in_order_with_offset_and_size(topic, consume):
     assert got.bodies(1) == numbers(20)
     assert [(m.internal_id, m.offset, m.size) for m in got.messages] == [
         (place.internal_id, place.offset, place.size) for place in stored]
-
-
-def test_headers_and_offsets_are_both_decoded(cluster, consume):
-    """A topic may be ordered and have headers."""
-    cluster.create_topic("t", 1, ordered=True, extended=True, channels=["c"])
-    got = Collector()
-    consume(got, ordered=True)
-    stored = cluster.publish("t", 0, b"x", header=b'{"k":"v"}')
-    wait_until(lambda: got.messages)
-    assert got.messages[0].headers == {"k": "v"}
-    assert (got.messages[0].offset, got.messages[0].size) == (stored.offset, stored.size)
 
 
 def test_a_failing_message_blocks_only_its_partition(topic, consume):
@@ -257,20 +245,6 @@ def test_a_hold_keeps_the_order(topic, consume):
     assert {message.attempts for message in got.messages} == {1}
 
 
-def test_a_second_consumer_takes_over(topic, consume):
-    """Of two consumers one has each partition's message; when it stops the other goes on."""
-    first, second = Collector(), Collector()
-    one = consume(first, ordered=True, connected=4)
-    consume(second, ordered=True, connected=4)
-    publish(topic, 0, numbers(5))
-    topic.wait_until_empty("t", "c")
-    one.stop(5.0)
-    publish(topic, 0, numbers(3))
-    topic.wait_until_empty("t", "c")
-    assert len(first.bodies() + second.bodies()) == 8
-    assert second.bodies()[-3:] == numbers(3)
-
-
 def test_stop_requeues_waiting_messages(topic, consume):
     """A message that waits for its next try is nsqd's again after a stop, and stop is quick."""
     got = Collector()
@@ -367,12 +341,3 @@ def test_batch_handler_on_an_ordered_consumer_is_refused():
     with pytest.raises(ConfigError, match="BatchHandler"):
         Consumer("t", "c", BatchHandler(print), ordered=True,
                  lookupd_http_addresses=["l:1"])
-
-
-def test_equal_ids_of_two_partitions_are_distinguished(topic, consume):
-    """Each message has the partition of its id."""
-    got = Collector()
-    consume(got, ordered=True)
-    publish(topic, 3, [b"x"])
-    wait_until(lambda: got.messages)
-    assert MessageIds.unpack(got.messages[0].id).partition == 3 == got.messages[0].partition

@@ -6,12 +6,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.errors import (
-    InvalidMessageError,
-    PublishNotSentError,
-    PublishRejectedError,
-    PublishUnknownError,
-)
+from nsqclient.errors import PublishNotSentError, PublishUnknownError
 from nsqclient.partitioned import producer_load
 from nsqclient.partitioned.sharding import murmur3
 from tests.support.partitioned import producers
@@ -97,17 +92,6 @@ def test_a_partition_that_hangs_delays_no_other_one(cluster, produce):
     stuck.result(WAIT)
 
 
-def test_messages_without_a_key_go_to_partitions_in_turn(cluster, produce):
-    """Each batch to the next one."""
-    cluster.create_topic("t", 4)
-    producer = produce()
-    producer.ping(WAIT)
-    wait_until(lambda: len(producer.stats().connected) == 2)  # else partitions wait for dials
-    for number in range(8):
-        producer.publish_async("t", b"%d" % number).result(WAIT)
-    assert [len(part) for part in stored(cluster, 4)] == [2, 2, 2, 2]
-
-
 def test_one_message_that_nsqd_refuses_fails_alone(cluster, produce):
     """The others of its MPUB are sent again, each in a command of its own."""
     cluster.create_topic("t", 1)
@@ -146,15 +130,6 @@ def test_messages_whose_answer_was_lost_are_unknown_when_they_are_refused_alone(
     for future in futures:
         with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
             future.result(WAIT)
-
-
-def test_a_refusal_that_no_repetition_helps_is_the_outcome(cluster, produce):
-    """With the server's code, as with publish."""
-    cluster.create_topic("t", 1)
-    cluster.nsqds[0].faults.fail_next("PUB", "E_UNAUTHORIZED", times=3)
-    with pytest.raises(PublishRejectedError) as caught:
-        produce().publish_async("t", b"x").result(WAIT)
-    assert caught.value.code == "E_UNAUTHORIZED"
 
 
 def test_a_lost_answer_is_unknown_without_retry_unknown(cluster, produce):
@@ -199,15 +174,6 @@ def test_a_sharding_that_fails_fails_its_message_alone(cluster, produce):
     assert stored(cluster, 2) == [[], [b"y"]]
 
 
-@pytest.mark.parametrize("options", [
-    {"key": 1.5}, {"trace_id": -1}, {"headers": {"##x": 1}},
-])
-def test_invalid_options_are_refused_by_the_call(produce, options):
-    """Before anything is queued."""
-    with pytest.raises(InvalidMessageError):
-        produce().publish_async("t", b"x", **options)
-
-
 def test_a_topic_that_does_not_exist_is_named_in_the_error(produce):
     """The Future ends at its deadline, with a key or without."""
     producer = produce()
@@ -216,21 +182,6 @@ def test_a_topic_that_does_not_exist_is_named_in_the_error(produce):
     for future in futures:
         with pytest.raises(PublishNotSentError, match="nope"):
             future.result(WAIT)
-
-
-def test_a_cancelled_message_is_not_sent(cluster, produce):
-    """Until it is sent a Future may be cancelled."""
-    cluster.create_topic("t", 1)
-    cluster.hang("t", 0)
-    producer = produce()
-    first = producer.publish_async("t", b"first")
-    wait_until(lambda: sent(cluster, "PUB"))
-    second = producer.publish_async("t", b"second")
-    assert second.cancel()
-    cluster.hang("t", 0, False)
-    first.result(WAIT)
-    assert producer.flush(WAIT)
-    assert cluster.messages("t", 0) == [b"first"]
 
 
 def test_close_fails_what_is_left(cluster, produce):
@@ -242,23 +193,6 @@ def test_close_fails_what_is_left(cluster, produce):
     wait_until(lambda: sent(cluster, "PUB") or sent(cluster, "MPUB"))
     assert not producer.close(0.2)
     assert all(future.done() and future.exception() is not None for future in futures)
-
-
-def test_messages_without_a_key_have_a_batch_in_each_partition(cluster, produce):
-    """A hung partition holds up only what was sent there."""
-    cluster.create_topic("t", 3)
-    producer = produce()
-    producer.publish("t", b"first")
-    cluster.hang("t", 1)
-    futures = []
-    for number in range(3):  # they are used in turn
-        futures.append(producer.publish_async("t", b"%d" % number))
-        wait_until(lambda: len(sent(cluster, "PUB")) == number + 2)
-    for number in range(30):
-        producer.publish_async("t", b"later").result(WAIT)
-    cluster.hang("t", 1, False)
-    for future in futures:
-        future.result(WAIT)
 
 
 def test_messages_with_headers_share_commands_that_nsqd_takes(cluster, produce):

@@ -48,16 +48,6 @@ def test_max_in_flight_is_one_for_each_chosen_partition(cluster):
         assert consumer.max_in_flight == 3
 
 
-def test_a_chosen_partition_follows_its_leader(cluster, consume):
-    """Also one of an ordered topic."""
-    cluster.create_topic("t", 3, ordered=True, channels=["c"])
-    got = Collector()
-    consume(got, connected=1, ordered=True, partitions=[1])
-    cluster.move_leader("t", 1)
-    publish(cluster, 1, [b"after"])
-    wait_until(lambda: got.bodies() == [b"after"])
-
-
 @pytest.mark.parametrize("options", [
     {"partitions": [1, 2]}, {"start_at": {2: StartPosition.end()}},
 ])
@@ -75,10 +65,6 @@ def test_a_partition_that_the_topic_lacks_is_an_error(cluster, consume, options)
 # -- positions
 
 
-def offsets(collector):
-    return [(message.body, message.offset) for message in collector.messages]
-
-
 def test_offsets_are_asked_for(cluster, consume):
     """offset and size of each message: the next one is at their sum."""
     cluster.create_topic("t", 1, channels=["c"])
@@ -89,16 +75,6 @@ def test_offsets_are_asked_for(cluster, consume):
     assert [(m.offset, m.size) for m in got.messages] == [(p.offset, p.size) for p in stored]
     sub, = [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "SUB_ADVANCED"]
     assert (sub.partition, sub.start) == (0, "")
-
-
-def test_replay_from_an_offset(cluster, consume):
-    """A channel that is new starts there, and not at the end."""
-    cluster.create_topic("t", 1, channels=["other"])
-    stored = publish(cluster, 0, [b"a", b"b", b"c"])
-    got = Collector()
-    consume(got, start_at=StartPosition.offset(stored[1].offset))
-    wait_until(lambda: len(got.messages) == 2)
-    assert offsets(got) == [(b"b", stored[1].offset), (b"c", stored[2].offset)]
 
 
 def test_replay_of_each_partition_from_its_own_position(cluster, consume):
@@ -146,8 +122,9 @@ def test_replay_of_a_partition_without_messages(cluster, consume, start):
     assert consumer.errors == []
 
 
-def test_a_position_is_applied_once(cluster, consume):
-    """A reconnect goes on where the consumer was."""
+def test_a_position_is_applied_once(cluster, consume, caplog):
+    """A reconnect goes on where the consumer was. A replay is seen in the log."""
+    caplog.set_level(logging.INFO, "nsqclient.consumer")
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     publish(cluster, 0, [b"a"])
     got = Collector()
@@ -159,6 +136,7 @@ def test_a_position_is_applied_once(cluster, consume):
     wait_until(lambda: len(got.messages) > 1)
     cluster.wait_until_empty("t", "c")
     assert got.bodies() == [b"a", b"b"]
+    assert caplog.text.count("/0: the channel starts at virtual_queue:0") == 1
 
 
 def test_a_channel_with_consumers_is_left_where_it_is(cluster, consume, caplog):
@@ -214,21 +192,6 @@ def test_each_tag_gets_its_messages(cluster, consume):
     publish(cluster, 0, [b"none"])
     cluster.wait_until_empty("t", "c")
     assert (tagged.bodies(), plain.bodies()) == ([b"canary"], [b"other", b"none"])
-
-
-def test_a_tag_that_is_no_text_is_none(cluster, consume):
-    """A missing one too, whatever the tags of consumers look like."""
-    cluster.create_topic("t", 1, extended=True, channels=["c"])
-    none, five, plain = Collector(), Collector(), Collector()
-    consume(none, desired_tag="None", connected=1)
-    consume(five, desired_tag="5", connected=1)
-    consume(plain, connected=1)
-    publish(cluster, 0, [b"missing"])
-    publish(cluster, 0, [b"number"], **{"##client_dispatch_tag": 5})
-    publish(cluster, 0, [b"text"], **{"##client_dispatch_tag": "5"})
-    cluster.wait_until_empty("t", "c")
-    assert (none.bodies(), five.bodies()) == ([], [b"text"])
-    assert plain.bodies() == [b"missing", b"number"]
 
 
 @pytest.mark.parametrize(("header_filter", "expected"), [
@@ -325,12 +288,3 @@ def test_nsqlookupds_are_required(options):
     """By the address of an nsqd alone a consumer would not find the leaders."""
     with pytest.raises(ConfigError, match="lookupd_http_addresses instead of nsqd_tcp_addresses"):
         Consumer("t", "c", print, nsqd_tcp_addresses=["n:1"], **options)
-
-
-def test_the_position_is_logged(cluster, consume, caplog):
-    """A replay is seen in the log."""
-    caplog.set_level(logging.INFO, "nsqclient.consumer")
-    cluster.create_topic("t", 1, channels=["c"])
-    publish(cluster, 0, [b"a"])
-    consume(Collector(), start_at=StartPosition.count(0), connected=1)
-    assert "/0: the channel starts at msgcount:1" in caplog.text

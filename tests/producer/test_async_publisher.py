@@ -10,7 +10,6 @@ import pytest
 from nsqclient.errors import (
     ClosedError,
     ConfigError,
-    NegotiationError,
     PartitionError,
     PublishNotSentError,
     PublishRejectedError,
@@ -155,31 +154,6 @@ def test_what_may_be_sent_again_is_sent_again(world, outcome):
     wait_until(lambda: world.counts == {"published": 1, "retried": 1})
 
 
-def test_an_unknown_outcome_is_reported_where_no_retry_is_allowed(world):
-    """With retry_unknown=False the Future ends with PublishUnknownError."""
-    (item,) = put(world.publisher(retry_unknown=False), future())
-    world.sends.token(0).settle(PublishOutcome.UNKNOWN)
-    assert isinstance(item.exception(WAIT), PublishUnknownError)
-    wait_until(lambda: world.counts == {"unknown": 1})
-
-
-def test_what_nsqd_cannot_store_now_is_sent_again(world):
-    """E_PUB_FAILED may pass: the message is tried again."""
-    (item,) = put(world.publisher(), future())
-    world.sends.token(0).settle(PublishOutcome.REJECTED, server_error(b"E_PUB_FAILED disk"))
-    world.sends.token(1).settle(PublishOutcome.STORED)
-    assert item.result(WAIT) is None
-
-
-def test_what_nsqd_refuses_is_rejected(world):
-    """The Future has nsqd's code."""
-    (item,) = put(world.publisher(), future())
-    world.sends.token(0).settle(PublishOutcome.REJECTED, server_error(b"E_BAD_TOPIC t"))
-    error = item.exception(WAIT)
-    assert isinstance(error, PublishRejectedError) and error.code == "E_BAD_TOPIC"
-    wait_until(lambda: world.counts == {"rejected": 1})
-
-
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_refusal_after_an_unknown_try_is_unknown(world, is_alone):
     """What an earlier try may have stored is not called rejected, also where it is sent alone."""
@@ -227,22 +201,6 @@ def test_a_short_deadline_does_not_wait_for_the_long_ones_before_it(world, state
     with pytest.raises((PublishNotSentError, TimeoutError)) as caught:
         item.result(WAIT)
     assert isinstance(caught.value, PublishNotSentError)
-
-
-def test_a_connection_that_just_ended_costs_nothing(world):
-    """The message goes to the next connection at once."""
-    publisher = world.publisher()
-    world.sends.stale = 2
-    put(publisher, future())
-    assert world.sends.line(0) == b"PUB t" and not world.counts
-
-
-def test_a_reason_that_waiting_cannot_help_fails_at_once(world):
-    """Refused TLS, say: PublishNotSentError with the reason, not at the deadline."""
-    world.nodes.error = NegotiationError("no TLS there")
-    (item,) = put(world.publisher(), future())
-    error = item.exception(WAIT)
-    assert isinstance(error, PublishNotSentError) and "no TLS" in str(error)
 
 
 def test_a_bug_costs_one_batch_and_not_the_thread(world, caplog):

@@ -267,7 +267,7 @@ def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
         assert publish(nodes)[0] is PublishOutcome.REJECTED
         wait_until(lambda: nodes.connected == ())
         (node,) = nodes._nodes.values()
-        assert node.refusals == 1 and node.retry_at > time.monotonic()
+        assert node.failures == 1 and node.retry_at > time.monotonic()
 
 
 def test_discovered_addresses_come_and_go(make_links):

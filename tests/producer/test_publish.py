@@ -37,7 +37,7 @@ class Answers:
 
     address = "nsqd:4150"
     due = math.inf
-    failures = refusals = responses = pieces = ident = 0
+    failures = responses = pieces = ident = 0
     is_partitioned = False
     stored = None
     used_at = opened_at = 0.0

@@ -6,7 +6,7 @@ import threading
 import time
 
 from nsqclient.errors import ClosedError, ConnectError, NSQError
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.producer.outcome import PublishOutcome
 from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol.extensions import StoredPosition
@@ -24,8 +24,6 @@ class FakeNodes:
         self._is_up = True
         self._closed = False
         self.timer = PoolTimer(lambda now: now + 1.0)
-        #: Raised by acquire().
-        self.error: Exception | None = None
 
     def go_down(self) -> None:
         """From now on no nsqd is connected."""
@@ -47,12 +45,10 @@ class FakeNodes:
     @property
     def connected(self) -> tuple[FakeNodes, ...]:
         """As NodePool.connected."""
-        return (self,) if self._is_up and not self._closed and self.error is None else ()
+        return (self,) if self._is_up and not self._closed else ()
 
     def acquire(self, deadline: Deadline, is_async: bool = False) -> FakeNodes:
         """As NodePool.acquire."""
-        if self.error is not None:
-            raise self.error
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:
@@ -91,8 +87,6 @@ class ScriptedPublisher(Publisher):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type] # with FakeNodes
         self.sent: list[Sent] = []
-        #: So many attempts find the connection ended.
-        self.stale = 0
         #: Raised by the next attempt.
         self.broken: BaseException | None = None
 
@@ -100,9 +94,6 @@ class ScriptedPublisher(Publisher):
         self, node, command, until, pause, **options
     ):
         """As Publisher.attempt."""
-        if self.stale:
-            self.stale -= 1
-            return PublishOutcome.NOT_READ, StaleConnection(node.address, "ended"), None
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
