@@ -312,34 +312,38 @@ class NodePool:
     # -- dialing
 
     def _dial_missing(self, node: NsqdNode, now: float) -> float:
-        """Have dialed what publishes wait for, and what is not connected, when it has rested.
+        """Have dialed what publishes wait for, and what is not connected.
 
         Returns: when to look again.
         """
         with self._changed.lock:
-            if self._closed or self._nodes.get(node.address) is not node:
-                return math.inf
-            missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
-            if self._is_async is not None and not (
-                missing or node.dials() or node in self.connected
-            ):
-                is_shared = self._is_async and not node.pipeline.connections()
-                missing = {node.pipeline if is_shared else node.pool: 1}
-            is_awaited = not self.connected and self._changed.is_awaited
-            due = math.inf
-            for pool, number in missing.items():
-                retry_at = self._retry_at(
-                    node, is_awaited or pool.is_awaited and not pool.connections())
-                if now < retry_at:
-                    due = min(due, retry_at)
-                    continue
-                for _ in range(number):
-                    conn = pool.new_connection()
-                    pool.dialing[conn] = False
-                    self._dials.put(
-                        conn, node.sources, standing_of(node.has_worked, node.failures))
+            due = self._put_missing(node, now)
         if due < math.inf and not node.connections():
             node.release_waiters()  # they may find another nsqd
+        return due
+
+    def _put_missing(self, node: NsqdNode, now: float) -> float:
+        """Put what is missing, where the nsqd has rested; return when it has. Needs _changed."""
+        if self._closed or self._nodes.get(node.address) is not node:
+            return math.inf
+        missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
+        if self._is_async is not None and not (
+            missing or node.dials() or node in self.connected
+        ):
+            is_shared = self._is_async and not node.pipeline.connections()
+            missing = {node.pipeline if is_shared else node.pool: 1}
+        is_awaited = not self.connected and self._changed.is_awaited
+        due = math.inf
+        for pool, number in missing.items():
+            retry_at = self._retry_at(
+                node, is_awaited or pool.is_awaited and not pool.connections())
+            if now < retry_at:
+                due = min(due, retry_at)
+                continue
+            for _ in range(number):
+                conn = pool.new_connection()
+                pool.dialing[conn] = False
+                self._dials.put(conn, node.sources, standing_of(node.has_worked, node.failures))
         return due
 
     @staticmethod

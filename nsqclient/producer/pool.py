@@ -104,7 +104,7 @@ class ConnectionPool:
         return min(len(self._waiting), spare) - len(self.dialing)
 
     def new_connection(self) -> PoolConnection:
-        """Return one that is to be dialed."""
+        """Return a connection that is to be dialed."""
         return BlockingConnection(self._address, self._config)
 
     # -- for a publish
@@ -304,7 +304,7 @@ class Pipeline(ConnectionPool):
         self._limit = 1
 
     def new_connection(self) -> PoolConnection:
-        """Return one that is to be dialed."""
+        """Return a connection that is to be dialed."""
         return PipelinedConnection(self._address, self._config)
 
     def add(self, conn: PoolConnection) -> None:
