@@ -41,33 +41,22 @@ class Option(NamedTuple):
 
     kind: str  #: "duration", "int", "float", "bool", "str", "strategy" or "context"
     default: Any
-    low: float | None  #: smallest value (seconds for durations); None: no limit
-    high: float | None  #: largest value
-    also: tuple[float, ...]  #: single values that are valid outside the range
-    identify: str | None  #: the IDENTIFY field it is sent in, durations in ms
     help: str
-    secret: bool  #: never shown in repr or logs
-    looks_like_ms: float | None  #: a plain number from here on is warned about; None: never
+    low: float | None = None  #: smallest value (seconds for durations); None: no limit
+    high: float | None = None  #: largest value
+    also: tuple[float, ...] = ()  #: single values that are valid outside the range
+    identify: str | None = None  #: the IDENTIFY field it is sent in, durations in ms
+    secret: bool = False  #: never shown in repr or logs
+    looks_like_ms: float | None = None  #: a plain number from here on is warned about; None: never
 
 
 class _NotGiven(int):
     """The default of a number, distinguished from the same number when it is given."""
 
 
-def _option(
-    kind: str,
-    default: Any,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    also: tuple[float, ...] = (),
-    identify: str | None = None,
-    secret: bool = False,
-    looks_like_ms: float | None = None,
-) -> Any:
-    option = Option(kind, default, low, high, also, identify, help, secret, looks_like_ms)
-    return dataclasses.field(default=default, metadata={"option": option}, repr=not secret)
+def _option(kind: str, default: Any, help: str, **more: Any) -> Any:
+    option = Option(kind, default, help, **more)
+    return dataclasses.field(default=default, metadata={"option": option}, repr=not option.secret)
 
 
 def _duration(default: float, help: str, low: float = 0.0, high: float | None = None,

@@ -26,7 +26,6 @@ Each class carries its data as attributes and makes its own message::
     │   ├── NSQHTTPStatusError             the server returned an error: .status, .message
     │   └── NSQHTTPResponseError           the response is invalid
     ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
-    │   └── one class per code, see SERVER_ERRORS and PARTITION_ERRORS
     ├── PartitionError                     not possible with this NSQ or topic
     │   └── OrderError                     an ordered message arrived out of order
     └── PublishError
@@ -35,7 +34,7 @@ Each class carries its data as attributes and makes its own message::
         └── PublishUnknownError            may or may not be stored
 
 What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.message`
-(``Requeue``, ``GiveUp``). Imports nothing of the package but ``display``.
+(``Requeue``, ``GiveUp``).
 """
 
 from __future__ import annotations
@@ -54,9 +53,19 @@ class NSQError(Exception):
         """The text, as a log may show it, whatever a peer put into it."""
         return printable(super().__str__())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, whose arguments are other ones than those of Exception.
+        return _restored, (type(self), self.args, vars(self))
+
 
 class ConfigError(NSQError, ValueError):
     """An option or argument is unknown, of a wrong type, or out of range."""
+
+
+def _restored(cls: type[NSQError], args: tuple[Any, ...], values: dict[str, Any]) -> NSQError:
+    error = cls.__new__(cls, *args)
+    vars(error).update(values)
+    return error
 
 
 def as_cause(error: E) -> E:
@@ -128,9 +137,6 @@ class NSQConnectionError(NSQError):
         self.address = address
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.address, self.reason)
-
 
 class ConnectError(NSQConnectionError):
     """No connection could be made: refused, unknown host, or no response in time."""
@@ -175,9 +181,6 @@ class TLSError(NegotiationError):
         self.reason = reason
         self.address = address
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.reason, self.address)
-
 
 class DiscoveryError(NSQError):
     """An nsqlookupd gave no usable answer. ``address`` is its URL."""
@@ -187,9 +190,6 @@ class DiscoveryError(NSQError):
         super().__init__(f"nsqlookupd {without_password(address)}: {reason}")
         self.address = address
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.address, self.reason)
 
 
 # -- HTTP APIs
@@ -210,9 +210,6 @@ class NSQHTTPError(NSQError):
         self.url = url
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (self.url, self.reason)
-
 
 class NSQHTTPTransportError(NSQHTTPError):
     """There was no response. Unless the connection failed, the action may have been done."""
@@ -228,9 +225,6 @@ class NSQHTTPStatusError(NSQHTTPError):
         self.message = message
         self.is_lasting: bool = 400 <= status < 500 and status not in (408, 425, 429)
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (self.url, self.status, self.message)
-
 
 class NSQHTTPResponseError(NSQHTTPError):
     """The response is invalid: it is not JSON, or a field has a wrong type."""
@@ -244,145 +238,50 @@ class NSQHTTPResponseError(NSQHTTPError):
 class ServerError(NSQError):
     """An error frame of nsqd.
 
-    ``code`` is the word ``E_...``, ``text`` is the text after it, and ``fatal`` is whether nsqd
-    then closes the connection. Source: TCP protocol spec, and nsqd 1.3.0 where the spec is silent.
+    ``code`` is the word ``E_...``, and ``text`` is the text after it. Source: TCP protocol spec,
+    and nsqd 1.3.0 where the spec is silent.
     """
-
-    fatal = True
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code} {text}".rstrip())
         self.code = code
         self.text = text
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.code, self.text)
+    @property
+    def fatal(self) -> bool:
+        """Whether nsqd then closes the connection: always, except after FIN, REQ and TOUCH."""
+        return self.code not in ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 
 
-class InvalidCommandError(ServerError):
-    """E_INVALID: unknown command, wrong state, or or parameters that nsqd cannot parse."""
-
-
-class BadBodyError(ServerError):
-    """E_BAD_BODY: the body of IDENTIFY, AUTH or MPUB is invalid."""
-
-
-class BadMessageError(ServerError):
-    """E_BAD_MESSAGE: a message body that is empty or over --max-msg-size."""
-
-
-class BadTopicError(ServerError):
-    """E_BAD_TOPIC: the topic name is invalid."""
-
-
-class BadChannelError(ServerError):
-    """E_BAD_CHANNEL: the channel name is invalid."""
-
-
-class BadProtocolError(ServerError):
-    """E_BAD_PROTOCOL: the first four bytes name an unknown protocol."""
-
-
-class IdentifyFailedError(ServerError):
-    """E_IDENTIFY_FAILED: an upgrade to TLS or compression failed."""
-
-
-class AuthError(ServerError):
-    """E_AUTH_*, E_UNAUTHORIZED: authentication failed, or permission is missing."""
-
-
-class SubFailedError(ServerError):
-    """E_SUB_FAILED: the channel has too many consumers, or it is being deleted."""
-
-
-class PubFailedError(ServerError):
-    """E_PUB_FAILED, E_MPUB_FAILED, E_DPUB_FAILED: nsqd could not store the message."""
-
-
-class MessageCommandError(ServerError):
-    """E_FIN_FAILED, E_REQ_FAILED, E_TOUCH_FAILED: the message is not in flight here any more.
-
-    Never fatal. The message has timed out, and nsqd delivers it again.
-    """
-
-    fatal = False
-
-
-class NotLeaderError(ServerError):
-    """E_FAILED_ON_NOT_LEADER, E_FAILED_ON_NOT_WRITABLE: the partition has another leader, or
-    accepts no messages at the moment."""
-
-
-class TopicNotFoundError(ServerError):
-    """E_TOPIC_NOT_EXIST: the topic does not exist, or this nsqd has no copy of the partition."""
-
-
-class BadPartitionError(ServerError):
-    """E_BAD_PARTITION: the partition does not exist, or the command must name a partition."""
-
-
-class OrderRequiredError(ServerError):
-    """E_SUB_ORDER_IS_MUST: the topic is ordered; consume it with ``ordered=True``."""
-
-
-class ExtendError(ServerError):
-    """E_SUB_EXTEND_NEED, E_SUB_EXTEND_FORBIDDON, E_EXT_NOT_SUPPORT, E_BAD_EXT: the topic has JSON
-    headers and the command has none, or the reverse."""
-
-
-class BadHeaderError(ServerError):
-    """E_INVALID_JSON_HEADER, INVALID_TRACE_ID: the JSON header of a message is invalid."""
-
-
-#: code -> (class, does nsqd close the connection). All codes of nsqd 1.3.0.
-SERVER_ERRORS: dict[str, tuple[type[ServerError], bool]] = {
-    "E_INVALID": (InvalidCommandError, True),
-    "E_BAD_BODY": (BadBodyError, True),
-    "E_BAD_MESSAGE": (BadMessageError, True),
-    "E_BAD_TOPIC": (BadTopicError, True),
-    "E_BAD_CHANNEL": (BadChannelError, True),
-    "E_BAD_PROTOCOL": (BadProtocolError, True),
-    "E_IDENTIFY_FAILED": (IdentifyFailedError, True),
-    "E_AUTH_DISABLED": (AuthError, True),
-    "E_AUTH_FAILED": (AuthError, True),
-    "E_AUTH_FIRST": (AuthError, True),
-    "E_AUTH_ERROR": (AuthError, True),
-    "E_UNAUTHORIZED": (AuthError, True),
-    "E_SUB_FAILED": (SubFailedError, True),
-    "E_PUB_FAILED": (PubFailedError, True),
-    "E_MPUB_FAILED": (PubFailedError, True),
-    "E_DPUB_FAILED": (PubFailedError, True),
-    "E_FIN_FAILED": (MessageCommandError, False),
-    "E_REQ_FAILED": (MessageCommandError, False),
-    "E_TOUCH_FAILED": (MessageCommandError, False),
-}
-
-#: Further codes of a partitioned nsqd (0.3.7-HA). Which of them end the connection depends on the
-#: command: see ``docs/topics/partitions.rst``.
-PARTITION_ERRORS: dict[str, type[ServerError]] = {
-    "E_FAILED_ON_NOT_LEADER": NotLeaderError,
-    "E_FAILED_ON_NOT_WRITABLE": NotLeaderError,
-    "E_TOPIC_NOT_EXIST": TopicNotFoundError,
-    "E_BAD_PARTITION": BadPartitionError,
-    "E_PUB_TOO_MUCH_WAITING": PubFailedError,
-    "E_SUB_ORDER_IS_MUST": OrderRequiredError,
-    "E_SUB_EXTEND_NEED": ExtendError,
-    "E_SUB_EXTEND_FORBIDDON": ExtendError,
-    "E_SUB_CHANNEL_NOT_REGISTERED": BadChannelError,
-    "E_EXT_NOT_SUPPORT": ExtendError,
-    "E_BAD_EXT": ExtendError,
-    "E_INVALID_JSON_HEADER": BadHeaderError,
-    "INVALID_TRACE_ID": BadHeaderError,
-    "E_CREATE_TOPIC_FAILED": BadTopicError,
+#: code -> its meaning. All codes of nsqd 1.3.0.
+SERVER_ERRORS: dict[str, str] = {
+    "E_INVALID": "an unknown command, a wrong state, or parameters that nsqd cannot parse",
+    "E_BAD_BODY": "the body of IDENTIFY, AUTH or MPUB is invalid",
+    "E_BAD_MESSAGE": "the body of a message is empty, or larger than --max-msg-size",
+    "E_BAD_TOPIC": "the name of the topic is invalid",
+    "E_BAD_CHANNEL": "the name of the channel is invalid",
+    "E_BAD_PROTOCOL": "the first four bytes name an unknown protocol",
+    "E_IDENTIFY_FAILED": "an upgrade to TLS or compression failed",
+    "E_AUTH_DISABLED": "nsqd has no authentication",
+    "E_AUTH_FAILED": "nsqd's auth server could not be asked",
+    "E_AUTH_FIRST": "a command came before AUTH",
+    "E_AUTH_ERROR": "authentication failed",
+    "E_UNAUTHORIZED": "no permission on this topic or channel",
+    "E_SUB_FAILED": "the channel has too many consumers, or it is being deleted",
+    "E_PUB_FAILED": "nsqd could not store the message",
+    "E_MPUB_FAILED": "nsqd could not store the messages",
+    "E_DPUB_FAILED": "nsqd could not store the deferred message",
+    "E_FIN_FAILED": "the message is not in flight on this connection any more",
+    "E_REQ_FAILED": "the message is not in flight on this connection any more",
+    "E_TOUCH_FAILED": "the message is not in flight on this connection any more",
 }
 
 
 def server_error(data: bytes) -> ServerError:
-    """Build the exception for the data of an error frame; unknown codes count as fatal."""
+    """Build the exception for the data of an error frame."""
     decoded = data[:LONGEST_TEXT].decode("utf-8", "backslashreplace")
     code, _, text = printable(decoded).partition(" ")
-    cls, _fatal = SERVER_ERRORS.get(code, (PARTITION_ERRORS.get(code, ServerError), True))
-    return cls(code, text)
+    return ServerError(code, text)
 
 
 # -- partitioned NSQ

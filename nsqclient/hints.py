@@ -6,20 +6,14 @@ Pure: an error in, a sentence out. Imports nothing but the errors.
 from __future__ import annotations
 
 from nsqclient.errors import (
-    AuthError,
-    BadBodyError,
-    BadChannelError,
-    BadProtocolError,
     ConnectError,
     DiscoveryError,
-    NSQHTTPError,
-    NSQHTTPTransportError,
-    InvalidCommandError,
     NegotiationError,
     NotNSQError,
     NSQError,
+    NSQHTTPError,
+    NSQHTTPTransportError,
     ServerError,
-    SubFailedError,
     TLSError,
 )
 
@@ -125,31 +119,29 @@ def _negotiation(error: NSQError) -> str:
     return ""
 
 
-def _auth(error: NSQError) -> str:
+def _server(error: NSQError) -> str:
     assert isinstance(error, ServerError)
-    if error.code == "E_UNAUTHORIZED":
-        return "ask the auth server's operator for permission on this topic and channel"
-    if error.code == "E_AUTH_DISABLED":
-        return "nsqd has no --auth-http-address: do without auth_secret"
-    return "see that auth_secret is right, and that nsqd reaches its --auth-http-address"
+    if error.code == "E_INVALID" and "TLS" not in error.text:
+        return ""
+    if error.code == "E_BAD_BODY" and "msg timeout" not in error.text:
+        return ""
+    return _OF_CODE.get(error.code, "")
 
 
-def _command(error: NSQError) -> str:
-    return "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)" if "TLS" in str(error) else ""
-
-
-def _body(error: NSQError) -> str:
-    if "msg timeout" in str(error):
-        return (
-            "msg_timeout, in seconds here, is over nsqd's --max-msg-timeout (15m by default):"
-            " lower it, or start nsqd with a higher one"
-        )
-    return ""
-
-
-def _channel(error: NSQError) -> str:
-    assert isinstance(error, ServerError)
-    return _UNREGISTERED if error.code == "E_SUB_CHANNEL_NOT_REGISTERED" else ""
+_AUTH = "see that auth_secret is right, and that nsqd reaches its --auth-http-address"
+_OF_CODE = {
+    "E_BAD_PROTOCOL": "this looks like nsqlookupd's TCP port: give nsqd's (4150 by default)",
+    "E_UNAUTHORIZED": "ask the auth server's operator for permission on this topic and channel",
+    "E_AUTH_DISABLED": "nsqd has no --auth-http-address: do without auth_secret",
+    **dict.fromkeys(("E_AUTH_FAILED", "E_AUTH_FIRST", "E_AUTH_ERROR"), _AUTH),
+    "E_SUB_FAILED":
+        "another consumer has to leave, or nsqd needs a higher --max-channel-consumers",
+    "E_INVALID": "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)",
+    "E_BAD_BODY":
+        "msg_timeout, in seconds here, is over nsqd's --max-msg-timeout (15m by default):"
+        " lower it, or start nsqd with a higher one",
+    "E_SUB_CHANNEL_NOT_REGISTERED": _UNREGISTERED,
+}
 
 
 def _discovery(error: NSQError) -> str:
@@ -171,16 +163,9 @@ def _discovery(error: NSQError) -> str:
 
 _ADVISERS = (
     (NotNSQError, _not_nsq),
-    (BadProtocolError, lambda error: (
-        "this looks like nsqlookupd's TCP port: give nsqd's (4150 by default)")),
     (TLSError, _tls),
     (NegotiationError, _negotiation),
-    (AuthError, _auth),
-    (SubFailedError, lambda error: (
-        "another consumer has to leave, or nsqd needs a higher --max-channel-consumers")),
-    (InvalidCommandError, _command),
-    (BadBodyError, _body),
-    (BadChannelError, _channel),
+    (ServerError, _server),
     (ConnectError, _connect),
     (DiscoveryError, _discovery),
     (NSQHTTPError, _discovery),

@@ -7,30 +7,14 @@ it is logged.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class _Message(Protocol):
-    """What a message says of itself."""
-
-    @property
-    def id(self) -> object: ...
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def channel(self) -> str: ...
-
-    @property
-    def nsqd_address(self) -> str: ...
-
-    @property
-    def attempts(self) -> int: ...
+if TYPE_CHECKING:
+    from nsqclient.message import Message
 
 
 def log_fields(
-    *, topic: str = "", channel: str = "", nsqd: str = "", message: _Message | None = None
+    *, topic: str = "", channel: str = "", nsqd: str = "", message: Message | None = None
 ) -> dict[str, object]:
     """Return the fields of a record, for ``extra``; what is empty is left out.
 

@@ -149,12 +149,6 @@ def test_a_value_outside_its_range_is_refused():
                 _config(name, value)
 
 
-def test_an_option_without_a_range_takes_the_value_as_it_is():
-    """Options without a range take another value as it is."""
-    for name, (_, value, *_) in GO_OTHERS.items():
-        assert getattr(_config(name, value), name) == value
-
-
 @pytest.mark.parametrize("address", [
     "127.0.0.1", "127.0.0.1:0", "host:65535", "[::1]:0", "[fe80::1%eth0]:5000", "my-host.example",
 ])
@@ -172,14 +166,6 @@ def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
     """Else each dial would fail, as if the network did."""
     with pytest.raises(ConfigError, match="local_addr"):
         Config(local_addr=address)
-
-
-def test_the_limits_of_nsqd_are_options_with_its_defaults():
-    """nsqd does not announce its limits; the options for them have its defaults."""
-    config = Config()
-    assert config.nsqd_max_msg_size == 1024 * 1024
-    assert config.nsqd_max_body_size == 5 * 1024 * 1024
-    assert config.nsqd_max_req_timeout == 3600.0
 
 
 # -- types
@@ -410,13 +396,6 @@ def test_contradicting_options_are_refused(options, why):
         Config().replace(**options)
 
 
-def test_options_that_need_each_other_are_taken_together():
-    """Options that need each other are fine together."""
-    Config(heartbeat_interval=60, read_timeout=60)
-    Config(heartbeat_interval=-1, read_timeout=0.1)
-    Config(tls_v1=True, tls_cert="a.pem", tls_key="b.pem")
-
-
 # -- a value
 
 
@@ -543,11 +522,6 @@ def test_from_strings_takes_options_of_command_lines(name, text, value):
     """Options as command lines give them: Go durations, dashes, bools without a value."""
     config = Config.from_strings({name: text})
     assert config == Config(**{name.strip().lower().replace("-", "_"): value})
-
-
-def test_from_strings_without_options_gives_the_defaults():
-    """Nothing given means the defaults."""
-    assert Config.from_strings({}) == Config()
 
 
 @pytest.mark.parametrize("name, text", [

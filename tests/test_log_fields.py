@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import logging
 import traceback
 
@@ -24,21 +23,9 @@ from tests.support.waiting import wait_until
 FIELDS = ("topic", "channel", "nsqd", "message_id")
 
 
-class _JsonFormatter(logging.Formatter):
-    """A formatter as services have one: the line, and the fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps({
-            "line": record.getMessage(),
-            **{name: getattr(record, name) for name in FIELDS if hasattr(record, name)},
-        })
-
-
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """Return what a JSON formatter writes of a record, without its line."""
-    fields = json.loads(_JsonFormatter().format(record))
-    del fields["line"]
-    return fields
+    """Return the fields of a record, as a JSON formatter writes them."""
+    return {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
 
 
 def test_the_records_of_a_consumer_have_its_fields(nsqd_factory, caplog):
@@ -156,25 +143,6 @@ def test_a_failure_of_another_kind_has_its_traceback(error, caplog):
     log_failure(consumer_log("t", "c"), error, "handler failed")
     (record,) = caplog.records
     assert record.exc_info[1] is error and record.getMessage() == "t/c: handler failed"
-
-
-def test_a_handler_that_cannot_publish_is_one_line_in_the_log(nsqd_factory, caplog):
-    """From the handler to the record: the HTTP port of an nsqd, given for its TCP port."""
-    nsqd = nsqd_factory()
-    nsqd.publish("orders", b"x")
-
-    def handle(message: Message) -> None:
-        try:
-            producer.publish("paid", message.body, timeout=5)
-        finally:
-            message.requeue(3600, backoff=False)
-
-    with Producer([nsqd.http_address]) as producer, Consumer(
-        "orders", "mail", handle, nsqd_tcp_addresses=[nsqd.tcp_address]
-    ):
-        wait_until(lambda: "handler failed" in caplog.text, 20, "failed")
-    (record,) = [each for each in caplog.records if "handler failed" in each.getMessage()]
-    assert record.exc_info is None and "not its HTTP port" in record.getMessage()
 
 
 def _publish(address: str, **options: object) -> None:

@@ -1,7 +1,7 @@
 """Tables of the manual that are made from the code: a copy written by hand would go stale.
 
 ``.. option-table::`` shows ``nsqclient.config.OPTIONS``, ``.. transition-table::`` the client's
-``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd and their classes,
+``TRANSITIONS``, ``.. server-error-table::`` the codes of nsqd,
 ``.. spark-option-table:: read`` (or ``write``) the options of the Spark data source,
 ``.. module-table:: nsqclient.consumer`` the modules of a package with the first line of each.
 """
@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from nsqclient.config import OPTIONS, Option
-from nsqclient.errors import SERVER_ERRORS
+from nsqclient.errors import SERVER_ERRORS, ServerError
 from nsqclient.protocol.client import TRANSITIONS, Transition, State
 from nsqclient.spark.options import READ_OPTIONS, WRITE_OPTIONS, SparkOption
 
@@ -88,8 +88,8 @@ def transition_rows() -> list[Sequence[str]]:
 def server_error_rows() -> list[Sequence[str]]:
     """One row for each code of nsqd."""
     return [
-        (f"``{code}``", f":class:`~nsqclient.errors.{cls.__name__}`", "yes" if fatal else "no")
-        for code, (cls, fatal) in SERVER_ERRORS.items()
+        (f"``{code}``", meaning, "yes" if ServerError(code).fatal else "no")
+        for code, meaning in SERVER_ERRORS.items()
     ]
 
 
@@ -174,7 +174,7 @@ class ServerErrorTable(_Table):
 
     def source(self) -> list[str]:
         """Return the lines of the table."""
-        return list_table("30 45 25", [("code", "exception", "connection ends"),
+        return list_table("30 45 25", [("code", "meaning", "connection ends"),
                                        *server_error_rows()])
 
 

@@ -153,7 +153,7 @@ def peek() -> Response:
     if channel:
         check_channel(channel)
         check_may_act(here.settings, request)
-    plan = here.peeker.plan_loan(topic, channel) if channel else here.peeker.plan(topic)
+    plan = here.peeker.plan(topic, channel)
     response = _stream(here.peeker.run(topic, plan, int(count), float(seconds)))
     here.report("peek_messages", topic, channel)
     return response

@@ -57,12 +57,6 @@ def objects(values: Values, name: str) -> list[Values]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def client_count(channel: Values) -> int:
-    """Return the number of clients of a channel. Old nsqds list them without a count."""
-    count = channel.get("client_count")
-    return count if isinstance(count, int) else len(objects(channel, "clients"))
-
-
 def topic_on_node(part: Source, now: float) -> dict[str, Any]:
     """Return a topic as one nsqd has it; ``now`` is in seconds since the epoch."""
     values, name = part.values, text(part.values, "topic_name")
@@ -97,7 +91,7 @@ def channel_on_node(part: Source, topic: str, now: float) -> dict[str, Any]:
         "requeue_count": number(values, "requeue_count"),
         "timeout_count": number(values, "timeout_count"),
         "message_count": number(values, "message_count"),
-        "client_count": client_count(values),
+        "client_count": number(values, "client_count"),
         "nodes": None,
         "clients": None if clients is None else [
             _client(client, part.node, now) for client in objects(values, "clients")

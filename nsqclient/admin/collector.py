@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
@@ -23,7 +22,6 @@ from nsqclient.http import NsqdHTTP
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Nodes
 from nsqclient.runtime.log_lines import LineLimit
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
@@ -34,6 +32,34 @@ _KEEP_ALIVE = 10.0
 #: Seconds of rest for each second of processor time: 3 % of one processor.
 _REST = 33.0
 _LONGEST_INTERVAL = 20.0
+#: Bytes of all answers that pages share, and what each takes beside: anybody can request paths.
+_MOST_BYTES = 8 * 1024 * 1024
+_ENTRY = 200
+
+
+class PageCache:
+    """Answers of pages by path, as long as the data has not changed. Threads: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._version: Hashable = None  # guarded by _lock, as the others
+        self._answers: dict[str, bytes] = {}
+        self._size = 0
+
+    def get(self, path: str, version: Hashable) -> bytes | None:
+        """Return the answer of a path that was built from a version of the data; else None."""
+        with self._lock:
+            return self._answers.get(path) if version == self._version else None
+
+    def put(self, path: str, version: Hashable, answer: bytes) -> None:
+        """Keep an answer; those of other versions are dropped."""
+        with self._lock:
+            if version != self._version:
+                self._version, self._answers, self._size = version, {}, 0
+            size = _ENTRY + len(path) + len(answer)
+            if path not in self._answers and self._size + size <= _MOST_BYTES:
+                self._answers[path] = answer
+                self._size += size
 
 
 class Collector:
@@ -47,8 +73,7 @@ class Collector:
         self._settings = settings
         self._changed = threading.Condition()
         self._latest: Overview | None = None  # guarded by _changed, as the others
-        self._broken: Failure | None = None  # why the last round ended with an exception
-        self._ended = 0  # rounds, the broken ones too
+        self._ended = 0  # rounds, also those that raised
         self._ended_at = 0.0  # when the last round ended, or the answers of a good one came
         self._wanted_until = 0.0
         self._fresh_after = 0.0  # a round must begin after this time
@@ -67,9 +92,6 @@ class Collector:
 
         Args:
             max_age: the highest age in seconds; None: two intervals.
-
-        After a round that failed by an exception these are the numbers of the last good one, with a
-        failure of this page that says so.
 
         Blocks: for a round, at most the timeouts of its requests.
         Raises:
@@ -90,8 +112,6 @@ class Collector:
             known = self._ended
             self._changed.wait_for(lambda: self._closing or self._ended > known, timeout)
             if self._latest is None:
-                if self._broken is not None:
-                    raise UpstreamError("server", (self._broken,))
                 raise UpstreamError("server in time", ())
             return self._latest
 
@@ -133,7 +153,7 @@ class Collector:
         """Start the thread, or wake it; holds the lock."""
         if self._thread is None and not self._closing:
             thread = threading.Thread(target=self._loop, name="nsq-admin-collector", daemon=True)
-            thread.start()  # where that fails, the next page tries again
+            thread.start()
             self._thread = thread
         self._changed.notify_all()
 
@@ -144,8 +164,11 @@ class Collector:
             interval = self._settings.refresh_interval
             try:
                 interval = self._round(begun)
-            except Exception as exc:
-                self._break_round(exc)
+            except Exception:
+                logger.log(self._lines.level(logging.ERROR),
+                           "collecting statistics failed; the collector continues", exc_info=True)
+                with self._changed:
+                    self._end_round(self._latest, time.monotonic())
             next_round = begun + interval
 
     def _wait(self, next_round: float) -> bool:
@@ -181,7 +204,7 @@ class Collector:
             self._history.add_round(
                 taken, {node.address: came for node, (_, came) in answers.items()},
                 round(time.time(), 1))
-            rows = build_rows(stats, self._nodes.registered, self._history)
+            rows = build_rows(taken, self._nodes.registered, self._history)
             former = self._latest
         serial = 1 if former is None else former.serial + 1
         changed = {name: serial for name in rows}
@@ -210,21 +233,6 @@ class Collector:
             self._broken = None
             self._end_round(overview, overview.at)
         return interval
-
-    def _break_round(self, exc: Exception) -> None:
-        """Log the exception of a round, and keep the numbers of the last one, as old ones."""
-        logger.log(self._lines.level(logging.ERROR),
-                   "collecting statistics failed; the collector continues", exc_info=exc)
-        failure = Failure(
-            "nsqadmin", "itself", "the numbers are old: collecting them failed by"
-            f" {printable(type(exc).__name__)}: {printable(str(exc), LONGEST_TEXT)}")
-        self._times.add_round([failure], time.time())
-        failure = self._times.dated(failure)
-        with self._changed:
-            self._broken = failure
-            former = self._latest
-            self._end_round(None if former is None else replace(
-                former, serial=former.serial + 1, failures=(failure,)), time.monotonic())
 
     def _end_round(self, overview: Overview | None, at: float) -> None:
         """Make the result of a round known; holds the lock."""

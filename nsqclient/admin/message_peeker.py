@@ -21,7 +21,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.aggregate import Values, client_count, number, objects, text
+from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.dead_letters import DeadLetter
 from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
@@ -67,60 +67,50 @@ class MessagePeeker:
         self._free = threading.Semaphore(_MAX_PEEKS)
         self._closing = threading.Event()
 
-    def plan(self, topic: str) -> Plan:
+    def plan(self, topic: str, channel: str = "") -> Plan:
         """Choose the nsqds where a peek does no harm.
+
+        Args:
+            channel: of a loan, which must have no consumers.
 
         Raises:
             RequestError: there is none.
             UpstreamError: no nsqlookupd answered.
         """
+        what = "channel" if channel else "topic"
         found = self._cluster.recent_nodes()
-        stats, failures = self._cluster.stats(found.nodes, topic, progressive=True)
+        stats, failures = self._cluster.stats(
+            found.nodes, topic, channel or None, progressive=True)
         nodes, notes = [], [failure.text() for failure in failures]
         is_known = False
         for node, answer in stats.items():
-            for each in _named(answer, "topics", "topic_name", topic):
+            topics = _named(answer, "topics", "topic_name", topic)
+            for each in topics if not channel else [
+                one for values in topics
+                for one in _named(values, "channels", "channel_name", channel)
+            ]:
                 is_known = True
                 if each.get("paused") is True:
-                    notes.append(f"the topic is paused on {node.address}: nothing comes from there")
-                names = [text(channel, "channel_name") for channel in objects(each, "channels")]
+                    notes.append(
+                        f"the {what} is paused on {node.address}: nothing comes from there")
+                if channel:
+                    if number(each, "client_count"):
+                        raise RequestError(
+                            409, "CHANNEL_IN_USE", f"{channel} has consumers: they would miss the"
+                            " messages that are shown")
+                    nodes += [node] if number(each, "depth") else []
+                    continue
+                names = [text(values, "channel_name") for values in objects(each, "channels")]
                 reason = refusal(topic, _NEW_CHANNEL, names)
                 if reason:
                     notes.append(f"nsqd {node.address} is left out: {reason}")
                 else:
                     nodes.append(node)
         if not is_known:
-            raise RequestError(404, "TOPIC_NOT_FOUND", f"no nsqd has the topic {topic}")
-        if not nodes:
+            raise RequestError(
+                404, f"{what.upper()}_NOT_FOUND", f"no nsqd has the {what} {channel or topic}")
+        if not (nodes or channel):
             raise RequestError(409, "NO_CHANNEL", "; ".join(notes))
-        return Plan(nodes, notes)
-
-    def plan_loan(self, topic: str, channel: str) -> Plan:
-        """Choose the nsqds for a loan from a channel, which must have no consumers.
-
-        Raises:
-            RequestError: a loan is not possible.
-            UpstreamError: no nsqlookupd answered.
-        """
-        found = self._cluster.recent_nodes()
-        stats, failures = self._cluster.stats(found.nodes, topic, channel, progressive=True)
-        nodes, notes = [], [failure.text() for failure in failures]
-        is_known = False
-        for node, answer in stats.items():
-            for each in _named(answer, "topics", "topic_name", topic):
-                for found_channel in _named(each, "channels", "channel_name", channel):
-                    if client_count(found_channel):
-                        raise RequestError(
-                            409, "CHANNEL_IN_USE", f"{channel} has consumers: they would miss the"
-                            " messages that are shown")
-                    if found_channel.get("paused") is True:
-                        notes.append(f"the channel is paused on {node.address}: nothing comes"
-                                     " from there")
-                    is_known = True
-                    if number(found_channel, "depth"):
-                        nodes.append(node)
-        if not is_known:
-            raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
         return Plan(nodes, notes, channel)
 
     def run(self, topic: str, plan: Plan, count: int, seconds: float) -> Steps:

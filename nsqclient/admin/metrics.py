@@ -9,7 +9,7 @@ from flask import Blueprint, Response
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from nsqclient.admin.aggregate import Values, client_count, number, objects, text
+from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.context import context
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Node
@@ -145,6 +145,4 @@ def _metric(
 
 
 def _value(values: Values, field: str) -> int:
-    if field == "paused":
-        return values.get("paused") is True
-    return client_count(values) if field == "client_count" else number(values, field)
+    return values.get("paused") is True if field == "paused" else number(values, field)

@@ -5,13 +5,12 @@ A counter of nsqd starts again at 0 with nsqd. A rate is the difference of two c
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nsqclient.admin.aggregate import client_count, number, objects, text
+from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.http.ask_all import Failure
 from nsqclient.http.cluster import Node
 
@@ -19,16 +18,30 @@ from nsqclient.http.cluster import Node
 POINTS = 90
 #: Seconds for which the counters of a silent nsqd are kept.
 _KEEP = 600.0
-#: Silent nsqds whose counters are kept, and topics and channels of silent nsqds whose history is.
-_MOST_SILENT_NODES = 200
-_MOST_SILENT_TRACKS = 5000
 
 
-class Sample(NamedTuple):
-    """One counter at one moment, with its count on each nsqd."""
+@dataclass
+class Sample:
+    """A topic or channel at one moment, over all nsqds."""
 
-    counts: Mapping[str, int]
-    depth: int
+    counts: dict[str, int] = field(default_factory=dict)  #: its messages on each nsqd
+    depth: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    clients: int = 0
+    paused: int = 0  #: of a topic: 0 no, 1 some channel, 2 the topic
+    channels: set[str] = field(default_factory=set)
+
+    def add(self, values: Values) -> None:
+        """Add the depth and the clients of a topic or channel on one nsqd."""
+        self.depth += number(values, "depth")
+        self.in_flight += number(values, "in_flight_count")
+        self.deferred += number(values, "deferred_count")
+        self.clients += number(values, "client_count")
+
+    def count(self, node: str, values: Values) -> None:
+        """Add the messages that one nsqd has counted."""
+        self.counts[node] = self.counts.get(node, 0) + number(values, "message_count")
 
 
 class _Track:
@@ -85,8 +98,6 @@ class RateHistory:
             if key not in samples and track.nodes & silent_nodes and any(
                 depth is not None for depth in track.depths)
         }
-        for key in list(silent)[_MOST_SILENT_TRACKS:]:
-            del silent[key]
         for track in silent.values():
             track.add(None, None)
         self._tracks = {
@@ -99,13 +110,9 @@ class RateHistory:
                 if node in answers:
                     answers[node].counts[key] = count
         # A silent nsqd keeps its last answer: its next rate is the average.
-        self._answers |= answers
         newest = max(times.values(), default=0.0)
-        kept = heapq.nlargest(_MOST_SILENT_NODES, (
-            node for node in silent_nodes if newest - self._answers[node].at <= _KEEP
-        ), key=lambda node: self._answers[node].at)
-        for node in silent_nodes - set(kept):
-            del self._answers[node]
+        self._answers = {node: answer for node, answer in (self._answers | answers).items()
+                         if newest - answer.at <= _KEEP}
 
     def _rate(
         self, key: Hashable, counts: Mapping[str, int], times: Mapping[str, float]
@@ -189,67 +196,45 @@ TOPIC, CHANNEL = "topic", "channel"
 
 
 def samples(stats: Mapping[Node, dict[str, Any]]) -> dict[Any, Sample]:
-    """Return counters and depths of all topics and channels, for :class:`RateHistory`."""
-    counts: dict[Any, dict[str, int]] = {}
-    depths: dict[Any, int] = {}
+    """Return all topics and channels; a topic includes the depth and the clients of its channels.
+
+    Keys are (TOPIC, topic, "") and (CHANNEL, topic, channel).
+    """
+    found: dict[Any, Sample] = {}
     for node, answer in stats.items():
         for topic in objects(answer, "topics"):
             name = text(topic, "topic_name")
-            waiting = number(topic, "depth")
+            total = found.setdefault((TOPIC, name, ""), Sample())
+            total.count(node.address, topic)
+            total.add(topic)
+            if topic.get("paused") is True:
+                total.paused = 2
             for channel in objects(topic, "channels"):
-                key = (CHANNEL, name, text(channel, "channel_name"))
-                counts.setdefault(key, {})[node.address] = number(channel, "message_count")
-                depth = number(channel, "depth")
-                depths[key] = depths.get(key, 0) + depth
-                waiting += depth
-            key = (TOPIC, name, "")
-            counts.setdefault(key, {})[node.address] = number(topic, "message_count")
-            depths[key] = depths.get(key, 0) + waiting
-    return {key: Sample(counts[key], depths[key]) for key in counts}
+                channel_name = text(channel, "channel_name")
+                one = found.setdefault((CHANNEL, name, channel_name), Sample())
+                one.count(node.address, channel)
+                one.add(channel)
+                total.add(channel)
+                total.channels.add(channel_name)
+                if channel.get("paused") is True:
+                    total.paused = max(total.paused, 1)
+    return found
 
 
 def build_rows(
-    stats: Mapping[Node, dict[str, Any]], registered: Iterable[str], history: RateHistory
+    taken: Mapping[Any, Sample], registered: Iterable[str], history: RateHistory
 ) -> dict[str, Row]:
     """Return the rows of all topics, sorted by name.
 
     Args:
+        taken: of :func:`samples`.
         registered: topics that nsqlookupds list; those that no nsqd has get an empty row.
     """
-    sums: dict[str, _Sums] = {name: _Sums() for name in registered}
-    for answer in stats.values():
-        for topic in objects(answer, "topics"):
-            total = sums.setdefault(text(topic, "topic_name"), _Sums())
-            total.depth += number(topic, "depth")
-            total.messages += number(topic, "message_count")
-            total.nodes += 1
-            if topic.get("paused") is True:
-                total.paused = 2
-            for channel in objects(topic, "channels"):
-                total.channels.add(text(channel, "channel_name"))
-                total.depth += number(channel, "depth")
-                total.in_flight += number(channel, "in_flight_count")
-                total.deferred += number(channel, "deferred_count")
-                total.clients += client_count(channel)
-                if channel.get("paused") is True:
-                    total.paused = max(total.paused, 1)
-    return {
-        name: Row(name, total.depth, total.in_flight, total.deferred,
-                  history.rate((TOPIC, name, "")), total.clients, len(total.channels),
-                  total.paused, total.nodes, total.messages)
-        for name, total in sorted(sums.items())
-    }
-
-
-@dataclass
-class _Sums:
-    """The sums of one topic."""
-
-    depth: int = 0
-    in_flight: int = 0
-    deferred: int = 0
-    clients: int = 0
-    paused: int = 0
-    nodes: int = 0
-    messages: int = 0
-    channels: set[str] = field(default_factory=set)
+    rows = {}
+    for name in sorted({*registered, *(name for kind, name, _ in taken if kind == TOPIC)}):
+        key = (TOPIC, name, "")
+        one = taken.get(key) or Sample()
+        rows[name] = Row(
+            name, one.depth, one.in_flight, one.deferred, history.rate(key), one.clients,
+            len(one.channels), one.paused, len(one.counts), sum(one.counts.values()))
+    return rows

@@ -56,12 +56,6 @@ def channel(topic: str, channel: str) -> Response:
                  source=source_of_dead_letters(topic))
 
 
-@blueprint.get("/nodes")
-def nodes() -> Response:
-    """The page of all nsqds."""
-    return _page("nodes.html", "Nodes", here="nodes")
-
-
 @blueprint.get("/nodes/<node>")
 def node(node: str) -> Response:
     """The page of an nsqd."""
@@ -69,28 +63,10 @@ def node(node: str) -> Response:
     return _page("node.html", node, here="nodes", node=node)
 
 
-@blueprint.get("/lookup")
-def lookup() -> Response:
-    """The page of the nsqlookupds, with the form to create topics."""
-    return _page("lookup.html", "Lookup", here="lookup")
-
-
-@blueprint.get("/producers")
-def producers() -> Response:
-    """The page of the connections that published."""
-    return _page("producers.html", "Producers", here="producers")
-
-
-@blueprint.get("/consumers")
-def consumers() -> Response:
-    """The page of the connections of consumers."""
-    return _page("consumers.html", "Consumers", here="consumers")
-
-
-@blueprint.get("/doctor")
-def doctor() -> Response:
-    """The page of the doctor's findings."""
-    return _page("doctor.html", "Doctor", here="doctor")
+@blueprint.get("/<any(nodes, lookup, producers, consumers, doctor):name>")
+def plain(name: str) -> Response:
+    """A page without arguments, such as the page of all nsqds."""
+    return _page(f"{name}.html", name.capitalize(), here=name)
 
 
 def error_page(response: Response) -> Response:

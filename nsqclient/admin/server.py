@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import logging
 import socket
@@ -77,7 +76,7 @@ class AdminServer:
         """Listen.
 
         Raises:
-            OSError: the address is not available, or no thread can be started.
+            OSError: the address is not available.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         context = Context(self.settings)
@@ -86,19 +85,11 @@ class AdminServer:
         except OSError:
             context.close()
             raise
-        try:
-            server = create_server(create_app(context), sockets=[sock], **_OPTIONS)
-            thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
-            thread.start()
-        except RuntimeError as exc:
-            sock.close()
-            context.close()
-            raise OSError(errno.EAGAIN, f"cannot serve the page: {exc}") from exc
+        server = create_server(create_app(context), sockets=[sock], **_OPTIONS)
+        thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
+        thread.start()
         self._context, self._server, self._thread = context, server, thread
-        try:
-            context.collector.prefetch()
-        except RuntimeError as exc:
-            logger.warning("the first round begins with the first page: %s", exc)
+        context.collector.prefetch()
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
             logger.warning("every host that reaches %s can open this page: put a proxy with a login"

@@ -188,17 +188,8 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
         DiscoveryError: it cannot be reached, or what it says is no answer to a lookup, or has
             more than 16 MiB.
     """
-    try:
-        with _client(address, config) as client:
-            return _usable(address, client.lookup(topic).producers)
-    except NSQHTTPStatusError as exc:
-        if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
-                         extra=log_fields(topic=topic))
-            return []
-        raise DiscoveryError(address, exc.reason) from as_cause(exc)
-    except (NSQHTTPError, TLSError) as exc:
-        raise DiscoveryError(address, exc.reason) from as_cause(exc)
+    routes = lookup_topic(address, topic, "", config).routes
+    return list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
 
 
 def _client(address: str, config: Config) -> NsqlookupdHTTP:

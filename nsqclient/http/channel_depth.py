@@ -11,7 +11,7 @@ from nsqclient.config import Config
 from nsqclient.errors import NSQError, NSQHTTPStatusError, NSQHTTPTransportError
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Cluster, Node
-from nsqclient.http.models import Lookup, Producer, TopicStats
+from nsqclient.http.models import Lookup, Producer, Stats, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
@@ -138,19 +138,14 @@ class DepthQuery:
         if self._numbers:
             return self._partition_depths(unknown)
         without = self._find_http(unknown)
-        known: dict[str, ChannelDepth] = {}
-        for address, tcp in self._addresses().items():
-            try:
-                with self._nsqd(address) as client:
-                    stats = client.stats(self._topic, include_clients=False)
-            except NSQError as exc:
-                logger.debug("no depth: %s", exc)
-                unknown[address] = str(exc)
-                continue
-            known[address] = _depth_of(
-                stats.topic(self._topic), self._channel, self._creates_channel)
-            if tcp:
-                self._kept[tcp] = None
+        addresses = self._addresses()
+        answers, failures = self._stats(addresses)
+        unknown |= failures
+        known = {
+            address: _depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
+            for address, stats in answers.items()
+        }
+        self._kept.update(dict.fromkeys(addresses[each] for each in answers if addresses[each]))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
         if not (known or unknown):
             unknown[", ".join(self._lookupds)] = "no nsqlookupd lists an nsqd that has the topic"
@@ -253,22 +248,15 @@ class DepthQuery:
 
     def _partition_depths(self, unknown: dict[str, str]) -> ChannelDepths:
         """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
-        found: dict[int, ChannelDepth] = {}
-        failures = []
-        for address in dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]):
-            try:
-                with self._nsqd(address) as client:
-                    stats = client.stats(self._topic, include_clients=False)
-            except NSQError as exc:
-                logger.debug("no depth: %s", exc)
-                failures.append(str(exc))
-                continue
-            found.update(
-                (topic.partition, _depth_of_partition(topic, self._channel))
-                for topic in stats.topics
-                if topic.name == self._topic and topic.is_leader and topic.partition is not None)
+        answers, failures = self._stats(
+            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]))
+        found = {
+            topic.partition: _depth_of_partition(topic, self._channel)
+            for stats in answers.values() for topic in stats.topics
+            if topic.name == self._topic and topic.is_leader and topic.partition is not None
+        }
         missing = sorted(self._numbers.difference(found))
-        reason = "; ".join(failures) or "no nsqd that was asked leads it"
+        reason = "; ".join(failures.values()) or "no nsqd that was asked leads it"
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]
@@ -281,8 +269,18 @@ class DepthQuery:
         used = set(self._filter(named))
         return [producer for producer in producers if producer.tcp_address in used]
 
-    def _nsqd(self, address: str) -> NsqdHTTP:
-        return NsqdHTTP(address, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
+    def _stats(self, addresses: Iterable[str]) -> tuple[dict[str, Stats], dict[str, str]]:
+        """Ask nsqds; return their answers, and why others have none."""
+        answers, failures = {}, {}
+        for address in addresses:
+            try:
+                with NsqdHTTP(address, self._config, connect_timeout=_TIMEOUT,
+                              timeout=_TIMEOUT) as client:
+                    answers[address] = client.stats(self._topic, include_clients=False)
+            except NSQError as exc:
+                logger.debug("no depth: %s", exc)
+                failures[address] = str(exc)
+        return answers, failures
 
 
 def _accepts(host: str, port: int) -> bool:

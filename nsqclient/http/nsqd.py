@@ -12,7 +12,7 @@ from nsqclient.errors import (
     InvalidMessageError, NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError,
 )
 from nsqclient.http.models import NsqdInfo, Stats
-from nsqclient.http.session import MAX_ANSWER_SIZE, BrokenUpload, HTTPClient, Server
+from nsqclient.http.session import BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, mpub_size
 from nsqclient.protocol.extensions import check_partition
@@ -21,7 +21,6 @@ from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitErr
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 
-_SERVER = Server("nsqd", tcp_port=4150, http_port=4151)
 #: From the TCP port of an nsqd to its usual HTTP port.
 _TO_HTTP_PORT = 1
 _size = struct.Struct(">i")
@@ -59,8 +58,8 @@ class NsqdHTTP(HTTPClient):
             :class:`~nsqclient.http.session.HTTPClient`; of the config also
             ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``, which nsqd
             does not send.
-        bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd: nsqd's own HTTP
-            API asks for no authentication, so the config's ``auth_secret`` is not sent to it.
+        bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd; by default
+            nothing: nsqd's own HTTP API asks for no authentication.
 
     Raises:
         ConfigError: no address, or a bad timeout.
@@ -68,33 +67,9 @@ class NsqdHTTP(HTTPClient):
     Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
     """
 
-    def __init__(
-        self,
-        address: str,
-        config: Config | None = None,
-        *,
-        connect_timeout: Duration = 2.0,
-        timeout: Duration = 5.0,
-        max_answer_size: int = MAX_ANSWER_SIZE,
-        headers: Mapping[str, str] | None = None,
-        bearer_token: str = "",
-    ) -> None:
-        nsqd_url(address, "")
-        super().__init__(
-            _SERVER, address, nsqd_url, Config() if config is None else config,
-            connect_timeout=connect_timeout, timeout=timeout, max_answer_size=max_answer_size,
-            headers=headers or {}, bearer_token=bearer_token,
-        )
+    _server = Server("nsqd", 4150, 4151, nsqd_url)
 
     # -- queries
-
-    def ping(self) -> None:
-        """Return when nsqd is healthy.
-
-        Raises:
-            NSQHTTPStatusError: 500, with the disk error that nsqd had.
-        """
-        self._send("GET", "ping")
 
     def info(self) -> NsqdInfo:
         """Ask for version, addresses and limits."""
@@ -106,18 +81,13 @@ class NsqdHTTP(HTTPClient):
         channel: str | None = None,
         *,
         include_clients: bool = True,
-        include_mem: bool = False,
     ) -> Stats:
         """Ask for the counters of all topics, or of one, or of one channel.
 
         Args:
             include_clients: list connections; costs nsqd time when there are many.
-            include_mem: make nsqd count its memory too, which stops it for a moment; the result
-                is in :meth:`stats_text` alone.
         """
-        return self._ask("stats", Stats.read, {
-            "format": "json", **_selection(topic, channel, include_clients, include_mem),
-        })
+        return self._ask("stats", Stats.read, _json_stats(topic, channel, include_clients))
 
     def stats_json(
         self,
@@ -131,15 +101,12 @@ class NsqdHTTP(HTTPClient):
         For programs that forward it, or read a few fields of very many topics. ``topics`` is a
         list; nothing else is checked.
         """
-        data = self._ask_json("stats", {
-            "format": "json", **_selection(topic, channel, include_clients, False),
-        })
+        data = self._ask_json("stats", _json_stats(topic, channel, include_clients))
         return self._read("stats", data, _with_topics)
 
     def stats_text(self, topic: str | None = None, channel: str | None = None) -> str:
-        """Ask for the counters as text."""
-        return self._send("GET", "stats", _selection(topic, channel, True, True)).decode(
-            "utf-8", "replace")
+        """Ask for the counters as text, with nsqd's memory."""
+        return self._send("GET", "stats", _selection(topic, channel)).decode("utf-8", "replace")
 
     # -- publishing
 
@@ -298,12 +265,6 @@ class NsqdHTTP(HTTPClient):
 
     # -- internal
 
-    def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
-        params = {"topic": check_topic(topic)}
-        if channel is not None:
-            params["channel"] = check_channel(channel)
-        self._send("POST", endpoint, params)
-
     def _upload(
         self, endpoint: str, body: bytes, limit: str, code: str, params: Mapping[str, str]
     ) -> None:
@@ -329,12 +290,16 @@ def _partition(topic: str, partition: int, channel: str) -> dict[str, str]:
             "channel": check_channel(channel)}
 
 
-def _selection(
-    topic: str | None, channel: str | None, include_clients: bool, include_mem: bool
+def _json_stats(
+    topic: str | None, channel: str | None, include_clients: bool
 ) -> dict[str, str]:
-    params = {
-        "include_clients": str(include_clients).lower(), "include_mem": str(include_mem).lower(),
-    }
+    # To count its memory stops nsqd for a moment.
+    return {"format": "json", "include_clients": str(include_clients).lower(),
+            "include_mem": "false", **_selection(topic, channel)}
+
+
+def _selection(topic: str | None, channel: str | None) -> dict[str, str]:
+    params = {}
     if topic is not None:
         params["topic"] = check_topic(topic)
     if channel is not None:

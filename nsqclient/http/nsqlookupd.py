@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
-from nsqclient.http.session import MAX_ANSWER_SIZE, HTTPClient, Server
+from nsqclient.http.session import HTTPClient, Server
 from nsqclient.http.urls import lookup_url
 from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.extensions import MAX_PARTITION
-from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, parse_uint
-from nsqclient.runtime.deadline import Duration
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
@@ -33,8 +32,6 @@ T = TypeVar("T")
 _HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
 #: The longest partition number or port that is converted; its range is checked afterwards.
 _DIGITS = 10
-
-_SERVER = Server("nsqlookupd", tcp_port=4160, http_port=4161)
 
 
 class NsqlookupdHTTP(HTTPClient):
@@ -54,30 +51,7 @@ class NsqlookupdHTTP(HTTPClient):
     Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
     """
 
-    def __init__(
-        self,
-        address: str,
-        config: Config | None = None,
-        *,
-        connect_timeout: Duration = 2.0,
-        timeout: Duration = 5.0,
-        max_answer_size: int = MAX_ANSWER_SIZE,
-        headers: Mapping[str, str] | None = None,
-        bearer_token: str | None = None,
-    ) -> None:
-        lookup_url(address)
-        config = Config() if config is None else config
-        if bearer_token is None and config.skip_lookupd_authorization:
-            bearer_token = config.auth_secret
-        super().__init__(
-            _SERVER, address, lookup_url, config, connect_timeout=connect_timeout,
-            timeout=timeout, max_answer_size=max_answer_size, headers=headers or {},
-            bearer_token=bearer_token or "",
-        )
-
-    def ping(self) -> None:
-        """Return when nsqlookupd answers."""
-        self._send("GET", "ping")
+    _server = Server("nsqlookupd", 4160, 4161, lookup_url)
 
     def info(self) -> LookupdInfo:
         """Ask for its version."""
@@ -123,16 +97,15 @@ class NsqlookupdHTTP(HTTPClient):
 
     def create_topic(self, topic: str) -> None:
         """Register a topic that no nsqd has yet."""
-        self._send("POST", "topic/create", {"topic": check_topic(topic)})
+        self._change("topic/create", topic)
 
     def delete_topic(self, topic: str) -> None:
         """Drop the registrations of a topic and its channels; the nsqds keep theirs."""
-        self._send("POST", "topic/delete", {"topic": check_topic(topic)})
+        self._change("topic/delete", topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
         """Register a channel; each nsqd that makes the topic makes the channel with it."""
-        params = {"topic": check_topic(topic), "channel": check_channel(channel)}
-        self._send("POST", "channel/create", params)
+        self._change("channel/create", topic, channel)
 
     def delete_channel(self, topic: str, channel: str) -> None:
         """Drop the registration of a channel.
@@ -140,8 +113,7 @@ class NsqlookupdHTTP(HTTPClient):
         Raises:
             NSQHTTPStatusError: 404 CHANNEL_NOT_FOUND.
         """
-        params = {"topic": check_topic(topic), "channel": check_channel(channel)}
-        self._send("POST", "channel/delete", params)
+        self._change("channel/delete", topic, channel)
 
     def tombstone_topic(self, topic: str, node: str) -> None:
         """Hide one nsqd from lookups of a topic for a while (``--tombstone-lifetime``).
@@ -150,6 +122,9 @@ class NsqlookupdHTTP(HTTPClient):
             node: its ``broadcast_address:http_port`` (:attr:`Producer.http_address`).
         """
         self._send("POST", "topic/tombstone", {"topic": check_topic(topic), "node": node})
+
+    def _default_token(self, config: Config) -> str:
+        return config.auth_secret if config.skip_lookupd_authorization else ""
 
 
 def _read_lookup(data: Any) -> Lookup:
@@ -181,10 +156,7 @@ def _readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, .
         try:
             found.append(read(JsonReader(producer, "producer")))
         except InvalidField as exc:
-            logger.log(
-                _unusable_lines.level(logging.WARNING),
-                "an nsqlookupd lists an unusable producer: %s", exc,
-            )
+            _warn("producer: %s", exc)
     return tuple(found)
 
 
@@ -203,10 +175,7 @@ def read_partitions(fields: JsonReader) -> dict[int, Producer]:
                 raise InvalidField(f"partition {key!r:.40}")
             found[number] = Producer.read(JsonReader(value, f"partition {key}"))
         except InvalidField as exc:
-            logger.log(
-                _unusable_lines.level(logging.WARNING),
-                "an nsqlookupd lists an unusable partition: %s", exc,
-            )
+            _warn("partition: %s", exc)
     return found
 
 
@@ -245,9 +214,10 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
             is_leader = bool(leader) and node.text("ID") == leader
             found.append(LookupdNode(format_address(host, port), is_leader))
         else:
-            logger.log(
-                _unusable_lines.level(logging.WARNING),
-                "an nsqlookupd lists an unusable nsqlookupd: %.200r:%.20s", host,
-                node.text("HttpPort"),
-            )
+            _warn("nsqlookupd: %.200r:%.20s", host, node.text("HttpPort"))
     return tuple(found)
+
+
+def _warn(what: str, *values: object) -> None:
+    logger.log(
+        _unusable_lines.level(logging.WARNING), "an nsqlookupd lists an unusable " + what, *values)

@@ -24,6 +24,7 @@ from nsqclient.errors import (
 from nsqclient.http.limits import (
     ACCEPT_ENCODING, TooLarge, UnexpectedEncoding, mount_adapters, read_body,
 )
+from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import (
     InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
 )
@@ -46,11 +47,12 @@ _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
 class Server(NamedTuple):
-    """A kind of server, as errors describe it."""
+    """A kind of server."""
 
     name: str
     tcp_port: int
     http_port: int
+    url: Callable[[str, str], str]  #: (address, endpoint) -> URL
 
 
 class BrokenUpload(NSQHTTPTransportError):
@@ -61,9 +63,7 @@ class HTTPClient:
     """Requests to the HTTP API of one server; the base of NsqdHTTP and NsqlookupdHTTP.
 
     Args:
-        server: the kind of server.
         address: ``host:port`` or URL.
-        url: (address, endpoint) -> URL.
         config: ``user_agent``; with ``tls_v1`` the ``tls_*`` options hold for an ``https``
             address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
             ``tls_v1`` the server is verified against the authorities of ``requests``.
@@ -72,10 +72,10 @@ class HTTPClient:
             response. All redirects together have the sum of both timeouts.
         max_answer_size: the largest response, in bytes.
         headers: sent with each request.
-        bearer_token: sent as ``Authorization: Bearer``; empty: not sent.
+        bearer_token: sent as ``Authorization: Bearer``; empty: not sent; None: see the subclass.
 
     Raises:
-        ConfigError: a timeout or size is none.
+        ConfigError: the address, a timeout or the size is none.
         TLSError: a file of the ``tls_*`` options is not usable.
 
     Every method raises an NSQHTTPError: NSQHTTPTransportError without a response,
@@ -90,34 +90,35 @@ class HTTPClient:
     the session does not change after it was made.
     """
 
+    _server: Server
+
     def __init__(
         self,
-        server: Server,
         address: str,
-        url: Callable[[str, str], str],
-        config: Config,
+        config: Config | None = None,
         *,
-        connect_timeout: Duration,
-        timeout: Duration,
-        max_answer_size: int,
-        headers: Mapping[str, str],
-        bearer_token: str,
+        connect_timeout: Duration = 2.0,
+        timeout: Duration = 5.0,
+        max_answer_size: int = MAX_ANSWER_SIZE,
+        headers: Mapping[str, str] | None = None,
+        bearer_token: str | None = None,
     ) -> None:
+        self._server.url(address, "")
         if max_answer_size < 1:
             raise ConfigError(f"max_answer_size must be at least 1 byte, not {max_answer_size}")
         self._max_answer_size = max_answer_size
         self.address = address
-        self._server = server
-        self._url = url
-        self._config = config
+        self._config = config = Config() if config is None else config
         self._timeouts = (
             to_seconds(connect_timeout, "connect_timeout", minimum=0.001),
             to_seconds(timeout, "timeout", minimum=0.001),
         )
+        if bearer_token is None:
+            bearer_token = self._default_token(config)
         # As bytes, because a str would have to be Latin-1.
         sent = {
             "Accept": _ACCEPT, "Accept-Encoding": ACCEPT_ENCODING,
-            "User-Agent": config.user_agent, **headers,
+            "User-Agent": config.user_agent, **(headers or {}),
         }
         if bearer_token:
             sent["Authorization"] = f"Bearer {bearer_token}"
@@ -144,7 +145,24 @@ class HTTPClient:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {without_password(self.address)}>"
 
+    def ping(self) -> None:
+        """Return when the server is healthy.
+
+        Raises:
+            NSQHTTPStatusError: 500, with the disk error that nsqd had.
+        """
+        self._send("GET", "ping")
+
     # -- for the two clients
+
+    def _default_token(self, config: Config) -> str:
+        return ""
+
+    def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
+        params = {"topic": check_topic(topic)}
+        if channel is not None:
+            params["channel"] = check_channel(channel)
+        self._send("POST", endpoint, params)
 
     def _ask(
         self,
@@ -164,7 +182,7 @@ class HTTPClient:
             raise self._unusable(endpoint, str(exc)) from exc
 
     def _unusable(self, endpoint: str, why: str) -> NSQHTTPResponseError:
-        url = self._url(self.address, endpoint)
+        url = self._server.url(self.address, endpoint)
         return NSQHTTPResponseError(url, f"not a usable answer: {why}")
 
     def _ask_json(
@@ -193,7 +211,7 @@ class HTTPClient:
         body: bytes | None = None,
     ) -> bytes:
         """Send one request; return the body of a successful response."""
-        url = self._url(self.address, endpoint)
+        url = self._server.url(self.address, endpoint)
         request = self._prepare(requests.Request(method, url, self._headers, params=params,
                                                  data=body))
         deadline = Deadline(sum(self._timeouts))

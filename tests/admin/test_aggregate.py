@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.admin.aggregate import Source, client_count, merge_topic, number, objects
+from nsqclient.admin.aggregate import Source, merge_topic, number, objects
 
 NOW = 1000.5
 
@@ -72,7 +72,6 @@ def test_missing_and_invalid_numbers_count_as_zero():
     assert number({"depth": "many", "x": True}, "depth") == 0
     assert number({"x": True}, "x") == 0
     assert objects({"channels": None}, "channels") == []
-    assert client_count({"clients": [{}, {}]}) == 2
     assert merged({"topic_name": "t"})["depth"] == 0
 
 

@@ -131,6 +131,17 @@ def test_a_page_gets_only_topics_that_changed(cluster):
     wait_until(lambda: admin.json(f"/api/live/topics?since={serial}")["full"])
 
 
+def test_pages_share_an_answer_until_an_action(cluster):
+    """Two requests in one round get the same bytes; after an action the answer is built anew."""
+    cluster.fill("events", "archive")
+    admin = cluster.admin(refresh_interval=500.0)
+    first = admin.get("/api/live/topics/events")
+    cluster.nsqds[0].post("/topic/pause", topic="events")
+    assert admin.get("/api/live/topics/events").content == first.content
+    admin.post("/api/topics/events", {"action": "pause"})
+    assert admin.get("/api/live/topics/events").content != first.content
+
+
 def test_rates_are_shown_with_their_history(cluster):
     """Published messages show as a rate, and its history is kept for pages that open later."""
     cluster.fill("events", "archive")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from nsqclient.admin import AdminSettings, collector
-from nsqclient.admin.collector import Collector
+from nsqclient.admin.collector import Collector, PageCache
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Node, Nodes
 from tests.support.waiting import wait_until
@@ -121,56 +121,36 @@ def test_rates_use_the_times_of_the_answers(running, cluster):
     assert running.overview().rows["t"].rate == 0.5
 
 
-def break_rounds(cluster, monkeypatch, error):
-    """Let every round raise."""
-    def fail(*_, **__):
-        cluster.rounds += 1
-        raise error
-
-    monkeypatch.setattr(cluster, "each", fail)
-
-
-def test_numbers_stay_as_old_ones_while_rounds_raise(running, cluster, monkeypatch, caplog):
-    """Any exception of a round is logged and shown with the last numbers; a good round ends it."""
-    rows = running.overview().rows
+def test_rounds_go_on_after_an_exception(running, cluster, monkeypatch, caplog):
+    """Its exception is logged, and the last numbers stay until the next round."""
+    running.overview()
     with monkeypatch.context() as patch:
-        break_rounds(cluster, patch, RuntimeError("boom"))
-        found = wait_until(lambda: running.overview() if running.overview().failures else None)
-        assert set(found.rows) == set(rows)
-        failure, = found.failures
-        assert failure.text() == (
-            "nsqadmin itself: the numbers are old: collecting them failed by RuntimeError: boom")
-        assert failure.since > 0 and found.since(found.serial - 1) == []
-    wait_until(lambda: not running.overview().failures)
+        patch.setattr(cluster, "each", lambda *_, **__: 1 / 0)
+        wait_until(lambda: running.overview().rows and "ZeroDivisionError" in caplog.text)
     assert "collecting statistics failed; the collector continues" in caplog.text
-    assert "Traceback" in caplog.text
+    serial = running.overview().serial
+    wait_until(lambda: running.overview().serial > serial)
 
 
-def test_the_first_page_gets_the_exception_at_once(running, cluster, monkeypatch):
-    """It does not wait for the timeouts of the requests."""
-    running._settings = AdminSettings(
-        nsqd_http_addresses=("n:1",), refresh_interval=0.01, request_timeout=500.0)
-    break_rounds(cluster, monkeypatch, KeyError("topic_name"))
-    with pytest.raises(UpstreamError, match="collecting them failed by KeyError: 'topic_name'"):
-        running.overview()
+# -- answers that pages share
 
 
-def test_rounds_that_raise_keep_the_interval(running, cluster, monkeypatch):
-    """They would occupy a processor otherwise."""
-    running._settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
-    break_rounds(cluster, monkeypatch, RuntimeError("boom"))
-    with pytest.raises(UpstreamError):
-        running.overview()
-    assert not threading.Event().wait(0.3) and cluster.rounds == 1
+def test_an_answer_is_kept_until_the_data_changes():
+    """The version decides; a new one drops all former answers."""
+    cache = PageCache()
+    cache.put("/a", 1, b"one")
+    assert cache.get("/a", 1) == b"one" and cache.get("/a", 2) is None
+    cache.put("/b", 2, b"two")
+    assert cache.get("/a", 1) is None and cache.get("/a", 2) is None
 
 
-def test_a_collector_whose_thread_cannot_be_started_tries_again(running, monkeypatch):
-    """The page that needs it fails, and the next one starts it."""
-    def fail(_thread):
-        raise RuntimeError("no")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", fail)
-        with pytest.raises(RuntimeError, match="no"):
-            running.overview()
-    assert running.overview().rows["t"].messages >= 1
+def test_the_size_of_all_answers_is_limited(monkeypatch):
+    """Beyond the limit an answer is not kept; paths and empty answers count too."""
+    monkeypatch.setattr(collector, "_MOST_BYTES", 1000)
+    cache = PageCache()
+    for number in range(9):
+        cache.put(f"/{number}", 1, b"")
+    assert [number for number in range(9) if cache.get(f"/{number}", 1) == b""] == [0, 1, 2, 3]
+    cache.put("/9", 2, b"x" * 500)
+    cache.put("/long" * 100, 2, b"")
+    assert cache.get("/9", 2) and cache.get("/long" * 100, 2) is None

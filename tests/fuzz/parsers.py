@@ -133,7 +133,7 @@ def _admin_stats(data: bytes) -> None:
     history = RateHistory()
     for at in (1.0, 2.0):
         history.add_round(samples(stats), {_NODE.address: at})
-    rows = build_rows(stats, (), history)
+    rows = build_rows(samples(stats), (), history)
     topics = [
         merge_topic(text(topic, "topic_name"), [Source("n:1", "h", topic)] * 2, 1.7e9)
         for topic in objects(answer, "topics")

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import ssl
-import threading
 from contextlib import closing
 
 import pytest
@@ -339,16 +338,6 @@ def test_broken_upload_of_a_body_within_the_limit_is_a_transport_error(monkeypat
 
 
 # -- threads and forks
-
-
-def test_client_serves_several_threads_at_once(server, nsqd):
-    """One client serves several threads at once."""
-    threads = [threading.Thread(target=lambda: [nsqd.ping() for _ in range(5)]) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert len(server.requests) == 40
 
 
 def test_a_forked_child_opens_its_own_connections(server, nsqd):

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.devserver import Nsqd
 from nsqclient.discovery import lookup
 from nsqclient.errors import (
     ConfigError,
@@ -164,12 +163,6 @@ def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
         server.body = b'{"producers":[],"channels":["' + b"c" * 1000 + b'"]}'
         with pytest.raises(DiscoveryError, match="more than 1000 bytes"):
             lookup(server.address, "t", Config())
-
-
-def test_reused_connection_has_the_whole_timeout_again(leak_guard):
-    """What one answer has used of its time is not taken from the next one."""
-    with Nsqd() as server, NsqdHTTP(server.http_address, timeout=5.0) as http:
-        assert http.info().version == http.info().version == http.info().version
 
 
 def test_size_limit_must_be_at_least_one_byte():

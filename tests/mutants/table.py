@@ -668,7 +668,7 @@ MUTANTS = [
     Mutant(
         "secret_in_repr", "no repr shows a secret",
         "nsqclient/config.py",
-        "repr=not secret", "repr=True",
+        "repr=not option.secret", "repr=True",
         "tests/test_config.py::test_a_secret_is_never_shown",
     ),
     Mutant(

@@ -9,7 +9,7 @@ import pytest
 from nsqclient import Config, Consumer
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.errors import ConfigError, NotLeaderError, PartitionError, ServerError
+from nsqclient.errors import ConfigError, PartitionError, ServerError
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until
 
@@ -146,7 +146,8 @@ def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
     cluster.create_topic("t", 1, channels=["c"])
     cluster.disable_read("t", 0)
     consumer = consume(Collector())
-    wait_until(lambda: any(isinstance(error, NotLeaderError) for error in consumer.errors))
+    wait_until(lambda: any(getattr(error, "code", "") == "E_FAILED_ON_NOT_LEADER"
+                           for error in consumer.errors))
     cluster.disable_read("t", 0, disabled=False)
     wait_until(lambda: len(consumer.stats().connections) == 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.partitioned.consumer_leaders import UnreadReminder
 from nsqclient.discovery import LookupResult
-from nsqclient.errors import ConnectionLostError, NotLeaderError
+from nsqclient.errors import ConnectionLostError, ServerError
 from nsqclient.partitioned.lookup_table import Endpoint, TopicMeta, TopicRoutes
 from tests.consumer.test_connections import World
 
@@ -77,7 +77,7 @@ def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
 
 def test_a_leader_that_still_refuses_is_dialed_every_few_seconds(world):
     """Lookups may name the new leader half a minute before it takes subscriptions."""
-    world.failures["b:1"] = NotLeaderError("E_FAILED_ON_NOT_LEADER", "")
+    world.failures["b:1"] = ServerError("E_FAILED_ON_NOT_LEADER", "")
     crash(world, "a:1", {0: "b:1", 1: "b:1"})
     world.timer.advance(120)
     dials = [when for when, nsqd in world.dialed if nsqd == "b:1" and when > 10]
@@ -111,7 +111,7 @@ def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeyp
     world.answers["l"] = world.answers["m"] = answer({0: "a:1"}, partitions=1)
     world.start()
     world.timer.advance(10)
-    world.failures["a:1"] = NotLeaderError("E_FAILED_ON_NOT_LEADER", "")
+    world.failures["a:1"] = ServerError("E_FAILED_ON_NOT_LEADER", "")
     began = world.timer.now
     world.answers["m"] = answer({0: "b:1"}, partitions=1)
     sub, = world.connections.subscriptions()

@@ -41,7 +41,7 @@ from nsqclient.devserver.protocol.commands import (
     ServerLimits,
     Touch,
 )
-from nsqclient.errors import SERVER_ERRORS, RemoteProtocolError, TLSError
+from nsqclient.errors import RemoteProtocolError, ServerError, TLSError
 from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
 from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
 
@@ -355,7 +355,7 @@ class ServerProtocol:
         return line.split(b" ")
 
     def _is_fatal(self, code: str) -> bool:
-        return SERVER_ERRORS.get(code, (None, True))[1]
+        return ServerError(code).fatal
 
     def _command(self, line: bytes) -> None:
         params = self._split(line)

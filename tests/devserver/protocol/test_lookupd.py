@@ -19,7 +19,7 @@ from nsqclient.devserver.protocol.lookupd import (
     sized,
     topic_and_channel,
 )
-from nsqclient.errors import BadTopicError, NotNSQError, RemoteProtocolError
+from nsqclient.errors import NotNSQError, RemoteProtocolError, ServerError
 
 NSQD = Identity("10.0.0.1", "there", 4151, 4150, "1.3.0")
 
@@ -78,7 +78,7 @@ def test_responses_are_read_in_order():
         sized(NSQD.to_json()) + sized(b"OK") + sized(b"E_BAD_TOPIC REGISTER topic name"))
     assert read_peer(stream) == NSQD
     read_ok(stream)
-    with pytest.raises(BadTopicError):
+    with pytest.raises(ServerError, match="E_BAD_TOPIC"):
         read_ok(stream)
 
 
