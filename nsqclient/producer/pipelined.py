@@ -27,6 +27,7 @@ class _Waiter:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.error: NSQError | None = None
+        self.is_sending: bool = True
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -114,6 +115,7 @@ class PipelinedConnection:
             # An error that ends it comes to the waiter, as the command may have been sent.
             with contextlib.suppress(NSQConnectionError):
                 self._conn.send(lambda core: core.send_publish(command, waiter))
+                waiter.is_sending = False
             waiter.wait()
         except ClosedError as exc:
             raise StaleConnection(self.address, "the connection ended just before") from exc
@@ -138,16 +140,17 @@ class PipelinedConnection:
         return self._conn.has_unread
 
     def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
-        """As BlockingConnection.cut, where no other exchange is older.
+        """As BlockingConnection.cut, where no other exchange is older, or it is not sent yet.
 
-        A later publish that has less time gets the error alone: the others go on.
+        A later publish that has less time gets the error alone: the others go on. Where nsqd takes
+        no bytes, only the end of the connection ends its wait.
         """
         waiters = list(self._waiters.copy().values())
         mine = [waiter for waiter in waiters if waiter.exchange is exchange]
         if exchange is not None and not (mine and mine[0].settle(error)):
             return False
         self.is_cut = True
-        if exchange is None or mine == waiters[:1]:
+        if exchange is None or mine == waiters[:1] or mine[0].is_sending:
             self._error = self._error or error
             self.close()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import Future, wait
 
@@ -10,9 +11,11 @@ import pytest
 
 from nsqclient import (
     ClosedError,
+    Config,
     ConfigError,
     InvalidMessageError,
     Producer,
+    PublishError,
     PublishNotSentError,
     PublishRejectedError,
     PublishUnknownError,
@@ -150,6 +153,26 @@ def test_a_lost_connection_is_retried_where_duplicates_are_allowed(server, retry
         proxy.set_deaf(False)
         error = future.exception(10)
     assert error is None if retry else isinstance(error, PublishUnknownError)
+
+
+def test_a_short_deadline_holds_behind_a_long_one_while_nsqd_takes_no_bytes(server):
+    """Its worker waits until its bytes are written, which the end of the connection ends."""
+    size = 32_000_000  # more than the sockets take
+    config = Config(nsqd_max_msg_size=size, nsqd_max_body_size=2 * size, write_timeout=60)
+    with FaultProxy(server.tcp_address) as proxy, Producer(
+        [proxy.address], config=config, max_pending_bytes=2 * size,
+    ) as producer:
+        producer.publish_async("events", b"x").result(10)
+        proxy.set_deaf()
+        long = producer.publish_async("long", b"x", timeout=60)
+        wait_until(long.running)
+        began = time.monotonic()
+        short = producer.publish_async("events", b"y" * size, timeout=0.5)
+        with pytest.raises(PublishError):
+            short.result(60)
+        assert time.monotonic() - began < 30
+        proxy.heal()
+        assert long.result(60) is None
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
