@@ -22,6 +22,7 @@ from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
+from nsqclient.log_fields import log_fields
 from nsqclient.runtime.deadline import Duration, Silence, to_seconds
 
 if TYPE_CHECKING:
@@ -241,7 +242,8 @@ class Drain:
         for address, why in depths.unknown.items():
             if self._is_news(address):
                 self._log.info(
-                    "drain: waiting until %s says how many messages are left: %s", address, why)
+                    "drain: waiting until %s says how many messages are left: %s", address, why,
+                    extra=log_fields(nsqd=address))
         if own or any(one.waiting for one in nsqds):
             return
         if depths.in_flight and self._is_news("in flight"):

@@ -75,7 +75,8 @@ def consume(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
 
 
 def drain(
-    server: ServerUnderTest, topic: str, expected: frozenset[bytes] = frozenset()
+    server: ServerUnderTest, topic: str, expected: frozenset[bytes] = frozenset(),
+    seconds: float = 1 + SCAN + RECOVERY,
 ) -> set[bytes]:
     """Take what is left: FINs may have been lost. Fails when something stays.
 
@@ -91,7 +92,7 @@ def drain(
         with Consumer(topic, "c", seen, nsqd_tcp_addresses=[server.tcp_address],
                       max_in_flight=10, config=QUICK):
             wait_until(
-                lambda: expected <= seen.bodies and not left(), 1 + SCAN + RECOVERY,
+                lambda: expected <= seen.bodies and not left(), seconds,
                 "nothing is left, and all is there",
             )
     return seen.bodies

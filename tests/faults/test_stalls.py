@@ -121,7 +121,7 @@ def test_sixteen_threads_lose_nothing_while_faults_come_and_go(server, seed):
             assert producer.close(TIMEOUT)
     print(f"{next(calls)} calls, {len(stored)} stored, the latest {max(late):.2f} s late")
     assert stored and max(late) < GRACE
-    assert stored <= drain(server, "events", frozenset(stored))
+    assert stored <= drain(server, "events", frozenset(stored), seconds=60)
 
 
 @pytest.mark.parametrize("name", ["deaf", "black hole"])
