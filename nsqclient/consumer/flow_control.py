@@ -383,11 +383,15 @@ class FlowControl:
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
-        with self._lock:
-            before = self._level.reason
-            changes = self._decide()
-            is_news = self._is_news(before)
-        self._post(changes)  # where a signal handler raises here, _redistribute() does
+        try:
+            with self._lock:
+                before = self._level.reason
+                changes = self._decide()
+                is_news = self._is_news(before)
+            self._post(changes)
+        except BaseException:  # of a signal handler: what was decided may not be sent
+            self._timer.schedule(0.0, lambda: self._post(self.subscriptions))
+            raise
         if is_news:
             self._log_level()
 

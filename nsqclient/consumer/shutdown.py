@@ -87,7 +87,8 @@ class Shutdown:
         if not self._first.locked():  # else it runs; where a call was interrupted it may not
             LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
         if wait and not self._is_over:
-            if self._over.acquire(timeout=deadline.at_most(timeout) + _LONGEST):
+            longest = min(deadline.at_most(timeout) + _LONGEST, threading.TIMEOUT_MAX)
+            if self._over.acquire(timeout=longest):
                 self._over.release()
         return self._report
 

@@ -39,7 +39,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.futures import start_all, succeed_all
+from nsqclient.runtime.futures import renew_lock, start_all, succeed_all
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread, owner_of_thread
 
@@ -459,6 +459,7 @@ class AsyncPublisher:
 
     def abandon(self) -> None:
         """In a forked child: fail the futures that the child inherited, and nothing else."""
+        renew_lock()  # the hook of its module may come after this one
         for item in self._unsettled.copy():
             item.abandon()
 

@@ -134,6 +134,7 @@ class PublishFuture(PlainFuture):
 
     def abandon(self) -> None:
         """In a forked child: only the parent knows the outcome."""
+        self._forget_looks()
         if not self.done():
             self.set_exception(
                 ClosedError("published before a fork: only the parent knows the outcome")

@@ -25,6 +25,7 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_fields import log_fields
+from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
@@ -39,6 +40,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 HANDSHAKE_TIMEOUT = 5.0
 #: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
 _MAX_PAUSE = 0.5
+#: Seconds: a connection that ends sooner, twice in a row, is not dialed again at once.
+_BRIEF = 2.0
 
 
 class NsqdNode:
@@ -55,6 +58,9 @@ class NsqdNode:
         self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
+        self.is_failing: bool = False  # its last dial failed
+        self.lived_briefly: bool = False  # it ended soon after its dial, the last time
+        self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
         #: In a row: dials that failed or led to nothing, and publishes that it could not store.
         self.failures: int = 0
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
@@ -62,6 +68,11 @@ class NsqdNode:
         self.last_error: NSQError | None = None
         self.is_partitioned: bool = False  # known once it was connected
         self.is_warned_of: bool = False  # as a partitioned nsqd without nsqlookupds
+
+    def close(self) -> None:
+        """Cut off all connections, and refuse further ones."""
+        for pool in self.pools:
+            pool.close()
 
     def connections(self) -> list[PoolConnection]:
         """Return those that are alive."""
@@ -163,6 +174,8 @@ class NodePool:
         node = self._nodes.get(address)
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
+            if self._closed:
+                node.close()
         return node
 
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
@@ -215,10 +228,10 @@ class NodePool:
                         return self.connected[0]
                     if self._closed:
                         raise ClosedError("the producer is closed")
+                    self._is_async = is_async
                     if deadline.expired() or self._is_hopeless():
                         raise self._reason() or ConnectError(
                             "nsqd", "no nsqd was connected in time")
-                    self._is_async = is_async
                     waiter.arm()
                 self.timer.wake()
                 waiter.sleep(deadline.remaining())
@@ -295,6 +308,11 @@ class NodePool:
             if any(is_stalled for _, is_stalled in checked):
                 self._leave_stalled(node)
             elif node in self.connected and not (node.connections() or node.is_awaited):
+                with self._changed.lock:
+                    is_brief = now - node.dialed_at < _BRIEF
+                    if is_brief and node.lived_briefly:
+                        self._rest(node)
+                    node.lived_briefly = is_brief
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
@@ -373,6 +391,7 @@ class NodePool:
         with self._changed.lock:
             del pool.dialing[conn]
             node.last_error = error
+            is_news, node.is_failing = not node.is_failing, error is not None
             is_kept = error is None and not self._closed
             if error is not None:
                 self._rest(node)
@@ -380,13 +399,14 @@ class NodePool:
                     self._changed.notify_all()  # perhaps no other can be used either
             else:
                 node.has_worked = True
+                node.dialed_at = time.monotonic()
                 node.is_partitioned = conn.is_partitioned
             if is_kept:
                 pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
-        self._log_dial(node, error)
+        self._log_dial(node, error, is_news)
         if not is_kept:
             conn.close()
             if not node.connections():
@@ -407,7 +427,7 @@ class NodePool:
             return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
-    def _log_dial(self, node: NsqdNode, error: NSQError | None) -> None:
+    def _log_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
         """Log what a dial has led to, where that is news."""
         if self._closed:
             return
@@ -422,7 +442,7 @@ class NodePool:
             return
         # Once for each outage; publishers that wait dial twice a second.
         level = logging.DEBUG
-        if node.failures == 1:
+        if is_news:
             level = self._failed_dials.level(logging.WARNING)
         # What another dial does not help against is raised by the publish at once.
         logger.log(level, "cannot publish to %s%s: %s", node.address,
@@ -445,11 +465,13 @@ class NodePool:
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
+            opening = [conn for node in nodes for conn in node.dials()]
         self._dials.close()
         for node in nodes:
-            for pool in node.pools:
-                pool.close()
+            node.close()
         stuck = self._dials.join(deadline)
+        stuck += [f"nsq-reader-{conn.address}" for conn in opening
+                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
         stuck += [f"nsq-reader-{node.address}" for node in nodes
                   if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]

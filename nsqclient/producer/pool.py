@@ -333,7 +333,7 @@ class Pipeline(ConnectionPool):
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the end of its threads; True when they have ended. ``close()`` comes before."""
-        return all([conn.join(deadline) for conn in [*self._idle, *self.dialing.copy()]
+        return all([conn.join(deadline) for conn in self._idle
                     if isinstance(conn, PipelinedConnection)])
 
     def _serve(self) -> None:
@@ -398,3 +398,4 @@ class PoolTimer:
                 self._wakeups.get(timeout=max(0.0, self.due - time.monotonic()))
             except Empty:
                 pass
+        self.ident = 0  # the system gives it to another thread

@@ -88,6 +88,8 @@ class Publisher:
         try:
             return self._nodes.acquire(
                 Deadline(max(0.0, until - time.monotonic())), is_async)
+        except ReentrantCallError:
+            raise
         except NSQError as exc:
             logger.debug("no nsqd for a publish", exc_info=exc)
             error = attempts.without_nsqd(exc)

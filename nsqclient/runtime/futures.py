@@ -32,13 +32,13 @@ _CANCELLED, _CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
 _quick = Lock()
 
 
-def _after_fork_in_child() -> None:
-    """A thread that does not exist in the child may hold the lock."""
+def renew_lock() -> None:
+    """In a forked child: a thread that does not exist there may hold the lock."""
     global _quick
     _quick = Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=renew_lock)
 
 
 _is_locked = methodcaller("locked")
@@ -237,7 +237,7 @@ class PlainFuture(Future[Any]):
         """Have ``wait()`` and ``as_completed()`` hear of the end, unless one of them looks now."""
         watchers = self._watch()
         with _quick:
-            if self._final is None or self._state == self._final or watchers.looking:
+            if self._final is None or self._state == self._final or watchers.looking > 0:
                 return
             self._state = self._final
             waiters = watchers.waiters.copy()
@@ -248,6 +248,11 @@ class PlainFuture(Future[Any]):
                 waiter.add_result(self)
             else:
                 waiter.add_exception(self)
+
+    def _forget_looks(self) -> None:
+        """In a forked child: those that looked do not exist there."""
+        if self._watchers is not None:
+            self._watchers.looking = 0
 
     def _wake(self) -> None:
         """Wake the threads that wait, then call the callbacks."""

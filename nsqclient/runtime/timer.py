@@ -105,10 +105,12 @@ class Timer:
 
     def _run_tasks(self) -> None:
         """Run what is due, until the end. Where a task raises, the others stay."""
-        while not self._stopping:
+        while True:
             task: TimerTask | None = None
             wait: float | None = None
             with self._lock:
+                if self._stopping:
+                    return
                 if self._heap:
                     wait = self._heap[0][0] - time.monotonic()
                     if wait <= 0:

@@ -224,7 +224,8 @@ class WorkerPool(Generic[T]):
             in_hand.clear()
             logger.error("%s: task failed; the worker continues", self._name, exc_info=error)
 
-        keep_running(lambda: self._loop(in_hand), on_failure)
+        # Twice: an exception at the inner one's jump back to its start passes by its ``try``.
+        keep_running(lambda: keep_running(lambda: self._loop(in_hand), on_failure), on_failure)
 
     def _loop(self, in_hand: list[T]) -> None:
         """Take and run items until the end; ``in_hand`` has an item that is not done."""

@@ -10,7 +10,7 @@ from nsqclient.log_formatters import JsonFormatter, LineFormatter
 from nsqclient.worker.middleware import LogContext
 
 _DATE = "%Y/%m/%d %H:%M:%S"
-#: Also for the reloader and the supervisor, which import no handlers.
+#: Also for the supervisor, which imports no handlers.
 _OURS = logging.getLogger("nsqclient")
 
 

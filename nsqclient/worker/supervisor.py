@@ -418,7 +418,7 @@ class Supervisor:
     def _on_signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
             return
-        if number == signal.SIGHUP:
+        if number == signal.SIGHUP and self._sources is None:
             if not self._is_stopping:
                 logger.info("received SIGHUP: replacing the processes one by one")
                 self._roll = deque(self._slots)

@@ -146,7 +146,7 @@ def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
     cluster.create_topic("t", 1, channels=["c"])
     cluster.disable_read("t", 0)
     consumer = consume(Collector())
-    wait_until(lambda: any(getattr(error, "code", "") == "E_FAILED_ON_NOT_LEADER"
+    wait_until(lambda: any(getattr(error, "code", "") == "E_FAILED_ON_NOT_WRITABLE"
                            for error in consumer.errors))
     cluster.disable_read("t", 0, disabled=False)
     wait_until(lambda: len(consumer.stats().connections) == 1)

@@ -353,7 +353,7 @@ def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, sto
 
 @pytest.mark.parametrize("words, status, text", [
     ([], 2, "--topic required"), (["--topic=t"], 2, "required"),
-    (["--topic=t", "--nsqd-tcp-address=h:1"], 1, "--storage required"),
+    (["--topic=t", "--nsqd-tcp-address=h:1"], 2, "--storage required"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=hdfs://x/y"], 1, "'hdfs' is not supported"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--channel=c#ephemeral"], 1,
      "a log is for a channel that is kept"),
@@ -364,7 +364,7 @@ def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, sto
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--master=sc://h"], 1,
      "Spark Connect"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--tasks=0"], 1,
-     "--tasks must be at least 1"),
+     "--tasks should be positive"),
 ])
 def test_a_wrong_command_line_is_an_error_on_one_line(words, status, text, capfd):
     """Before anything is touched."""

@@ -74,7 +74,7 @@ class Command(BaseCommand):
     """
 
     help = "Runs handlers for messages from NSQ topics until Ctrl-C or SIGTERM."
-    # They run in each process that consumes, so a failing check does not end the reloader.
+    # They run in each process that consumes, so a failing check does not end the supervisor.
     requires_system_checks: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
