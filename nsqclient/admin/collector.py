@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
@@ -164,11 +165,17 @@ class Collector:
             interval = self._settings.refresh_interval
             try:
                 interval = self._round(begun)
-            except Exception:
+            except Exception as exc:
                 logger.log(self._lines.level(logging.ERROR),
                            "collecting statistics failed; the collector continues", exc_info=True)
                 with self._changed:
-                    self._end_round(self._latest, time.monotonic())
+                    old = self._latest
+                    if old is not None:
+                        reason = ("the numbers are old: collecting them failed by "
+                                  f"{type(exc).__name__}")
+                        old = replace(old, serial=old.serial + 1,
+                                      failures=(Failure("nsqadmin", "itself", reason),))
+                    self._end_round(old, time.monotonic())
             next_round = begun + interval
 
     def _wait(self, next_round: float) -> bool:
@@ -230,7 +237,6 @@ class Collector:
             tuple(self._times.dated(each) for each in dict.fromkeys(failures)),
         )
         with self._changed:
-            self._broken = None
             self._end_round(overview, overview.at)
         return interval
 

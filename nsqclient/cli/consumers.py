@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient import (
@@ -225,21 +225,6 @@ def make_guard(
 
     return LookGuard(topic, channel, ask, lambda nsqd: probe(nsqd, config, _PROBE_TIMEOUT),
                      may_create=may_create)
-
-
-def make_producers(
-    nsqds: Sequence[str], lookupds: Sequence[str], config: Config, *, together: bool
-) -> dict[str, Producer]:
-    """Return producers by their names: one for nsqlookupds, or one for each nsqd.
-
-    Args:
-        together: one for all nsqds, which publishes to one of them.
-    """
-    if lookupds:
-        return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
-    nsqds = list(dict.fromkeys(nsqds))
-    groups = [nsqds] if together else [[nsqd] for nsqd in nsqds]
-    return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
 def make_dead_letters(

@@ -18,11 +18,12 @@ from typing import Any
 from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejectedError,
 )
-from nsqclient.cli.consumers import Consumers, make_producers
+from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
 from nsqclient.cli.json_filter import JsonFilter, NotAnObject, in_flags, key_of
 from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
+from nsqclient.cli.to_nsq import make_producers
 from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 

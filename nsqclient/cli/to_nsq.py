@@ -16,11 +16,10 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
-from nsqclient.cli.consumers import make_producers
 from nsqclient.cli.flags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
@@ -161,6 +160,21 @@ def _size_of(source: int) -> int | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     return status.st_size - os.lseek(source, 0, os.SEEK_CUR)
+
+
+def make_producers(
+    nsqds: Sequence[str], lookupds: Sequence[str], config: Config, *, together: bool
+) -> dict[str, Producer]:
+    """Return producers by their names: one for nsqlookupds, or one for each nsqd.
+
+    Args:
+        together: one for all nsqds, which publishes to one of them.
+    """
+    if lookupds:
+        return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
+    nsqds = list(dict.fromkeys(nsqds))
+    groups = [nsqds] if together else [[nsqd] for nsqd in nsqds]
+    return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
 class Publisher:

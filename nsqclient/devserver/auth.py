@@ -211,8 +211,8 @@ class Authorizer:
         raise CommandError("E_AUTH_FAILED", b"AUTH failed")
 
 
-def fetch(url: str) -> bytes:
-    """Return the body of another server's answer over HTTP, up to ``MAX_ANSWER`` bytes of it.
+def fetch(url: str, most: int = MAX_ANSWER) -> bytes:
+    """Return the body of another server's answer over HTTP, up to ``most`` bytes of it.
 
     Not with ``requests``: a secret may be in the URL, and urllib3 logs URLs at DEBUG.
 
@@ -230,7 +230,7 @@ def fetch(url: str) -> bytes:
             url, headers={"Accept": "application/vnd.nsq; version=1.0"})
         with opener.open(request, timeout=_TIMEOUT) as answer:
             if answer.status == 200:
-                body: bytes = answer.read(MAX_ANSWER)
+                body: bytes = answer.read(most)
                 return body
             reason = f"got response {answer.status} {answer.reason}"
     except urllib.error.HTTPError as exc:

@@ -33,6 +33,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds for dialing and for each response, fixed in nsqd.
 IO_TIMEOUT = 1.0
+#: Bytes of a list of channels.
+_MOST_CHANNELS = 16 * 1024 * 1024
 
 #: Returns (topic, channel) for each channel, and (topic, None) for a topic without channels.
 Registrations = Callable[[], Iterable[tuple[str, str | None]]]
@@ -128,6 +130,9 @@ class LookupdPeer:
             reason = (f"no answer within {IO_TIMEOUT:g} s" if isinstance(exc, TimeoutError)
                       else exc)
             logger.warning("LOOKUPD(%s): %s", self.address, reason)
+            self._disconnect()
+        except Exception:
+            logger.exception("LOOKUPD(%s): round failed", self.address)
             self._disconnect()
 
     def _connect(self) -> None:
@@ -293,7 +298,7 @@ def read_channels(http_address: str, topic: str) -> list[str]:
     Raises:
         OSError, ValueError: no response, or an invalid one.
     """
-    body = fetch(f"http://{http_address}/channels?topic={quote(topic, safe='')}")
+    body = fetch(f"http://{http_address}/channels?topic={quote(topic, safe='')}", _MOST_CHANNELS)
     try:
         names = peer_json.read_json(body)["channels"]
     except (KeyError, TypeError):

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 #: Seconds for which the list of nsqds is good enough for a page.
 _NODES_KEEP = 5.0
+#: nsqds that one nsqlookupd may list.
+_MOST_NODES = 2000
 #: nsqds change addresses with every container; clients of old ones are dropped beyond so many.
 _MOST_CLIENTS = 1000
 
@@ -264,7 +266,11 @@ class Cluster:
         # By the address that is requested, so that no nsqd counts twice.
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
         for lookupd, (listed, _) in answers.items():
-            for node in listed:
+            if len(listed) > _MOST_NODES:
+                failures.append(Failure(
+                    "nsqlookupd", lookupd, f"it lists {len(listed)} nsqds: all after the first"
+                    f" {_MOST_NODES} are left out", is_doubt=True))
+            for node in listed[:_MOST_NODES]:
                 one = node.producer
                 address = one.http_address if one.http_port else one.tcp_address
                 found.setdefault(address, []).append((lookupd, node))

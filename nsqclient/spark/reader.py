@@ -224,16 +224,21 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_due = receiver is not None
         while True:
             opened.check()
+            # Both before the listing: what it has stays all there is.
+            is_silent = first is not None and first.is_silent()
             is_held = receiver is not None and receiver.is_paused
             self._list(opened.log, position, is_due)
             end = self._plan(opened.log, position, limit)
             now = time.monotonic()
-            if end != position and (self._is_full or is_held or self._drains or now >= self._due):
+            is_over = (deadline.expired() or self._drains or is_silent
+                       or first is not None and is_held)
+            has_rows = any(number > position.get(nsqd, number) for nsqd, number in end.items())
+            if end != position and (has_rows or is_over or first is None) and (
+                self._is_full or is_held or self._drains or now >= self._due
+            ):
                 self._due = now + self._options.max_trigger_delay_ms
                 return end
-            if deadline.expired() or self._drains or first is not None and (
-                is_held or first.is_silent()
-            ):
+            if is_over:
                 return position
             is_due = opened.news.wait(min(
                 deadline.at_most(_DRAIN_WAIT if first else _WAIT), self._options.list_interval_ms))

@@ -380,10 +380,9 @@ class Supervisor:
                 if slot.current is not None:
                     slot.current.kill_at = None
         if process.is_leaving or self._is_stopping:
-            # A child that does not consume yet dies of the signal, or of a terminal's Ctrl-C, and
-            # has nothing to hand back.
-            is_early = not process.is_started and -status in (signal.SIGTERM, signal.SIGINT)
-            if status and not is_early:
+            # A child that does not consume yet dies of the signal, or of a terminal's Ctrl-C, with
+            # any status, and has nothing to hand back.
+            if status and process.is_started:
                 self._status = self._status or FAILED
                 logger.warning("process with pid %d %s", process.pid, _described(status))
         elif slot is None:

@@ -24,7 +24,8 @@ PACKAGES = [
     "nsqclient.spark.errors", "nsqclient.spark.pipelines",
 ]
 #: Public to other packages of nsqclient only.
-INTERNAL = {"server_error", "BatchDelegate", "counter", "gauge", "render", "WorkerMetrics", "check_key"}
+INTERNAL = {"server_error", "BatchDelegate", "counter", "gauge", "render", "WorkerMetrics",
+            "check_key"}
 
 
 def find(path: str) -> object:

@@ -174,8 +174,8 @@ def mapping(sink: Sink, function: BodyFunction) -> Callable[[DataFrame, int], No
 
     def process(batch: DataFrame, batch_id: int) -> None:
         # A lambda: mapInArrow counts a method's self among the arguments.
-        mapped = batch.mapInArrow(lambda batches: mapper(batches), batch.schema)
-        sink.publish(mapped.select("body"))
+        sink.publish(
+            batch.select("body").mapInArrow(lambda batches: mapper(batches), "body binary"))
 
     return process
 
