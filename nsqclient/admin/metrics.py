@@ -117,9 +117,6 @@ class _Snapshot(NamedTuple):
                       [(labels, text(one, "health") == "OK") for labels, one in rows])
         yield _metric("nsq_nsqd_start_time_seconds", "Unix time at which this nsqd was started.",
                       ("node",), [(labels, number(one, "start_time")) for labels, one in rows])
-        yield _metric("nsq_nsqd_heap_bytes", "Bytes of the heap in use.", ("node",),
-                      [(labels, number(memory, "heap_in_use_bytes")) for labels, one in rows
-                       if isinstance(memory := one.get("memory"), dict)])
 
 
 def latencies(values: Values) -> dict[str, float]:

@@ -26,7 +26,6 @@ NODE = Node("n:1", "n:1", "n:2", "n", "n", 2, 1, "1.3.0")
 LATENCY = {"count": 9, "percentiles": [{"quantile": 0.99, "value": 12_500_000}]}
 STATS = {
     "version": "1.3.0", "health": "OK", "start_time": 1_700_000_000,
-    "memory": {"heap_in_use_bytes": 4096},
     "topics": [{"topic_name": "t", "depth": 1, "message_count": 2,
                 "e2e_processing_latency": LATENCY, "channels": [
                     {"channel_name": "c", "depth": 3, "e2e_processing_latency": LATENCY}]}],
@@ -46,11 +45,11 @@ def panel_queries() -> list[str]:
 
 
 def test_nsqds_and_latencies_have_metrics():
-    """Version, health, start, memory, and the end-to-end latency in seconds."""
+    """Version, health, start, and the end-to-end latency in seconds."""
     text = to_text({NODE: STATS}, {"n:1": True}, {})
     for line in (
         'nsq_nsqd_info{node="n:1",version="1.3.0"} 1.0', 'nsq_nsqd_healthy{node="n:1"} 1.0',
-        'nsq_nsqd_start_time_seconds{node="n:1"} 1.7e+09', 'nsq_nsqd_heap_bytes{node="n:1"} 4096.0',
+        'nsq_nsqd_start_time_seconds{node="n:1"} 1.7e+09',
         'nsq_topic_e2e_latency_seconds{node="n:1",quantile="0.99",topic="t"} 0.0125',
         'nsq_channel_e2e_latency_seconds{channel="c",node="n:1",quantile="0.99",topic="t"} 0.0125',
     ):
