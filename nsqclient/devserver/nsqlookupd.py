@@ -141,7 +141,6 @@ class Nsqlookupd:
         )
 
     def _serve(self, sock: socket.socket, address: str) -> None:
-        """Serve one nsqd."""
         logger.info("TCP: new client(%s)", address)
         peers: list[PeerInfo] = []  # one at most, after IDENTIFY
         try:

@@ -283,7 +283,6 @@ class Session:
             self._execute(events, self._auth_results)
 
     def _log_errors(self) -> None:
-        """Log the errors that the client gets."""
         while self.core.sent_errors:
             text = self.core.sent_errors.pop(0).decode("utf-8", "replace")
             logger.error("[%s] - %s", self.address, printable(text, LONGEST_TEXT))
@@ -318,7 +317,6 @@ class Session:
             send(*message)
 
     def _serving_interest(self, now: float) -> int:
-        """Return the events to wait for."""
         interest = selectors.EVENT_READ if len(self._unsent) <= _MAX_UNSENT else 0
         if now >= self._not_before and self._has_unsent_data():
             interest |= selectors.EVENT_WRITE

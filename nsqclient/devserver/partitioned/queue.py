@@ -233,7 +233,6 @@ class PartitionChannel:
         self._schedule(deadline)
 
     def _return(self, internal_id: int, due: float | None = None) -> None:
-        """Requeue a message in flight."""
         flight = self.in_flight.pop(internal_id)
         flight.consumer.in_flight -= 1
         if due is None:
