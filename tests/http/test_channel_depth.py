@@ -152,10 +152,21 @@ def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory)
     assert list(found.unknown) == [NOWHERE] and "refused" in found.unknown[NOWHERE]
 
 
+def guesses(servers):
+    """Return the HTTP ports that stand behind a TCP port, where nsqd has its own by default."""
+    def port(address):
+        return int(address.rpartition(":")[2])
+
+    return {port(one.tcp_address) + 1 for one in servers} & {
+        port(one.http_address) for one in servers}
+
+
 @pytest.mark.parametrize("http", [0, 1, 2])
 def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
     """nsqdHttp must have one for each."""
     servers = [server_factory(), server_factory()]
+    while guesses(servers):
+        servers = [server_factory(), server_factory()]
     found = depths([one.tcp_address for one in servers],
                    [one.http_address for one in servers[:http]])
     assert len(found.known) == http and found.is_complete == (http == 2)
