@@ -38,6 +38,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for the dialogue before the first publish.
 HANDSHAKE_TIMEOUT = 5.0
+#: The same where no publish waits: the next one shall not wait long for a dial that leads nowhere.
+_UNAWAITED_TIMEOUT = 1.0
 #: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
 _MAX_PAUSE = 0.5
 #: Seconds: a connection that ends sooner, twice in a row, is not dialed again at once.
@@ -387,7 +389,8 @@ class NodePool:
             if node is None or pool is None:
                 return  # dropped meanwhile
             pool.dialing[conn] = True
-        error = self._open(conn)
+            is_awaited = self._changed.is_awaited or pool.is_awaited
+        error = self._open(conn, HANDSHAKE_TIMEOUT if is_awaited else _UNAWAITED_TIMEOUT)
         with self._changed.lock:
             del pool.dialing[conn]
             node.last_error = error
@@ -413,12 +416,12 @@ class NodePool:
                 self._remove(node)
         self.timer.wake()
 
-    def _open(self, conn: PoolConnection) -> NSQError | None:
+    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
         """Open a connection; return what went wrong."""
         if self._closed:
             return ClosedError("the producer is closed")
         try:
-            conn.open(Deadline(HANDSHAKE_TIMEOUT))
+            conn.open(Deadline(timeout))
         except NSQError as exc:
             return exc
         except Exception as exc:
