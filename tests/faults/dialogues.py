@@ -91,10 +91,12 @@ def drain(
     if expected or left():
         with Consumer(topic, "c", seen, nsqd_tcp_addresses=[server.tcp_address],
                       max_in_flight=10, config=QUICK):
-            wait_until(
-                lambda: expected <= seen.bodies and not left(), seconds,
-                "nothing is left, and all is there",
-            )
+            try:
+                wait_until(lambda: expected <= seen.bodies and not left(), seconds)
+            except AssertionError:
+                missing = [body[:20] for body in expected - seen.bodies]
+                raise AssertionError(
+                    f"missing: {missing}; the channel: {server.stats(topic, 'c')}") from None
     return seen.bodies
 
 
