@@ -43,7 +43,7 @@ EXTRAS = {
     "otel": ["nsqclient.metrics.opentelemetry"],
     "partitions": ["nsqclient.partitioned.sharding", "mmh3"],
     "prometheus": ["nsqclient.metrics.prometheus"],
-    "zstd": ["nsqclient.cli.archive.output_file", "zstandard"],
+    "zstd": ["nsqclient.cli.nsq_to_file", "zstandard"],
 }
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {

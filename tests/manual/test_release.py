@@ -33,6 +33,16 @@ def test_each_extra_is_installed_or_for_developers(package: types.ModuleType) ->
     assert set().union(*groups) == set(settings["options.extras_require"])
 
 
+def test_each_module_of_ours_that_is_imported_exists(package: types.ModuleType) -> None:
+    """A module that was moved is seen here, not by ``make package`` alone."""
+    names = {name for modules in (package.EXTRAS | package.LARGE_EXTRAS).values()
+             for name in modules if name.partition(".")[0] in ("nsqclient", "pyspark_nsq")}
+    paths = [ROOT / name.replace(".", "/") for name in sorted(names)]
+    assert [path for path in paths
+            if not path.with_suffix(".py").is_file()
+            and not (path / "__init__.py").is_file()] == []
+
+
 def test_pythons_that_run_are_found_once(
     package: types.ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
