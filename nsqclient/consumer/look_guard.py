@@ -143,6 +143,7 @@ class LookingConsumer(Consumer):
         is_over: Callable[[], bool] = lambda: False,
         holds: bool = False,
         timeout: float | None = None,
+        silence: float | None = None,
     ) -> Generator[Message | None, None, None]:
         """Yield messages, and None each moment in which none comes. Starts the consumer.
 
@@ -153,8 +154,9 @@ class LookingConsumer(Consumer):
         Args:
             query: asks the nsqds how many messages are left.
             holds: all messages are held, and requeued at the end: they were only looked at.
-            timeout: seconds without any connection after which the loop raises; and without a
-                message, which end it where an nsqd cannot be asked for its depth.
+            timeout: seconds without any connection after which the loop raises.
+            silence: seconds without a message, which end it where an nsqd cannot be asked for its
+                depth; None: ``timeout``.
 
         Blocks: with a ``query``, until the nsqds have answered once.
 
@@ -164,8 +166,9 @@ class LookingConsumer(Consumer):
         """
         drain = None
         if query is not None:
-            drain = Drain(
-                self._core, DrainRules(self.config.drain_patience, timeout, is_loop=True), query)
+            rules = DrainRules(
+                self.config.drain_patience, timeout if silence is None else silence, is_loop=True)
+            drain = Drain(self._core, rules, query)
             drain.check()
         self.start()
         loop = object()

@@ -76,9 +76,9 @@ _HINTS = {
     "kafka.batch.size": "batchSize, in messages, or batchBytes",
     "compression": "snappy or deflate (true)",
     "tls_config": "tls_root_ca_file, tls_cert and tls_key: a ready SSLContext is no text",
-    "startingoffsets": "none: a channel of NSQ begins where it stands",
     "includeheaders": "none: a message of NSQ has no headers",
-    "kafka.auto.offset.reset": "none: a channel of NSQ begins where it stands",
+    "kafka.auto.offset.reset": "startingOffsets, which is of the log; a new channel of NSQ begins"
+                               " with what its topic keeps",
     "kafka.enable.auto.commit": "none: what is in the log is finished at nsqd, and Spark's"
                                 " checkpoint has the rest",
     "kafka.acks": "none: nsqd confirms every message that it has stored",
@@ -189,7 +189,7 @@ class ReadOptions:
         " them", _READ)
     idle_ms: float = _row(
         "ms", 0.0, "time without messages after which a read may end where the depth is unknown; 0:"
-        " such a drain fails, and a peek takes 2000", _READ, 0)
+        " such a drain fails. A peek takes at least 2000", _READ, 0)
     mode: str = _row(
         "choice", "peek", "peek (show messages and requeue them), drain (move messages into a"
         " snapshot), or replay (read the kept segments of a query again)", (BATCH,),

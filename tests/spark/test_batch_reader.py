@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.consumer.consumer import Consumer
+from nsqclient.devserver import Nsqd
 from nsqclient.errors import ConfigError
+from nsqclient.producer.producer import Producer
 from nsqclient.spark import batch_reader
 from nsqclient.spark.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import DamagedSegmentError, LogInUseError
@@ -61,6 +63,17 @@ def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
     for attempts in (1, 2):
         rows = [row for _, rows in peek(read_options(texts, "batch")) for row in rows]
         assert len(rows) == 100 and {row[1] for row in rows} == {attempts}
+
+
+def test_a_peek_waits_for_every_nsqd_where_the_depth_is_unknown(texts):
+    """It ends after silence, and not while one of them has only begun to send."""
+    with Nsqd() as one, Nsqd() as other:
+        for server, count in ((one, 30), (other, 5)):
+            with Producer([server.tcp_address]) as producer:
+                producer.publish_many("t", [b"%d" % number for number in range(count)])
+        del texts["nsqdHttp"]
+        assert len(batch_rows({**texts, "nsqd": f"{one.tcp_address},{other.tcp_address}",
+                               "idleMs": "1"})) == 35
 
 
 def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatch):

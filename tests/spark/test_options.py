@@ -117,7 +117,7 @@ def test_every_option_of_the_core_is_taken():
     ("kafka.ssl.protocol", "nsq takes none of Kafka's"),
     ("kafka.ssl.truststore.location", "use tls_root_ca_file"),
     ("kafka.max.poll.records", "use maxMessagesPerTrigger"),
-    ("kafka.auto.offset.reset", "nsq has none like it: .* begins where it stands"),
+    ("kafka.auto.offset.reset", "use startingOffsets"),
     ("kafka.acks", "nsq has none like it: nsqd confirms every message"),
     ("batchSize", "it is for write"),
     ("mode", "it is for read"),
