@@ -278,7 +278,7 @@ class BlockingConnection(NsqdSocket):
     def close(self) -> None:
         """Shut it down and give the socket back; not while its owner receives. Idempotent."""
         with self._lock:
-            self.is_ended = True
+            self.is_ended: bool = True
             if not self._is_closed:
                 self._shut_down()
                 if self._transport is not None:

@@ -278,7 +278,7 @@ class Connection(NsqdSocket):
     def _fail(self, error: NSQError) -> None:
         """Note why the connection ends, and wake the reader."""
         with self._lock:
-            self.is_ended = True
+            self.is_ended: bool = True
             if self._error is None:
                 self._error = error
         self._shut_down()

@@ -81,7 +81,7 @@ class OrderedProcessor(MessageProcessor):
         self._on_blocked: BlockedPolicy | None = settings.on_blocked
         self._lock = Lock()
         self._wakes_reader = False  # run() does, or receives
-        self.queue = self._put_or_keep
+        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}

@@ -69,7 +69,8 @@ class PartitionedProducer:
         self._nodes = nodes
         self._publisher = publisher
         self.config: Config = config
-        self.sharding, self.tracing = sharding, tracing
+        self.sharding: Sharding = sharding
+        self.tracing: TraceSwitch = tracing
         self.metadata: MetadataCache = MetadataCache(lookupds, config)
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()

@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nsqclient.errors import NSQError
 
 
@@ -52,7 +54,7 @@ class DamagedSegmentError(DataLossError):
     def __init__(self, url: str, damage: str) -> None:
         super().__init__(url, f"{damage}. Restore it, or set failOnDataLoss=false to read the rest"
                               " without it")
-        self.args = (url, damage)
+        self.args: tuple[Any, ...] = (url, damage)
         self.damage = damage
 
 
@@ -67,7 +69,7 @@ class ObjectNotFoundError(StorageError):
 
     def __init__(self, url: str, key: str) -> None:
         super().__init__(url, f"there is no object {key}")
-        self.args = (url, key)
+        self.args: tuple[Any, ...] = (url, key)
         self.key = key
 
 
@@ -76,7 +78,7 @@ class StorageFullError(StorageError):
 
     def __init__(self, url: str, reason: str, missing: int) -> None:
         super().__init__(url, reason)
-        self.args = (url, reason, missing)
+        self.args: tuple[Any, ...] = (url, reason, missing)
         self.missing = missing
 
 

@@ -97,7 +97,10 @@ class FailedStreamReader(DataSourceStreamReader):
     def _fail(self, *arguments: Any) -> Any:
         raise self._error
 
-    initialOffset = latestOffset = partitions = read = _fail
+    initialOffset: Any = _fail
+    latestOffset: Any = _fail
+    partitions: Any = _fail
+    read: Any = _fail
 
 
 def _check_schema(schema: Any) -> None:
