@@ -15,10 +15,7 @@ Independent of the framework.
 
 from __future__ import annotations
 
-import atexit
-import logging
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,15 +31,11 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.secrets import secrets_of, with_secrets
 from nsqclient.worker.loading import load_object
 
-logger: logging.Logger = logging.getLogger("nsqclient.producer")
-
 _KEYS = ("NSQD_TCP_ADDRESSES", "LOOKUPD_HTTP_ADDRESSES", "OPTIONS", "PRODUCER", "MIDDLEWARE")
 #: Arguments of a Producer that the settings may give.
 _PRODUCER_KEYS = (
     "retry_unknown", "sticky", "max_pending", "max_pending_bytes", "on_full", "linger",
 )
-#: Seconds that the end of the process waits for publishes without an outcome.
-_EXIT_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
@@ -157,8 +150,7 @@ class ProcessProducer:
         make: creates the Producer; called once in a process, by the first ``get()``.
 
     Life: created (without a producer), ``get()``, ``close()``; ``get()`` after ``close()`` creates
-    a new producer. At the end of the process it is closed, for 5 s at most. A forked child
-    (gunicorn with ``--preload``) has its own producer.
+    a new producer. A forked child (gunicorn with ``--preload``) has its own producer.
     Threads: any.
     """
 
@@ -167,7 +159,6 @@ class ProcessProducer:
         self._lock = Lock()
         self._producer: Producer | None = None  # guarded by _lock
         register_for_fork(self)
-        _all.add(self)
 
     def _reset_after_fork(self) -> None:
         """For the library: a thread of the parent may hold the lock."""
@@ -181,7 +172,7 @@ class ProcessProducer:
                 self._producer = self._make()
             return self._producer
 
-    def close(self, timeout: float = _EXIT_TIMEOUT) -> bool:
+    def close(self, timeout: float = 5.0) -> bool:
         """Close the producer, if there is one; return whether every publish has an outcome.
 
         Blocks: at most ``timeout`` seconds.
@@ -189,14 +180,3 @@ class ProcessProducer:
         with self._lock:
             producer, self._producer = self._producer, None
         return producer is None or producer.close(timeout)
-
-
-_all: weakref.WeakSet[ProcessProducer] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_at_exit() -> None:
-    # After the request handlers: a web server's worker exits when they have ended.
-    for holder in list(_all):
-        if not holder.close(_EXIT_TIMEOUT):
-            logger.error("the producer of this process did not close in %g s", _EXIT_TIMEOUT)

@@ -28,20 +28,20 @@ class _Waiter:
         self.exchange = exchange
         self.error: NSQError | None = None
         self.is_sending: bool = True
-        self._wake = threading.Lock()
-        self._wake.acquire()
+        self.wake: threading.Lock = threading.Lock()
+        self.wake.acquire()
 
     def settle(self, error: NSQError | None) -> bool:
         """Wake its thread, unless that was done; return whether it was not."""
         if self.exchange.pop("until", None) is None:
             return False
         self.error = error
-        self._wake.release()
+        self.wake.release()
         return True
 
     def wait(self) -> None:
         """Block until it is settled."""
-        self._wake.acquire()
+        self.wake.acquire()
 
 
 class PipelinedConnection:

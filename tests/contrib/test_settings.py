@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
-import sys
 
 import pytest
 
 from nsqclient import ConfigError, Producer
 from nsqclient.contrib.settings import ProcessProducer, Settings
-from nsqclient.devserver import Nsqd
-from tests.support.processes import CHECKOUT, LIMIT, in_child, start_threads
+from tests.support.processes import in_child, start_threads
 
 NSQD = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
 
@@ -88,23 +85,6 @@ def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
     holder.get().publish("events", b"parent")
     assert in_child(lambda: holder.get().publish("events", b"child")) == 0
     assert len(nsqd.messages("events")) == 3
-
-
-def test_the_end_of_the_process_sends_pending_publishes():
-    """Asynchronous publishes are stored when the process has ended."""
-    program = (
-        "import sys\n"
-        "from nsqclient import Producer\n"
-        "from nsqclient.contrib.settings import ProcessProducer\n"
-        "holder = ProcessProducer(lambda: Producer([sys.argv[1]], linger=0.2))\n"
-        "[holder.get().publish_async('events', b'x') for _ in range(100)]\n"
-    )
-    with Nsqd() as nsqd:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program, nsqd.tcp_address], cwd=CHECKOUT,
-            capture_output=True, text=True, timeout=LIMIT)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert len(nsqd.messages("events")) == 100
 
 
 def test_middleware_is_imported_by_its_path():

@@ -17,6 +17,9 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 #: How long a child or a program may take, in seconds.
 LIMIT = 90.0
 
+#: Whether this Python refuses to start a thread while the process ends.
+STARTS_NO_THREAD_AT_ITS_END = (3, 12) <= sys.version_info < (3, 12, 2)
+
 #: What ``make test`` hands on to its tests, and what changes ``make demo`` and ``make pipeline``.
 OF_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS",
            "ARGS", "JOBS", "PYTHON", "INPUT", "NSQD", "LOOKUPD"}
