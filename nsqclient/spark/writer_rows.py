@@ -115,7 +115,7 @@ class RowPublisher:
         if topics is not None and None in topics:
             raise InvalidMessageError(
                 f"row {self._rows + topics.index(None)} of this task: its topic is null")
-        default = None if self._options.defer_ms is None else self._options.defer_ms
+        default = self._options.defer_ms
         if delays is None and default is None and topics is None:
             self._extend(self._options.topic, bodies)
         else:
