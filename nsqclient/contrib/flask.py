@@ -86,7 +86,7 @@ class NSQ:
     def producer(self) -> Producer:
         """The producer of this process and of the current app; it connects by itself.
 
-        Never close it: it ends with the process.
+        Never close it: it is flushed when the process ends.
 
         Raises:
             RuntimeError: there is no application context, or ``init_app`` was not called.

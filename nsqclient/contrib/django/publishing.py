@@ -37,7 +37,7 @@ _process = ProcessProducer(lambda: read_settings().make_producer())
 def get_producer() -> Producer:
     """Return the producer of this process; the first call creates it, and it connects by itself.
 
-    Never close it: it is closed with the process. Threads: any.
+    Never close it: it is flushed when the process ends. Threads: any.
 
     Raises:
         ImproperlyConfigured: the setting NSQCLIENT is missing or wrong.
