@@ -207,8 +207,7 @@ def make_guard(
         values: of the flags of ``add_sources``, with ``--nsqd-http-address``.
         may_create: the user wants the channel to be created.
     """
-    nsqds = list(dict.fromkeys(values["nsqd-tcp-address"]))
-    given = dict(zip(nsqds, values["nsqd-http-address"]))
+    given = dict(zip(values["nsqd-tcp-address"], values["nsqd-http-address"]))
 
     def ask(nsqd: str) -> TopicStats | None:
         from nsqclient.http.channel_depth import DepthQuery  # takes long to import

@@ -104,9 +104,10 @@ class Attempts:
         why = "" if reason is None else f": {with_hint(reason)}"
         if self.reason is not None:
             why += large_body_hint(self._size)
-        return final_error(
-            f"no nsqd stored the message within {self.seconds:g} s{why}", reason,
-            self.maybe_stored)
+        outcome = ("the outcome is unknown: no nsqd confirmed" if self.maybe_stored
+                   else "no nsqd stored")
+        return final_error(f"{outcome} the message within {self.seconds:g} s{why}", reason,
+                           self.maybe_stored)
 
     def without_nsqd(self, error: NSQError) -> NSQError:
         """Build the exception for a publish that found no nsqd because of ``error``."""

@@ -8,10 +8,12 @@ import os
 
 import pytest
 
-from nsqclient import Message, Requeue
+from nsqclient import Config, Message, Requeue
 from nsqclient.cli import main
+from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
 from nsqclient.cli.nsq_tail import Tail
+from nsqclient.devserver import Nsqd
 
 
 class NoResponder:
@@ -127,3 +129,17 @@ def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
     assert main(["nsq_tail", *words]) == status
     out, err = capsys.readouterr()
     assert text in err and not out
+
+
+def test_the_guard_asks_the_http_address_that_was_given_with_the_nsqd():
+    """Also where a pair is given twice: else another nsqd would answer."""
+    with Nsqd() as one, Nsqd() as other:
+        other.create_topic("t")
+        other.create_channel("t", "c")
+        pairs = [one, one, other]
+        guard = make_guard({
+            "nsqd-tcp-address": [nsqd.tcp_address for nsqd in pairs],
+            "nsqd-http-address": [nsqd.http_address for nsqd in pairs],
+            "lookupd-http-address": [],
+        }, Config(), "t", "c")
+        guard.check(other.tcp_address, False)

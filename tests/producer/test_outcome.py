@@ -12,6 +12,7 @@ from nsqclient.errors import (
     server_error,
 )
 from nsqclient.producer.outcome import (
+    Attempts,
     PublishOutcome,
     final_error,
     is_one_at_fault,
@@ -65,3 +66,13 @@ def test_final_error_depends_on_what_the_attempts_led_to(reason, maybe_stored, k
     assert type(error) is kind and str(error) == "not stored"
     if kind is PublishRejectedError:
         assert error.code == "E_PUB_FAILED" and error.retryable
+
+
+@pytest.mark.parametrize("maybe_stored, text", [
+    (False, "no nsqd stored the message within 2 s: nsqd:4150: refused"),
+    (True, "the outcome is unknown: no nsqd confirmed the message within 2 s: nsqd:4150: refused"),
+])
+def test_an_unknown_outcome_is_not_called_not_stored(maybe_stored, text):
+    """The text says what the class says."""
+    attempts = Attempts(2.0, 100, True, maybe_stored=maybe_stored)
+    assert str(attempts.timed_out(ConnectError("nsqd:4150", "refused"))).startswith(text)
