@@ -16,6 +16,7 @@ from nsqclient.doctor import diagnosis
 from tests.support.certificates import Certificates
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
+from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -51,8 +52,8 @@ def cluster(lookupd_factory, server_factory):
 
     def register(lookupd, nsqd):
         def has_both():
-            found = lookupd.get("/lookup", topic="orders")
-            return found.ok and found.json()["producers"] and found.json()["channels"] == ["mail"]
+            return registered(lookupd, "orders") and (
+                lookupd.get("/channels", topic="orders").json()["channels"] == ["mail"])
 
         wait_until(has_both, 20, "nsqd did not register")
 
