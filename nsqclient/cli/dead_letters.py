@@ -274,7 +274,7 @@ class _TopicLetters(_Letters):
         try:
             with contextlib.closing(consumer.take(
                 values["count"], query, is_over=lambda: self._signals.is_stopping, holds=not takes,
-                timeout=values["timeout"],
+                timeout=values["timeout"], silence=values["timeout"],
             )) as messages:
                 for message in filter(None, messages):
                     self.total += 1

@@ -156,7 +156,7 @@ class LookingConsumer(Consumer):
             holds: all messages are held, and requeued at the end: they were only looked at.
             timeout: seconds without any connection after which the loop raises.
             silence: seconds without a message, which end it where an nsqd cannot be asked for its
-                depth; None: ``timeout``.
+                depth; None: that does not end it.
 
         Blocks: with a ``query``, until the nsqds have answered once.
 
@@ -166,9 +166,8 @@ class LookingConsumer(Consumer):
         """
         drain = None
         if query is not None:
-            rules = DrainRules(
-                self.config.drain_patience, timeout if silence is None else silence, is_loop=True)
-            drain = Drain(self._core, rules, query)
+            drain = Drain(
+                self._core, DrainRules(self.config.drain_patience, silence, is_loop=True), query)
             drain.check()
         self.start()
         loop = object()

@@ -77,8 +77,7 @@ _HINTS = {
     "compression": "snappy or deflate (true)",
     "tls_config": "tls_root_ca_file, tls_cert and tls_key: a ready SSLContext is no text",
     "includeheaders": "none: a message of NSQ has no headers",
-    "kafka.auto.offset.reset": "startingOffsets, which is of the log; a new channel of NSQ begins"
-                               " with what its topic keeps",
+    "kafka.auto.offset.reset": "startingOffsets, which says where in the log to begin",
     "kafka.enable.auto.commit": "none: what is in the log is finished at nsqd, and Spark's"
                                 " checkpoint has the rest",
     "kafka.acks": "none: nsqd confirms every message that it has stored",

@@ -1,4 +1,4 @@
-"""Peeks at a channel: reads messages with the ordinary Consumer, and requeues them."""
+"""Peeks at a channel: holds messages for a moment, and requeues them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from tests.support.waiting import wait_until
 from tests.support.servers.scripted import ScriptedServer
 
 
-@pytest.mark.skipif(STARTS_NO_THREAD_AT_ITS_END, reason="Python 3.12.0 and 3.12.1")
+@pytest.mark.skipif(
+    STARTS_NO_THREAD_AT_ITS_END, reason="this Python starts no thread while the process ends")
 def test_a_script_that_ends_without_close_has_everything_stored(server):
     """What is pending at the end of the process is flushed."""
     done = run_program("publish_and_end", server.tcp_address, "5000")
