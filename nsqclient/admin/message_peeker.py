@@ -177,7 +177,7 @@ def make_reader(
     )
     query = DepthQuery(
         topic, channel, settings.http_config, nsqds=list(clients), creates_channel=False,
-        nsqd_http=[client.address for client in clients.values()])
+        http_of={address: client.address for address, client in clients.items()})
     return consumer, query
 
 

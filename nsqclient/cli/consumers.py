@@ -207,15 +207,15 @@ def make_guard(
         values: of the flags of ``add_sources``, with ``--nsqd-http-address``.
         may_create: the user wants the channel to be created.
     """
-    given = dict(zip(values["nsqd-tcp-address"], values["nsqd-http-address"]))
-
     def ask(nsqd: str) -> TopicStats | None:
         from nsqclient.http.channel_depth import DepthQuery  # takes long to import
         from nsqclient.http.nsqd import NsqdHTTP
 
-        query = DepthQuery(topic, channel, config, lookupds=values["lookupd-http-address"])
+        query = DepthQuery(
+            topic, channel, config, nsqds=values["nsqd-tcp-address"],
+            nsqd_http=values["nsqd-http-address"], lookupds=values["lookupd-http-address"])
         try:
-            http = given.get(nsqd) or query.find_http(nsqd)
+            http = query.find_http(nsqd)
         except NSQError as exc:
             raise NSQError("its HTTP address is not known: give --nsqd-http-address") from exc
         with NsqdHTTP(http, config, connect_timeout=_ANSWER_TIMEOUT,

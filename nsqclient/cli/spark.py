@@ -249,7 +249,7 @@ def _replay(parsed: Parsed) -> int:
     source = {**_range_options(values), "topic": values["topic"], "channel": values["channel"]}
     texts = replay_options(values["storage"], source)
     if not values["dry-run"]:
-        sink = spark_run.read_options(values["producer-opt"], "producer-opt")
+        sink = dict(values["producer-opt"])
         if values["sink-nsqd-tcp-address"]:
             sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
         if values["sink-topic"]:
@@ -341,7 +341,7 @@ def _add_dead_letters(flags: ToolFlags) -> None:
 
 def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
     """Read the options of the sink."""
-    sink = spark_run.read_options(values["producer-opt"], "producer-opt")
+    sink = dict(values["producer-opt"])
     if values["sink-nsqd-tcp-address"]:
         sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
     if sink and not spark_run.has_sources(values):  # otherwise the source has them, and shares

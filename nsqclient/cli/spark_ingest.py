@@ -137,7 +137,7 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     # What is wrong everywhere is an error before Spark starts, which is slow.
     probe(store)
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
-    conf = [*_texts(DEFAULTS), *values["conf"], *_texts(FORCED)]
+    conf = [*DEFAULTS.items(), *values["conf"], *FORCED.items()]
     try:
         spark = spark_run.start_session(
             {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
@@ -160,10 +160,6 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     finally:
         spark.stop()
     return 0
-
-
-def _texts(settings: dict[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in settings.items()]
 
 
 def _serve_metrics(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import nsqclient.spark
 from nsqclient.cli.flags import (
-    BOOL, DURATION, NAME, PATH, STRING, CommandLineError, FlagError, Kind, check_required,
+    BOOL, DURATION, NAME, PATH, STRING, CommandLineError, Kind, check_required,
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
@@ -17,8 +17,16 @@ from nsqclient.spark.pipelines.sources import open_session, source_options
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
-#: ``--conf``; :func:`start_session` reads the texts.
-SETTING = Kind("key=value", str, is_list=True, separator="\n", joint="=")
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError("write key=value")
+    return name.strip(), value
+
+
+#: ``--conf``: pairs.
+SETTING = Kind("key=value", _parse_setting, is_list=True, separator="\n", joint="=")
 
 #: Seconds between two checks whether a query still runs. A signal is handled at once.
 _CHECK_INTERVAL = 0.5
@@ -36,7 +44,7 @@ def add_queue(flags: ToolFlags, channel: str, *, required: bool) -> None:
 
 def read_queue(values: dict[str, Any]) -> dict[str, Any]:
     """Read the options of the source that the flags of :func:`add_queue` say."""
-    options = read_options(values["consumer-opt"], "consumer-opt")
+    options: dict[str, Any] = dict(values["consumer-opt"])
     if has_sources(values):
         options = read_secrets(values, options)
     if values["storage"]:
@@ -98,37 +106,15 @@ def has_sources(values: dict[str, Any]) -> bool:
     return bool(values["nsqd-tcp-address"] or values["lookupd-http-address"])
 
 
-def read_options(texts: Iterable[str], flag: str) -> dict[str, Any]:
-    """Read ``key,value`` texts: options of the data source, of both its tables.
-
-    Raises:
-        FlagError: a text without a key.
-    """
-    options: dict[str, Any] = {}
-    for text in texts:
-        key, comma, value = text.partition(",")
-        if not key.strip():
-            raise FlagError(f"invalid value for flag -{flag}: write key,value")
-        options[key.strip()] = value if comma else "true"
-    return options
-
-
 def start_session(values: dict[str, Any], name: str) -> Any:
     """Start Spark as the flags of :func:`add_session` say.
 
     Raises:
         CommandLineError: Spark cannot start; the reason is on stderr.
-        FlagError: a ``--conf`` that is none.
     """
-    conf: dict[str, str] = {}
-    for text in values["conf"]:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise FlagError(f'invalid value "{key}" for flag -conf: write key=value')
-        conf[key.strip()] = value
     logger.info("starting Spark")
     try:
-        spark = open_session(name, values["master"], conf)
+        spark = open_session(name, values["master"], dict(values["conf"]))
     except (RuntimeError, OSError) as exc:  # pyspark's own words come before, from Java
         raise CommandLineError(f"Spark did not start: {exc}") from exc
     if spark.sparkContext.uiWebUrl:

@@ -49,8 +49,17 @@ COUNT = off_below_0(INT)
 #: 0 is no limit in the originals, and a long one here.
 HTTP_TIMEOUT = DURATION._replace(parse=lambda text: max(0.0, DURATION.parse(text)) or 600.0)
 
-#: ``--consumer-opt`` and ``--producer-opt``; :func:`read_config` reads the texts.
-OPTIONS = Kind("key,value", str, is_list=True, separator=" ", joint=",")
+
+def _parse_option(text: str) -> tuple[str, str]:
+    """Split ``name,text`` or ``name=text``; a name alone means true."""
+    name, *value = re.split("[,=]", text, maxsplit=1)
+    if not name.strip():
+        raise ValueError("write key,value")
+    return name.strip(), value[0] if value else "true"
+
+
+#: ``--consumer-opt`` and ``--producer-opt``: pairs.
+OPTIONS = Kind("key,value", _parse_option, is_list=True, separator=" ", joint=",")
 
 #: Where messages come from: one kind of address.
 SOURCES = ("nsqd-tcp-address", "lookupd-http-address")
@@ -188,10 +197,9 @@ class ToolFlags(Command):
             self.exclude(*SOURCES)
             self.alternatives.append(SOURCES)
         if only_looks:
-            self.add("nsqd-http-address", STRINGS, (), "HTTP address of the nsqd of each"
-                     " --nsqd-tcp-address, in the same order\n      (default: the same host, and"
-                     " the port after the TCP port)")
-            self.rules.append(_check_http_addresses)
+            self.add("nsqd-http-address", STRINGS, (), "HTTP address of an nsqd of"
+                     " --nsqd-tcp-address; may be repeated; where ports are\n      mapped, in the"
+                     " same order (default: the same host, and the port after the TCP port)")
         add_secret_flags(self)
 
     def add_http_servers(self) -> None:
@@ -244,13 +252,6 @@ def log_lines(formatter: logging.Formatter, level: int) -> Iterator[None]:
         root.setLevel(former)
 
 
-def _check_http_addresses(values: Mapping[str, Any]) -> None:
-    nsqds, nsqd_http = values["nsqd-tcp-address"], values["nsqd-http-address"]
-    if nsqds and nsqd_http and len(nsqd_http) != len(nsqds):
-        raise FlagError("give one --nsqd-http-address for each --nsqd-tcp-address, in the same"
-                        " order")
-
-
 def checked_name(name: str, noun: str) -> str:
     """Return a topic or channel name that was given as a word.
 
@@ -262,15 +263,9 @@ def checked_name(name: str, noun: str) -> str:
     return name
 
 
-def option_texts(given: Iterable[str]) -> dict[str, str]:
-    """Return the options of ``--consumer-opt`` (``name,text`` or ``name=text``): name -> text."""
-    options = {}
-    for text in given:
-        found = re.fullmatch(r"([^,=]*)(?:[,=](.*))?", text, re.DOTALL)
-        assert found is not None
-        key, value = found.groups()
-        options[key.strip().lower().replace("-", "_")] = "true" if value is None else value
-    return options
+def option_texts(given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the options of ``--consumer-opt``: the names that ``Config`` has, and texts."""
+    return {name.lower().replace("-", "_"): text for name, text in given}
 
 
 def read_config(

@@ -11,8 +11,8 @@ from nsqclient.config import Config
 from nsqclient.errors import NSQError, NSQHTTPStatusError, NSQHTTPTransportError
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Cluster, Node
-from nsqclient.http.models import Lookup, Producer, Stats, TopicStats
-from nsqclient.http.nsqd import NsqdHTTP, find_http_address
+from nsqclient.http.models import Lookup, NsqdInfo, Producer, Stats, TopicStats
+from nsqclient.http.nsqd import NsqdHTTP, find_http_address, match_http_addresses
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.extensions import is_partitioned_version
@@ -83,9 +83,10 @@ class DepthQuery:
 
     Args:
         nsqds: TCP addresses of nsqds that were given.
-        nsqd_http: HTTP addresses that were given for these. For an nsqd without one the port after
-            its TCP port is tried, as NSQ's 4150 and 4151, and used if that nsqd says that it
-            listens at the TCP port.
+        nsqd_http: HTTP addresses that were given for these; see ``match_http_addresses``. For an
+            nsqd without one the port after its TCP port is tried, as NSQ's 4150 and 4151, and used
+            if that nsqd says that it listens at the TCP port.
+        http_of: HTTP addresses that are known, by the TCP address.
         lookupds: nsqlookupds, which know the HTTP ports of the nsqds that have the topic.
         discovery_filter: as the Consumer's: which of the nsqds that an nsqlookupd names are used.
         partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
@@ -103,6 +104,7 @@ class DepthQuery:
         *,
         nsqds: Sequence[str] = (),
         nsqd_http: Sequence[str] = (),
+        http_of: Mapping[str, str] = {},
         lookupds: Sequence[str] = (),
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         partitions: Container[int] | None = None,
@@ -117,7 +119,8 @@ class DepthQuery:
         self._lookupds = lookupds
         self._filter = discovery_filter
         self._partitions = partitions
-        self._http: dict[str, str] = {}  # TCP address of an nsqd -> HTTP, as it was found
+        self._http = dict(http_of)  # TCP address of an nsqd -> HTTP, as it was found
+        self._infos: dict[str, NsqdInfo] = {}  # a given HTTP address -> what it says of itself
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
         self._numbers: set[int] = set()  # partitions that there are
@@ -145,7 +148,7 @@ class DepthQuery:
             address: _depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
             for address, stats in answers.items()
         }
-        self._kept.update(dict.fromkeys(addresses[each] for each in answers if addresses[each]))
+        self._kept.update(dict.fromkeys(addresses[each] for each in answers))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
         if not (known or unknown):
             unknown[", ".join(self._lookupds)] = "no nsqlookupd lists an nsqd that has the topic"
@@ -155,9 +158,10 @@ class DepthQuery:
         """Return the address of the HTTP API of an nsqd, by its TCP address.
 
         Raises:
-            NSQError: no nsqlookupd lists it, and its port is not the usual one.
+            NSQError: it was not given, no nsqlookupd lists it, and its port is not the usual one.
         """
         self._look_up({})
+        self._match_given([*self._nsqds, nsqd])
         return self._http.get(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
@@ -204,24 +208,49 @@ class DepthQuery:
 
     def _find_http(self, unknown: dict[str, str]) -> list[str]:
         """Find the HTTP addresses of nsqds; return the TCP addresses of those that have none."""
-        alone = [one for one in dict.fromkeys([*self._nsqds, *self.listed])
-                 if not self._http.get(one)]
-        for tcp in self._kept:
-            if tcp not in alone and not self._http.get(tcp):
+        silent = self._match_given([*self._nsqds, *self._kept, *self.listed])
+        alone = self._without([*self._nsqds, *self.listed])
+        for tcp in self._without(self._kept):
+            if tcp not in alone:
                 unknown[tcp] = "no nsqlookupd lists it"
-        if len(alone) <= len(self._nsqd_http):
+        if len(alone) > len(silent):
+            why = {one: self._try_usual_port(one) for one in alone if one not in self._http}
+            alone = self._without(alone)
+        if len(alone) <= len(silent):
+            if alone:  # their addresses may be among these
+                unknown |= silent
             return []
-        why = {one: self._try_usual_port(one) for one in alone if one not in self._http}
-        alone = [one for one in alone if not self._http.get(one)]
-        if len(alone) <= len(self._nsqd_http):
-            return []
+        others = ", ".join(f"{http} has the TCP port {info.tcp_port}"
+                           for http, info in self._infos.items())
         without = []
         for one in alone:
             reason, may_have = why.get(one, ("nsqlookupd has no HTTP port of it", False))
-            unknown[one] = reason
+            unknown[one] = reason + (f"; of the given HTTP addresses, {others}" if others else "")
             if not may_have:
                 without.append(one)
         return without
+
+    def _without(self, nsqds: Iterable[str]) -> list[str]:
+        """Return those nsqds whose HTTP address is not known."""
+        return [one for one in dict.fromkeys(nsqds) if not self._http.get(one)]
+
+    def _match_given(self, nsqds: Iterable[str]) -> dict[str, str]:
+        """Note which nsqds are at the given HTTP addresses.
+
+        Returns: those of the addresses that do not say whose they are, and why.
+        """
+        silent = {}
+        for address in self._nsqd_http:
+            if address not in self._infos:
+                try:
+                    with self._client(address) as client:
+                        self._infos[address] = client.info()
+                except NSQError as exc:
+                    silent[address] = str(exc)
+        used = set(self._http.values())
+        self._http |= match_http_addresses(self._without(nsqds), {
+            http: info for http, info in self._infos.items() if http not in used})
+        return silent
 
     def _try_usual_port(self, nsqd: str) -> tuple[str, bool]:
         """Note the HTTP address of an nsqd if it is the usual one.
@@ -239,12 +268,9 @@ class DepthQuery:
         return "", True
 
     def _addresses(self) -> dict[str, str]:
-        """The HTTP addresses to ask, with the TCP address where that is known."""
-        found = dict.fromkeys(self._nsqd_http, "")
-        for tcp in dict.fromkeys([*self._nsqds, *self._kept, *self.listed]):
-            if self._http.get(tcp):
-                found[self._http[tcp]] = tcp
-        return found
+        """The HTTP addresses to ask, with the TCP address."""
+        return {self._http[tcp]: tcp for tcp in [*self._nsqds, *self._kept, *self.listed]
+                if self._http.get(tcp)}
 
     def _partition_depths(self, unknown: dict[str, str]) -> ChannelDepths:
         """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
@@ -274,13 +300,15 @@ class DepthQuery:
         answers, failures = {}, {}
         for address in addresses:
             try:
-                with NsqdHTTP(address, self._config, connect_timeout=_TIMEOUT,
-                              timeout=_TIMEOUT) as client:
+                with self._client(address) as client:
                     answers[address] = client.stats(self._topic, include_clients=False)
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
                 failures[address] = str(exc)
         return answers, failures
+
+    def _client(self, nsqd: str) -> NsqdHTTP:
+        return NsqdHTTP(nsqd, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
 
 
 def _accepts(host: str, port: int) -> bool:

@@ -202,7 +202,8 @@ def test_each_place_wins_over_those_behind_it(read):
     ("NSQ_TOPIC", "orders", "topic", "orders"), ("NSQ_TAIL_N", "3", "n", 3), ("NSQ_N", "", "n", 0),
     ("NSQ_WAIT", "1m30s", "wait", 90.0),
     ("NSQ_FAST", "0", "fast", False),
-    ("NSQ_CONSUMER_OPTS", "max_attempts,5 tls_v1", "consumer-opt", ["max_attempts,5", "tls_v1"]),
+    ("NSQ_CONSUMER_OPTS", "max_attempts,5 tls_v1", "consumer-opt",
+     [("max_attempts", "5"), ("tls_v1", "true")]),
     ("NSQ_TOPIC", "", "topic", "x"),
 ])
 def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
@@ -217,7 +218,7 @@ def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
     ('wait = "1m30s"', "wait", 90.0),
     ("fast = true", "fast", True),
     ("[consumer_opts]\nmax_attempts = 5\ntls_v1 = true", "consumer-opt",
-     ["max_attempts,5", "tls_v1,true"]),
+     [("max_attempts", "5"), ("tls_v1", "true")]),
     ('[topic.create]\nyes = true', "topic", "x"),
     ('gzip = true\n[nsq_to_file]\ntopic = "z"\n[spark.archive]\ntopic = "y"', "topic", "x"),
 ])

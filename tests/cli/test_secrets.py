@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from nsqclient.cli import main, nsqadmin, tool_flags
-from nsqclient.cli.flags import STRINGS, FlagError
+from nsqclient.cli.flags import FlagError
 from nsqclient.cli.spark_run import read_source
 from nsqclient.contrib.settings import Settings
 from nsqclient.devserver import Nsqd
@@ -43,7 +43,7 @@ def read(*words, flag="consumer-opt", **arguments):
     """The Config of a tool with these words."""
     flags = tool_flags.ToolFlags("demo", lambda parsed: 0, "Does nothing.")
     flags.add_sources()
-    flags.add("producer-opt", STRINGS, (), "")
+    flags.add("producer-opt", tool_flags.OPTIONS, (), "")
     return tool_flags.read_config(flags.parse(words).values, "demo", flag, **arguments)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.cli import spark, spark_run
-from nsqclient.cli.flags import CommandLineError, FlagError
+from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.tool_flags import OPTIONS
 from tests.support.packages import needs
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
@@ -41,9 +42,11 @@ class FakeQuery:
     (["archive", *SOURCE, "--path=/x", "--format=delta", "--compact-to=/y"], 1, "Delta has"),
     (["archive", *SOURCE, "--path=/x", "--consumer-opt=,5"], 2, "write key,value"),
     (["archive", *SOURCE, "--path=/x", "--conf=spark.x"], 2, "write key=value"),
+    (["ingest", *SOURCE[:2], "--storage=/x", "--master=local", "--conf=spark.x"], 2,
+     "write key=value"),
     (["archive", "--topic=t", "--nsqd-tcp-address=127.0.0.1", "--checkpoint=/x", "--path=/x"], 1,
      "has no port"),
-    (["archive", *SOURCE, "--path=/x", "--consumer-opt=max_in_flght,5"], 1, "max_in_flight"),
+    (["archive", *SOURCE, "--path=/x", "--consumer-opt=max_in_flght=5"], 1, "max_in_flight"),
     (["archive", *SOURCE, "--path=/x", "--format=csv"], 1, "use parquet, delta"),
     (["archive", *SOURCE, "--path=/x", "--partition-by=day"], 1, "cannot partition by 'day'"),
     (["archive", *SOURCE, "--path=/x", "--dead-letter-topic=bad"], 1, "only map_body fails on"),
@@ -140,11 +143,10 @@ def test_the_script_for_spark_submit_is_there(capsys):
 
 
 def test_options_of_the_source_keep_their_names():
-    """A word alone means true."""
-    assert spark_run.read_options(["maxLogMessages,5", "tls_v1"], "consumer-opt") == {
-        "maxLogMessages": "5", "tls_v1": "true"}
-    with pytest.raises(FlagError):
-        spark_run.read_options([" ,x"], "consumer-opt")
+    """Unlike those of ``Config``. A word alone means true."""
+    texts = "maxLogMessages,5", "maxRows=a,b=c", "tls_v1"
+    assert [OPTIONS.parse(text) for text in texts] == [
+        ("maxLogMessages", "5"), ("maxRows", "a,b=c"), ("tls_v1", "true")]
 
 
 def test_a_query_that_failed_is_an_error_with_the_reason():

@@ -7,6 +7,8 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
+from nsqclient.http.models import NsqdInfo
+from nsqclient.http.nsqd import match_http_addresses
 from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
@@ -163,15 +165,14 @@ def guesses(servers):
 
 @pytest.mark.parametrize("http", [0, 1, 2])
 def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
-    """nsqdHttp must have one for each."""
+    """The others are known."""
     servers = [server_factory(), server_factory()]
     while guesses(servers):
         servers = [server_factory(), server_factory()]
     found = depths([one.tcp_address for one in servers],
                    [one.http_address for one in servers[:http]])
     assert len(found.known) == http and found.is_complete == (http == 2)
-    if http < 2:  # nobody can say which one is meant
-        assert found.without_http == tuple(one.tcp_address for one in servers)
+    assert found.without_http == tuple(one.tcp_address for one in servers[http:])
 
 
 def test_nsqlookupd_knows_the_http_ports(server_factory, lookupd_factory):
@@ -213,3 +214,51 @@ def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
     found = depths(lookupd=NOWHERE)
     assert found.unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}
     assert found.without_http == ("a:4150",)
+
+
+def info(tcp_port, http_port, host="nsqd-1"):
+    """What an nsqd says of itself."""
+    return NsqdInfo("1.3.0", host, host, http_port, tcp_port)
+
+
+@pytest.mark.parametrize(("nsqds", "infos", "found"), [
+    (["127.0.0.1:4150", "127.0.0.1:5150"],
+     {"127.0.0.1:5151": info(5150, 5151), "127.0.0.1:4151": info(4150, 4151)},
+     {"127.0.0.1:4150": "127.0.0.1:4151", "127.0.0.1:5150": "127.0.0.1:5151"}),
+    # Two names of one nsqd.
+    (["127.0.0.1:4150", "127.0.0.1:5150"],
+     {"127.0.0.1:4151": info(4150, 4151), "localhost:4151": info(4150, 4151)},
+     {"127.0.0.1:4150": "127.0.0.1:4151"}),
+    (["127.0.0.1:4150"], {"http://localhost:4151/": info(4150, 4151)},
+     {"127.0.0.1:4150": "http://localhost:4151/"}),
+    # Another nsqd: its port, or its host.
+    (["127.0.0.1:4150"], {"127.0.0.1:5151": info(5150, 5151)}, {}),
+    (["127.0.0.1:4150"], {"192.0.2.1:4151": info(4150, 4151, "192.0.2.1")}, {}),
+    # The HTTP API has an address of its own; nsqd announces the one of its TCP port.
+    (["192.0.2.1:4150"], {"192.0.2.9:4151": info(4150, 4151, "192.0.2.1")},
+     {"192.0.2.1:4150": "192.0.2.9:4151"}),
+    # Mapped ports: in the order given, and each nsqd once.
+    (["127.0.0.1:14150", "127.0.0.1:24150"],
+     {"127.0.0.1:14151": info(4150, 4151, "a"), "127.0.0.1:24151": info(4150, 4151, "b")},
+     {"127.0.0.1:14150": "127.0.0.1:14151", "127.0.0.1:24150": "127.0.0.1:24151"}),
+    (["127.0.0.1:14150", "127.0.0.1:24150"],
+     {"127.0.0.1:14151": info(4150, 4151, "a"), "http://proxy/a": info(4150, 4151, "a")},
+     {"127.0.0.1:14150": "127.0.0.1:14151"}),
+    # An nsqd whose ports are not mapped has its own.
+    (["127.0.0.1:14150", "127.0.0.1:4150"],
+     {"127.0.0.1:4151": info(4150, 4151, "a"), "127.0.0.1:14151": info(4150, 4151, "b")},
+     {"127.0.0.1:14150": "127.0.0.1:14151", "127.0.0.1:4150": "127.0.0.1:4151"}),
+])
+def test_given_http_addresses_are_matched_with_their_nsqds(nsqds, infos, found):
+    """By what each says of itself."""
+    assert match_http_addresses(nsqds, infos) == found
+
+
+def test_two_addresses_of_one_nsqd_do_not_answer_for_two(server_factory):
+    """The second nsqd was never asked."""
+    one = server_factory()
+    port = port_of(one.http_address)
+    found = depths([one.tcp_address, NOWHERE], [one.http_address, f"localhost:{port}"])
+    assert list(found.known) == [one.http_address] and list(found.unknown) == [NOWHERE]
+    assert f"localhost:{port} has the TCP port {port_of(one.tcp_address)}" in found.unknown[NOWHERE]
+    assert not found.is_complete
