@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # An environment for each purpose, .venvs/NAME: nothing in it but nsqclient with the extra NAME.
 RUN := .venvs/run/bin/python
 TEST := .venvs/test/bin/python
+FREE_THREADED := .venvs/free-threaded/bin/python
 LINT := .venvs/lint/bin/python
 DOCS := .venvs/docs/bin/python
 EXAMPLES := .venvs/examples/bin/python
@@ -42,7 +43,7 @@ JVM := spark and not long
 .PHONY: $(PARTS:%=test-%)
 .PHONY: help setup release demo test test-jvm test-long unit integration style types imports docs check-site examples package bench coverage servers \
 	fetch floors strangers faults fuzz mutants chaos worker-chaos jobs-chaos outbox-chaos spark-chaos spark-recipes \
-	pipeline pipeline-cluster soak security audit test-external \
+	pipeline pipeline-cluster test-free-threaded soak security audit test-external \
 	clean
 .NOTPARALLEL:
 
@@ -56,6 +57,7 @@ help:
 	@echo "make test-PART    a part of them, about a minute: $(PARTS)"
 	@echo "make test-jvm     the part that runs Spark; make test runs it beside the others"
 	@echo "make test-long    what takes too long for make test, or kills processes at random moments"
+	@echo "make test-free-threaded  the tests of the client, ten times, without the interpreter lock (PYTHON=, RUNS=)"
 	@echo "make unit         all tests but the integration suite and those that use Spark"
 	@echo "make integration  the tests on both kinds of server"
 	@echo "make floors       the tests of HTTP and compression on the oldest versions that setup.cfg admits"
@@ -125,6 +127,12 @@ test-long: .venvs/test/installed servers
 	@$(TEST) -m pytest -n $(JOBS) --dist worksteal -m "long and not spark" $(ARGS); rest=$$?; \
 	$(TEST) -m pytest -n 0 -o testpaths=tests/spark -m "long and spark" $(ARGS); jvm=$$?; \
 	test $$rest -eq 0 -o $$rest -eq 5 && test $$jvm -eq 0 -o $$jvm -eq 5
+
+# PYTHON= must be a free-threaded build.
+test-free-threaded: .venvs/free-threaded/installed servers
+	@export PYTHON_GIL=0; for run in $$(seq $(or $(RUNS),10)); do \
+		$(FREE_THREADED) -c 'import sys; sys.exit(getattr(sys, "_is_gil_enabled", int)() is not False and "not a free-threaded Python: make clean, and PYTHON=python3.14t")' && \
+		$(FREE_THREADED) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(PART_core) $(ARGS) || exit; done
 
 $(PARTS:%=test-%): test-%: .venvs/test/installed servers
 	@$(TEST) -m pytest -n $(JOBS) --dist worksteal -m "$(NO_JVM)" $(PART_$*) $(ARGS)

@@ -51,7 +51,7 @@ LARGE_EXTRAS = {
     "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_ingest", "obstore"],
 }
 #: Those for developers come from the checkout.
-FOR_DEVELOPERS = {"coverage", "docs", "examples", "lint", "package", "test"}
+FOR_DEVELOPERS = {"coverage", "docs", "examples", "free-threaded", "lint", "package", "test"}
 #: Sends one message through the embedded nsqd.
 JOURNEY = """
 from nsqclient import Consumer, Producer

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-import trustme
+import pytest
+
+trustme = pytest.importorskip("trustme", reason="trustme has no wheel for this Python")
 
 
 class Certificates:

@@ -108,10 +108,11 @@ def _take_async_exception() -> None:
     exceptions, with which traced code hangs on CPython 3.11. This one ends the request.
     """
     try:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_Taken))
+        # It arrives at the jump back. Again until it does: the interpreter's request to look for it
+        # is one for all threads, and was seen lost on CPython 3.11.
         while True:
-            pass  # it arrives at the jump back
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(threading.get_ident()), ctypes.py_object(_Taken))
     except _Taken:
         pass
 
