@@ -124,22 +124,29 @@ class BatchHandler:
         message.enable_async()
         consumer = self._consumer
         assert consumer is not None, "bind() comes first"
+        full: list[Message] = []
         with self._lock:
             if not self._batch:
                 self._began = time.monotonic()
             self._batch.append(message)
-            full = len(self._batch) >= self._size
+            if len(self._batch) >= self._size:
+                full, self._batch = self._batch, []
             set_timer = not full and not self._is_timer_set
             self._is_timer_set = self._is_timer_set or set_timer
         if set_timer:
             consumer.run_later(self._max_wait, self._on_timer)
-        if full or consumer.is_starved():
+        if full:
+            self._hand_over(full)
+        elif consumer.is_starved():
             self.flush()
 
     def flush(self) -> None:
         """Hand over what there is now. On a worker thread."""
         with self._lock:
             batch, self._batch = self._batch, []
+        self._hand_over(batch)
+
+    def _hand_over(self, batch: list[Message]) -> None:
         in_time = []
         for message in batch:
             if message.time_left > 0:

@@ -70,6 +70,8 @@ class LibraryThread(threading.Thread):
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, as ``Thread.join``; return at once where it was never started."""
         if self.ident is not None:
+            with self._starting:  # ends in a moment: Thread.join refuses a thread before
+                pass
             super().join(timeout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 
 import pytest
@@ -276,14 +277,19 @@ def test_what_could_not_be_handled_is_requeued(bench):
 
 
 def test_many_workers_fill_one_batch(bench):
-    """Each message is in exactly one batch."""
+    """Each message is in exactly one batch, and a batch has its size, wherever threads change."""
     bench = bench(size=7)
-    threads = [threading.Thread(target=bench.feed, args=(b"x" * 70,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert bench.batches == [b"x" * 7] * 40
+    threads = [threading.Thread(target=bench.feed, args=(b"x" * 700,)) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert bench.batches == [b"x" * 7] * 400
 
 
 def test_it_serves_one_consumer(bench):

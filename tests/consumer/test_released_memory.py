@@ -10,10 +10,12 @@ import pytest
 
 from nsqclient.consumer.backpressure import release_memory
 from tests.support.memory import MIB, resident
+from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.processes import in_child
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the function is glibc's")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or not HAS_INTERPRETER_LOCK,
+                    reason="Python does not allocate by glibc's functions")
 def test_what_another_thread_freed_is_released():
     """Though the last thing that it allocated is still in use."""
     def work():

@@ -71,6 +71,33 @@ def test_a_launch_that_is_interrupted_anywhere_has_happened_or_not():
     assert number > 3
 
 
+def test_a_join_before_the_start_is_over_waits(monkeypatch):
+    """The thread has its number a moment before Python lets others join it."""
+    release = threading.Event()
+    thread = LibraryThread(lambda: None, "nsq-x")
+    note_start = thread._started.set
+    monkeypatch.setattr(thread._started, "set", lambda: (release.wait(30), note_start()))
+    launcher = threading.Thread(target=thread.launch)
+    launcher.start()
+    wait_until(lambda: thread.ident is not None)
+    failures = []
+
+    def join():
+        try:
+            thread.join()
+        except RuntimeError as exc:
+            failures.append(exc)
+
+    joiner = threading.Thread(target=join)
+    joiner.start()
+    joiner.join(0.1)
+    assert joiner.is_alive() and not failures
+    release.set()
+    for each in (joiner, launcher):
+        each.join(30)
+    assert not failures and not thread.is_alive()
+
+
 def test_a_join_right_after_the_launch_waits_for_the_end(monkeypatch):
     """Also where the new thread has not come to its first instruction of ours."""
     release, held = threading.Event(), threading.Event()

@@ -1,10 +1,15 @@
-"""Packages of the extra ``test`` that have no wheel for every Python; see setup.cfg."""
+"""What not every Python has: packages of the extra ``test`` (see setup.cfg), the lock."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
+
+
+#: Whether one thread at a time runs Python code.
+HAS_INTERPRETER_LOCK: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def has(name: str) -> bool:
