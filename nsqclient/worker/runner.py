@@ -151,7 +151,7 @@ def _supervise(options: WorkerOptions, report: Callable[[str], None]) -> int:
     with _serve_status(
         options, supervisor.states, supervisor.is_live, processes, metrics
     ) as addresses:
-        report(f"supervisor with pid {os.getpid()}: {counted(processes, 'process')};"
+        report(f"supervisor with pid {os.getpid()}: {counted(processes, 'process', 'processes')};"
                " SIGHUP replaces them one by one")
         for line in addresses:
             report(line)

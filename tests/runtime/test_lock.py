@@ -105,29 +105,37 @@ def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free():
 
 def test_a_signal_handler_that_raises_ends_the_wait_for_it():
     """The exception reaches the thread that waits, which does not have the lock afterwards."""
-    lock, release = Lock(), threading.Event()
+    lock, release, is_interrupted = Lock(), threading.Event(), threading.Event()
 
     def hold():
         with lock:
             release.wait()
 
     def interrupt(signum, frame):
-        raise KeyboardInterrupt
+        if not is_interrupted.is_set():
+            is_interrupted.set()
+            raise KeyboardInterrupt
+
+    def send():
+        # Again and again: a signal right before the wait does not end it.
+        while not is_interrupted.wait(0.05):
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     former = signal.signal(signal.SIGUSR1, interrupt)
     holder = threading.Thread(target=hold)
     holder.start()
     wait_until(lambda: is_taken(lock), 30)
-    sender = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    sender = threading.Thread(target=send)
     sender.start()
     try:
         with pytest.raises(KeyboardInterrupt), lock:
             pass
     finally:
+        is_interrupted.set()
+        sender.join()
         signal.signal(signal.SIGUSR1, former)
         release.set()
         holder.join()
-        sender.join()
     assert not is_taken(lock)
 
 
