@@ -226,7 +226,7 @@ def test_without_a_thread_nothing_is_pending(world, no_thread, role):
     assert world.sends.line(0) == b"PUB t"
 
 
-@pytest.mark.skipif(not HAS_INTERPRETER_LOCK, reason="an object of a worker goes when it runs again")
+@pytest.mark.skipif(not HAS_INTERPRETER_LOCK, reason="a worker's object goes when it runs again")
 def test_failures_are_logged_that_nobody_looked_at(world, caplog):
     """A Future that was dropped, and that failed, leaves a warning."""
     publisher = world.publisher()
