@@ -397,13 +397,13 @@ class AsyncPublisher:
     def on_stored(self, items: Sequence[PublishFuture], stored: object = None) -> None:
         """They are stored; ``stored`` is the result, None as a rule."""
         # Before anybody hears of it, so that flush() and stats() agree with the outcomes.
+        self._statistics.count_published(len(items))
         self._done(items)
         if stored is None:
             succeed_all(items)
         else:
             for item in items:
                 item.set_result(stored)
-        self._statistics.count_published(len(items))
 
     def fail(self, item: PublishFuture, error: Exception) -> None:
         """It has begun and has no good outcome."""
@@ -422,7 +422,8 @@ class AsyncPublisher:
     def _done(self, items: Sequence[PublishFuture]) -> None:
         """They are not pending any more."""
         self._unsettled.difference_update(items)
-        self._bytes -= sum([len(item.body) for item in items])
+        size = sum([len(item.body) for item in items])
+        self._bytes -= size  # without a call in between, in which another thread may change it
         if self._space.is_awaited:
             with self._space.lock:
                 self._space.notify_all()

@@ -92,6 +92,17 @@ def busy(world, publisher):
     return world.sends.token(0)
 
 
+def test_a_stored_message_is_counted_before_anybody_hears_of_it(world):
+    """stats() agrees with the outcomes that are there."""
+    seen = []
+    item = future()
+    item.add_done_callback(lambda done: seen.append(world.counts))
+    put(world.publisher(), item)
+    world.sends.token(0).settle(PublishOutcome.STORED)
+    assert item.result(WAIT) is None
+    wait_until(lambda: seen == [{"published": 1}])
+
+
 def test_a_stored_message_has_its_outcome(world):
     """One message goes as PUB; with nsqd's OK its Future is done and counted."""
     publisher = world.publisher()
