@@ -222,6 +222,12 @@ class ConnectionManager:
                 place.address for place, entry in self._entries.items() if entry.has_worked
             )
 
+    def has_untried(self) -> bool:
+        """Return whether some nsqd was neither connected nor refused a connection yet."""
+        with self._lock:
+            return any([not (entry.has_worked or entry.failures)
+                        for entry in self._entries.values()])
+
     def unread_partitions(self) -> list[int]:
         """Return the partitions without a connection to their leader."""
         with self._lock:

@@ -177,7 +177,9 @@ class LookingConsumer(Consumer):
 
         def is_turn_over(_began: float) -> bool:
             nonlocal is_empty
-            is_empty = drain is not None and drain.is_over(since)
+            # A channel that is not there is empty, too: the guard has to say so first.
+            is_empty = (drain is not None and not self._core.connections.has_untried()
+                        and drain.is_over(since))
             return True
 
         try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 
 import pytest
 
 from nsqclient import Config, Consumer, DeadLetter, DeadLetterDirectory
 from nsqclient.cli import main
+from nsqclient.consumer.look_guard import LookGuard
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
 from nsqclient.message import Failure, Message
 from tests.integration.test_consumer import publish
@@ -85,6 +87,28 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
         assert any("orders/billing  5 attempts  no total" in line for line in lines)
         assert any("a body of 4 bytes, without an envelope" in line for line in lines)
         wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 3)
+
+
+def test_a_refusal_that_comes_late_is_said(server, capsys, monkeypatch):
+    """A channel that does not exist has no messages, and is not taken for one that is empty."""
+    publish(server, letter(b"a").to_envelope(), topic="orders.dead")
+    answers, is_empty = [], threading.Event()
+    fetch, check = DepthQuery.fetch, LookGuard.check
+
+    def fetch_and_note(query, connected=()):
+        answers.append(fetch(query, connected))
+        if len(answers) > 4:
+            is_empty.set()
+        return answers[-1]
+
+    def check_late(guard, *arguments):
+        is_empty.wait(1)
+        check(guard, *arguments)
+
+    monkeypatch.setattr(DepthQuery, "fetch", fetch_and_note)
+    monkeypatch.setattr(LookGuard, "check", check_late)
+    assert run(server, "list", "--timeout=30s") == 1
+    assert "give --create-channel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["list", "show", "replay", "delete"])
