@@ -90,7 +90,7 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
 
 
 def test_a_refusal_that_comes_late_is_said(server, capsys, monkeypatch):
-    """A channel that does not exist has no messages, and is not taken for one that is empty."""
+    """A channel that does not exist has no messages, and is not taken for an empty channel."""
     publish(server, letter(b"a").to_envelope(), topic="orders.dead")
     answers, is_empty = [], threading.Event()
     fetch, check = DepthQuery.fetch, LookGuard.check

@@ -134,10 +134,17 @@ def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatc
 
 def test_close_ends_a_dial(make_links):
     """A dial of an address that does not answer ends with close(), not seconds later."""
-    with ScriptedServer(deaf) as server:
+    dialed = threading.Event()
+
+    def deaf_once_dialed(peer):
+        dialed.set()
+        deaf(peer)
+
+    with ScriptedServer(deaf_once_dialed) as server:
         nodes = make_links(server.address)
         with pytest.raises(ConnectError, match="in time"):
             acquire(nodes, 0.1)
+        assert dialed.wait(WAIT)
         began = time.monotonic()
         assert nodes.close(Deadline(WAIT)) == []
         assert time.monotonic() - began < 3
