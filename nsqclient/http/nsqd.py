@@ -69,10 +69,11 @@ def match_http_addresses(
     found: dict[str, str] = {}
     for is_match in (_is_own, _is_mapped):
         for nsqd in dict.fromkeys(nsqds):
-            for info, http in {} if nsqd in found else dict(left).items():
-                if is_match(nsqd, http, info):
-                    found[nsqd] = left.pop(info)
-                    break
+            if nsqd in found:
+                continue
+            match = next((info for info, http in left.items() if is_match(nsqd, http, info)), None)
+            if match is not None:
+                found[nsqd] = left.pop(match)
     return found
 
 

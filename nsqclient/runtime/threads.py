@@ -70,7 +70,7 @@ class LibraryThread(threading.Thread):
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, as ``Thread.join``; return at once where it was never started."""
         if self.ident is not None:
-            with self._starting:  # ends in a moment: Thread.join refuses a thread before
+            with self._starting:  # until its start is over, Thread.join raises RuntimeError
                 pass
             super().join(timeout)
 

@@ -85,6 +85,15 @@ def deaf(peer):
     peer.until_closed()
 
 
+def deaf_after(dialed):
+    """Return the same script, which sets an event first."""
+    def script(peer):
+        dialed.set()
+        deaf(peer)
+
+    return script
+
+
 def acquire(nodes, timeout=WAIT):
     """Return a node that is connected."""
     return nodes.acquire(Deadline(timeout))
@@ -135,12 +144,7 @@ def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatc
 def test_close_ends_a_dial(make_links):
     """A dial of an address that does not answer ends with close(), not seconds later."""
     dialed = threading.Event()
-
-    def deaf_once_dialed(peer):
-        dialed.set()
-        deaf(peer)
-
-    with ScriptedServer(deaf_once_dialed) as server:
+    with ScriptedServer(deaf_after(dialed)) as server:
         nodes = make_links(server.address)
         with pytest.raises(ConnectError, match="in time"):
             acquire(nodes, 0.1)
@@ -345,12 +349,7 @@ def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
 def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
     """abandon() closes what is open and what is being opened, without a word to nsqd."""
     dialed = threading.Event()
-
-    def deaf_once_dialed(peer):
-        dialed.set()
-        deaf(peer)
-
-    with ScriptedServer(idle) as one, ScriptedServer(deaf_once_dialed) as two:
+    with ScriptedServer(idle) as one, ScriptedServer(deaf_after(dialed)) as two:
         nodes = make_links(one.address, two.address)
         acquire(nodes)
         assert dialed.wait(WAIT)
