@@ -247,11 +247,12 @@ class FlowControl:
             reason is LevelReason.HANDLER_TIME, self._clock())
 
     def _log_level(self) -> None:
-        level, time_taken = self.level, self.handler_time
-        if self._level.reason is LevelReason.HANDLER_TIME and time_taken is not None:
+        level = self.level
+        if self._level.reason is LevelReason.HANDLER_TIME:
             self._log.info(
                 "%d in flight at most instead of max_in_flight %d: handlers take up to %.3g s, and"
-                " messages would expire in the queue", level, self.max_in_flight, time_taken)
+                " messages would expire in the queue",
+                level, self.max_in_flight, self._level.slowest)
         else:
             self._log.info("max_in_flight applies again: %d in flight at most", level)
 

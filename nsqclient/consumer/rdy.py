@@ -70,6 +70,8 @@ class RdyLevel:
         self._changed_at = 0  # how many messages had arrived when it was changed last
         self._held_until = float("-inf")
         self.reason: LevelReason = LevelReason.START
+        #: Seconds of the slowest handler at the last look, also of a handler that still ran.
+        self.slowest: float = 0.0
 
     @property
     def handler_time(self) -> float | None:
@@ -97,7 +99,7 @@ class RdyLevel:
         most, least = seen.max_in_flight, seen.workers
         if self.is_held(now):
             return max(most, least), LevelReason.HELD
-        slowest = max(self.handler_time or 0.0, seen.longest_running)
+        slowest = self.slowest = max(self.handler_time or 0.0, seen.longest_running)
         if not slowest:
             if self.reason is LevelReason.START:
                 return max(least, seen.connections), LevelReason.START

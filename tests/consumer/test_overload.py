@@ -7,6 +7,7 @@ what has expired in its queue.
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 from collections import deque
 from types import SimpleNamespace
@@ -186,6 +187,16 @@ def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
     world.nsqds[0].publish(1000)
     world.run_until(1000)
     assert world.deliveries <= 1000 + 100 + 25
+
+
+def test_the_log_names_the_time_of_a_first_handler_that_still_runs(caplog):
+    """No handler has ended when the level is decided."""
+    caplog.set_level(logging.INFO, "nsqclient")
+    world = World(lambda now: 0.3, rdy_redistribute_interval=0.2)
+    world.nsqds[0].publish(10)
+    world.run_until(10)
+    lines = [line for line in caplog.messages if "in flight at most" in line]
+    assert "instead of max_in_flight 1000: handlers take up to 0.2 s" in lines[0]
 
 
 def test_a_burst_after_an_hour_is_met_with_the_level_from_before():
