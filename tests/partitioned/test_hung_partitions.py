@@ -105,6 +105,8 @@ def test_publishes_without_a_key_go_to_the_partitions_that_answer(cluster, produ
     for number in range(3):  # they are used in turn
         futures.append(publish("t", b"%d" % number))
         wait_until(lambda: commands(cluster, "t") == number + 2)
+    # Until then the others have a publish under way, too.
+    wait_until(lambda: [future.done() for future in futures].count(False) == 1)
     for number in range(30):
         publish("t", b"later").result(HANG)
     assert [future.done() for future in futures].count(False) == 1
