@@ -348,12 +348,26 @@ class ShardLog:
         logger.info("%s: the storage takes segments again; reading from nsqd continues", self)
 
     def _make_space(self) -> None:
-        """Delete all segments that Spark has committed, save for the newest."""
+        """Delete the older half of what Spark has committed, or more where more is needed.
+
+        Not all: a note lists the messages of these that are perhaps not finished, mostly those of
+        the newest segments, and has to fit on the disk, too.
+        """
+        committed = [segment for segment in list_segments(self._store, self._keys)
+                     if segment.number <= self.committed]
+        # Where the disk has space and a quota is used up, nothing is missing.
+        wanted = max(self._needed, self._store.missing_space(self._needed),
+                     sum(segment.size for segment in committed) // 2)
+        last = 0
+        for segment in committed:
+            if wanted <= 0:
+                break
+            last, wanted = segment.number, wanted - segment.size
         try:
-            self.write_note(1, is_full=True)
+            self.write_note(1, up_to=last)
         except StorageFullError as exc:
             logger.debug("%s: %s", self, exc)  # what an older note says may be enough
-        floor, size = delete_committed(self._store, self._keys, self.committed, self.committed)
+        floor, size = delete_committed(self._store, self._keys, self.committed, last)
         if size:
             logger.warning(
                 "%s: the disk is full: committed segments up to %d (%s) were deleted before"
@@ -394,12 +408,12 @@ class ShardLog:
 
     # -- notes
 
-    def write_note(self, at_least: int = SEGMENTS_PER_NOTE, is_full: bool = False) -> bool:
+    def write_note(self, at_least: int = SEGMENTS_PER_NOTE, up_to: int = 0) -> bool:
         """Write down which messages are perhaps not finished at nsqd; delete older notes.
 
         Args:
             at_least: segments that are new in it, where nothing else is.
-            is_full: whether it is about every segment, also those whose messages soon will be.
+            up_to: the last segment that it is about although FINs of its messages are not proven.
 
         Returns: whether there was something to note.
 
@@ -412,7 +426,7 @@ class ShardLog:
             self._known.settle(self._clock() - self._settle_time)
             clean_to = self._note.clean_to
             while clean_to < self.end.number and (
-                is_full or not self._known.is_held(clean_to + 1)
+                clean_to < up_to or not self._known.is_held(clean_to + 1)
             ):
                 clean_to += 1
             if clean_to - self._note.clean_to < at_least and not (

@@ -249,14 +249,40 @@ def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplo
     with pytest.raises(StorageFullError) as failed:
         put(one, [5])
     one.report_full(failed.value)
-    one.retry()
-    assert numbers(store) == [4, 5] and one.full_error  # what is deleted is not enough
+    for _ in range(4):
+        one.retry()  # what is deleted is not enough
+    assert numbers(store) == [4, 5] and one.full_error
     assert "700 B more are needed" in caplog.text
     assert "committed segments up to 3" in caplog.text and "cannot be replayed" in caplog.text
     missing[0] = 0
     one.retry()
     assert one.full_error is None and put(one, [2, 4, 5]) == [5]
     assert put(log(), [1, 3, 6]) == [6]
+
+
+def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monkeypatch):
+    """A note about every segment lists the messages of two windows, and would not fit."""
+    one = log()
+    for number in range(6):
+        put(one, range(100 * number, 100 * number + 100))
+    sizes = [segment.size for segment in list_segments(store, KEYS)]
+    store.create(KEYS.commit(5), b"")
+    create = store.create
+
+    def missing(size):
+        return max(0, sum(one.size for one in list_segments(store, KEYS)) - sum(sizes[1:]))
+
+    def fill(key, data):
+        if "notes" in key and len(data) > 8000:  # of more than 400 messages
+            raise StorageFullError(store.url, "no space left", len(data))
+        return create(key, data)
+
+    monkeypatch.setattr(store, "missing_space", missing)
+    monkeypatch.setattr(store, "create", fill)
+    one.report_full(StorageFullError(store.url, "no space left", sizes[0]))
+    one.retry()
+    assert numbers(store) == [4, 5, 6] and one.full_error is None
+    assert put(log(), [99, 100, 599, 600]) == [600]
 
 
 def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock, monkeypatch):
