@@ -37,6 +37,7 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_in_flight": 10_000,  # over all connections; nsqd caps each, at 2500 by default
         "msg_timeout": 10.0,  # how long a crash of the driver keeps messages away
         "output_buffer_size": 65_536,
+        "output_buffer_timeout": 0.025,  # nsqd's least; the last messages wait so long there
         "user_agent": f"nsqclient-spark/{__version__}",
     },
     "write": {"user_agent": f"nsqclient-spark/{__version__}"},

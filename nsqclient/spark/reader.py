@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,12 +26,14 @@ from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.partitions import make_partitions, read_partition
-from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.replay import find_start
 from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.storage.store import Store, open_store, probe
+
+if TYPE_CHECKING:
+    from nsqclient.spark.receiver import Receiver
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -65,6 +67,9 @@ class _Opened:
             self._claim.take()
             self.lost: list[str] = self.log.check(position)  #: shards that begin anew
             if options.is_receiving:
+                # Takes long to import, and executors have no use for it.
+                from nsqclient.spark.receiver import Receiver
+
                 self.receiver = Receiver(options, self._store, self.news.set)
                 if drains:
                     self.receiver.prepare_drain()

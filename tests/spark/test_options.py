@@ -81,6 +81,7 @@ def test_a_source_has_defaults_of_its_own():
     """One message in flight would be of no use here."""
     config = read_options(GOOD, "stream").config
     assert config.max_in_flight == 10_000 and config.msg_timeout == 10.0
+    assert config.output_buffer_timeout == 0.025
 
 
 def test_every_option_of_the_core_is_taken():

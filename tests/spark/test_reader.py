@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -407,3 +409,11 @@ def test_a_storage_without_a_log_is_mentioned(reader, caplog):
     """Nobody receives."""
     reader().initialOffset()
     assert "has no log of t/c yet: start owners (nsqclient spark ingest)" in caplog.text
+
+
+def test_an_executor_does_not_load_what_only_the_driver_needs():
+    """It unpickles the reader, at the first batch of each query."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import nsqclient.spark.reader, sys; print(*sys.modules)"],
+        capture_output=True, text=True, check=True)
+    assert not {"requests", "nsqclient.consumer.consumer"} & set(done.stdout.split())
