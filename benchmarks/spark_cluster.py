@@ -1,7 +1,8 @@
 """What owners of shards and the driver of a query cost, without Spark.
 
     python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
-                                       [--owners 1,2,4,8] [--minio]
+                                       [--owners 1,2,4,8,16] [--minio]
+                                       [--only owners,plan,start] [--stored 100,1000,10000]
                                        [--storage s3://bucket/prefix]
 
 Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, and no Java. ``owners``: processes
@@ -11,7 +12,10 @@ owners in it. ``driver`` is the processor time of Spark's driver-side Python pro
 messages, in batches of 200,000, and ``share`` what it is of the owners'. Processor time is nearly
 the same on a machine that has much else to do; messages/s are not. ``--minio`` starts MinIO as the
 storage (tools/build_minio.py makes it). ``plan``: one plan over 100 simulated shards with 10,000
-segments each.
+segments each. ``start``: a query begins at its checkpoint and plans its first batch: 100 shards,
+each with so many stored segments (``--stored``), of which ten are new. The segments are empty
+objects, since the driver only lists them. This takes a million objects, so it has to be asked for
+(``--only start``).
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +43,9 @@ from nsqclient.http import NsqdHTTP  # noqa: E402 - after the path it is on
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
 from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - the same
 from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
-from nsqclient.spark.shards.admission import ShardSegments, plan_batch  # noqa: E402 - the same
+from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
+    ShardSegments, make_offset, plan_batch,
+)
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
 from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
@@ -46,6 +53,8 @@ from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the 
 from nsqd import Nsqd  # noqa: E402 - beside this file
 
 TOPIC, CHANNEL = "bench", "spark"
+#: Of a start: shards, new segments of each, and the rows of a segment.
+SHARDS, NEW, ROWS = 100, 10, 100
 #: Seconds for all messages of one run to be stored.
 LIMIT = 300.0
 #: Seconds between two looks whether they are.
@@ -131,7 +140,6 @@ def run_owners(number: int, count: int, size: int, url: str) -> Stored:
     """Let so many owners receive ``count`` messages each; then plan them."""
     store = open_store(url)
     with contextlib.ExitStack() as stack:
-        stack.callback(store.close)
         nsqds = [stack.enter_context(Nsqd()) for _ in range(number)]
         for nsqd in nsqds:
             nsqd.fill(TOPIC, CHANNEL, count, [b"x" * size] * 1000)
@@ -204,13 +212,68 @@ def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
     return time.process_time() - used
 
 
+class Start(NamedTuple):
+    """What the start of a query has cost, until its first batch was planned."""
+
+    seconds: float
+    processor: float  #: seconds of processor time
+
+
+def store_empty(url: str, stored: int) -> dict[str, int]:
+    """Store logs of empty segments; return where the checkpoint of a query is."""
+    store = open_store(url)
+    places = {}
+
+    def fill(nsqd: str) -> None:
+        keys = ShardKeys(TOPIC, CHANNEL, nsqd)
+        for number in range(1, stored + 1):
+            put(store, keys.segment(number, ROWS * (number - 1)))
+        put(store, keys.commit(stored - NEW))
+        put(store, keys.shard)
+
+    for number in range(SHARDS):
+        places[f"node{number}:4150"] = stored - NEW
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fill, places))
+    return places
+
+
+def put(store: Store, key: str) -> None:
+    """Store an empty object; on a disk without waiting for it, which would take hours."""
+    if store.url.startswith("file:"):
+        path = Path(store.url.removeprefix("file://"), key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    else:
+        store.create(key, b"")
+
+
+def start_query(url: str, places: dict[str, int]) -> Start:
+    """Plan the first batch of a query with a checkpoint."""
+    reader = NsqStreamReader(read_options(
+        {"topic": TOPIC, "channel": CHANNEL, "storage": url, "retentionMs": "86400000",
+         "retentionBytes": "100000000000"}, STREAM))
+    try:
+        began, used = time.monotonic(), time.process_time()
+        begin = make_offset(places)
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        reader.partitions(begin, end)
+        found = Start(time.monotonic() - began, time.process_time() - used)
+    finally:
+        reader.stop()
+    if end != make_offset({nsqd: number + NEW for nsqd, number in places.items()}):
+        raise SystemExit(f"the first batch is not all that is new: {end}")
+    return found
+
+
 def main() -> int:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200_000, help="messages for each owner")
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--owners", default="1,2,4,8")
+    parser.add_argument("--owners", default="1,2,4,8,16")
+    parser.add_argument("--stored", default="100,1000,10000", help="segments of each shard")
     parser.add_argument("--only", default="owners,plan")
     parser.add_argument("--storage", default="", help="default: a temporary folder")
     parser.add_argument("--minio", action="store_true", help="start MinIO, and store there")
@@ -223,6 +286,16 @@ def main() -> int:
     return 0
 
 
+@contextlib.contextmanager
+def new_storage(storage: str) -> Iterator[str]:
+    """Give the URL of a storage that has nothing; without one it is a temporary folder."""
+    if storage:
+        yield f"{storage.rstrip('/')}/bench-{uuid.uuid4().hex[:12]}"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"file://{folder}/nsq"
+
+
 def measure(arguments: argparse.Namespace, works: list[str]) -> None:
     """Run what was asked for, and print it."""
     if "owners" in works:
@@ -231,15 +304,20 @@ def measure(arguments: argparse.Namespace, works: list[str]) -> None:
         for number in map(int, arguments.owners.split(",")):
             found = []
             for _ in range(arguments.rounds):
-                with tempfile.TemporaryDirectory() as folder:
-                    url = arguments.storage or f"file://{folder}/nsq"
-                    if arguments.storage:
-                        url = f"{url.rstrip('/')}/bench-{uuid.uuid4().hex[:12]}"
+                with new_storage(arguments.storage) as url:
                     found.append(run_owners(number, arguments.count, arguments.size, url))
             rate, owner, segments, driver = map(statistics.median, zip(*found))
             print(f"{number:<8}{rate:>14,.0f}{owner:>20.2f}{driver:>20.3f}"
                   f"{driver / owner:>8.1%}{segments:>10,.0f}",
                   flush=True)
+    if "start" in works:
+        print(f"{'stored':<12}{'first batch':>14}{'processor time':>17}")
+        for stored in map(int, arguments.stored.split(",")):
+            with new_storage(arguments.storage) as url:
+                places = store_empty(url, stored)
+                found = [start_query(url, places) for _ in range(arguments.rounds)]
+            seconds, used = map(statistics.median, zip(*found))
+            print(f"{SHARDS * stored:<12,}{seconds:>12.3f} s{used:>15.3f} s", flush=True)
     if "plan" in works:
         seconds = statistics.median(plan_simulated() for _ in range(5))
         print(f"a plan over 100 shards with 10,000 segments each: {seconds * 1000:.1f} ms")
