@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ class PartitionedProducer:
         self.metadata: MetadataCache = MetadataCache(lookupds, config)
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
-        self._round_robin = RoundRobin()
+        self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # by topic
         self._closing = Monitor()
         self._is_closed = False  # by the lock of _closing
 
@@ -267,7 +268,7 @@ class PartitionedProducer:
                       and partition_name(attempts.topic, one) in names]
         return attempts.choose(
             routes, lambda: self._lookup_problem(attempts.topic), self.sharding,
-            self._round_robin, avoid,
+            self._turns[attempts.topic], avoid,
             not routes.partition_num and self.metadata.may_learn_more(attempts.topic))
 
     def _lookup_problem(self, topic: str) -> NSQError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from nsqclient.errors import ConfigError, InvalidMessageError
 
@@ -107,12 +107,24 @@ def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
 
 
 class RoundRobin:
-    """Chooses partitions in turn, from a random start, so that producers do not move in step."""
+    """Chooses partitions of a topic in turn, from a random start, so that producers do not move in
+    step. Thread-safe, without a lock: each turn is taken by a single call.
+    """
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._counter = itertools.count((rng or random.Random()).randrange(1024))
 
-    def choose(self, partitions: Iterable[int], avoid: Iterable[int] = ()) -> int | None:
+    def choose(self, partitions: Iterable[int], avoid: Container[int] = ()) -> int | None:
         """Return the next partition, preferably none of ``avoid``; None without partitions."""
-        candidates = sorted(set(partitions).difference(avoid)) or sorted(partitions)
-        return candidates[next(self._counter) % len(candidates)] if candidates else None
+        found = sorted(partitions)
+        if not found:
+            return None
+        first = next(self._counter)
+        for skipped in range(len(found)):
+            partition = found[(first + skipped) % len(found)]
+            if partition not in avoid:
+                # Else the next one would have the turn of those that were skipped, too.
+                for _ in range(skipped):
+                    next(self._counter)
+                return partition
+        return found[first % len(found)]

@@ -72,6 +72,17 @@ def test_messages_without_a_key_use_all_partitions_in_turn(cluster, produce):
     assert producer.stats().published == 8
 
 
+def test_topics_that_are_published_to_by_turns_have_turns_of_their_own(cluster, produce):
+    """Else each would use one of two partitions only."""
+    cluster.create_topic("t", 2)
+    cluster.create_topic("u", 2)
+    producer = connected(produce(), cluster)
+    for _ in range(4):
+        producer.publish("t", b"x")
+        producer.publish("u", b"x")
+    assert [len(part) for part in bodies(cluster, 2) + bodies(cluster, 2, "u")] == [2, 2, 2, 2]
+
+
 @pytest.mark.parametrize(("sharding", "function"), [
     ("murmur3", murmur3), ("java", java), (lambda key, count: len(key) % count, None),
 ])

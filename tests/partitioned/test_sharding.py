@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -130,3 +131,19 @@ def test_round_robin_skips_avoided_partitions():
     assert {turns.choose([0, 1, 2], avoid=[1]) for _ in range(4)} == {0, 2}
     assert turns.choose([5], avoid=[5]) == 5
     assert turns.choose([]) is None
+
+
+def test_round_robin_is_fair_when_the_last_partition_is_avoided():
+    """As with two threads, each of which finds the partition of the other one in use."""
+    turns, used, last = RoundRobin(random.Random(1)), Counter(), []
+    for _ in range(300):
+        last = [turns.choose([0, 1, 2], avoid=last)]
+        used.update(last)
+    assert used == {0: 100, 1: 100, 2: 100}
+
+
+def test_round_robin_gives_what_an_avoided_partition_loses_to_all_others():
+    """And not to its neighbour."""
+    turns = RoundRobin(random.Random(1))
+    used = Counter(turns.choose(range(4), avoid=[1]) for _ in range(300))
+    assert used == {0: 100, 2: 100, 3: 100}
