@@ -110,7 +110,8 @@ def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
                       max_in_flight=10):
             wait_until(lambda: other.count >= 50)
         handler.allow()
-        wait_until(lambda: sum((handler.seen + other.seen).values()) == 200, 20)
+        # Each at least once: the end of a connection may cost an answer.
+        wait_until(lambda: len(handler.seen + other.seen) == 200, 20)
         wait_until(lambda: consumer.healthy() and not consumer.stats().is_held)
     assert lost == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 
@@ -127,6 +129,12 @@ class ScriptedServer:
         """Wait until the scripts have ended, well or not."""
         self._thread.join(20)
 
+    def _stack(self) -> str:
+        """Return what the script is doing now."""
+        assert self._thread.ident is not None
+        frame = sys._current_frames().get(self._thread.ident)
+        return "".join(traceback.format_stack(frame))
+
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -135,6 +143,6 @@ class ScriptedServer:
     ) -> None:
         self._thread.join(20)
         self._listener.close()
-        assert not self._thread.is_alive(), "the script did not end"
+        assert not self._thread.is_alive(), f"the script did not end:\n{self._stack()}"
         if exc is None and self._failure is not None:
             raise self._failure
