@@ -88,4 +88,4 @@ def test_workers_outlive_time_limits_and_no_message_stays_with_them(
         wait_until(lambda: handled == bodies, 60)
         wait_until(lambda: consumer.stats().total.finished >= MESSAGES, 60)
         wait_until(lambda: len(workers()) == 4, 30)
-        assert consumer.healthy()
+        wait_until(consumer.healthy, 30)  # a reader may have been the last to be interrupted

@@ -102,11 +102,20 @@ class _Taken(BaseException):
 
 
 def _take_async_exception() -> None:
-    """Have an asynchronous exception raised here, and catch it.
+    """Have an asynchronous exception raised, and catch it.
 
     An exception for a thread that has ended leaves the interpreter's request to look for
     exceptions, with which traced code hangs on CPython 3.11. This one ends the request.
+
+    In a thread of its own: until a new thread runs, CPython knows it by the number of the thread
+    that has made it, and may give it an exception that is for that one.
     """
+    taker = threading.Thread(target=_raise_and_catch)
+    taker.start()
+    taker.join()
+
+
+def _raise_and_catch() -> None:
     try:
         # It arrives at the jump back. Again until it does: the interpreter's request to look for it
         # is one for all threads, and was seen lost on CPython 3.11.
