@@ -81,8 +81,9 @@ def test_the_name_of_a_file_is_no_module(name, words):
     ("x = 1\ndef handle(message:\n", "SyntaxError: .*broken.py, line 2"),
     ("\n\n1 / 0\n", "ZeroDivisionError: division by zero .*broken.py, line 3"),
     ("raise SystemExit(3)\n", "SystemExit: 3"),
+    # Python 3.10 names the line of the function.
     ("import nsqclient\n@nsqclient.handler('a b', 'c')\ndef handle(m): ...\n",
-     "InvalidTopicError: .*broken.py, line 2"),
+     "InvalidTopicError: .*broken.py, line [23]"),
     ("import nsqclient\nnsqclient.handler('a', 'c', workers=0)(print)\n",
      "cannot be imported: handler builtins.print: workers must be .*broken.py, line 2"),
 ])
