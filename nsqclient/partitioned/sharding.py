@@ -107,8 +107,9 @@ def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
 
 
 class RoundRobin:
-    """Chooses partitions of a topic in turn, from a random start, so that producers do not move in
-    step. Thread-safe, without a lock: each turn is taken by a single call.
+    """Chooses partitions of a topic in turn, from a random start, so that producers differ.
+
+    Thread-safe, without a lock: each turn is taken by a single call.
     """
 
     def __init__(self, rng: random.Random | None = None) -> None:
