@@ -50,56 +50,23 @@ GO_RANGES = {
     "msg_timeout": (0.0, 1.0, None, (0.0,)),
     "max_msg_size": (0, 4096, None, (0,)),
 }
-#: The others of go-nsq's, and what goes with them: default, and another valid value.
+#: The defaults of go-nsq's others.
 GO_OTHERS = {
-    "local_addr": ("", "127.0.0.1:5000"),
-    "backoff_strategy": ("exponential", "full_jitter"),
-    "client_id": ("", "me"),
-    "hostname": ("", "here"),
-    "user_agent": (f"nsqclient/{__version__}", "mine/1.0"),
-    "topology_region": ("", "r"),
-    "topology_zone": ("", "z"),
-    "tls_v1": (False, True),
-    "tls_root_ca_file": ("", "ca.pem"),
-    "tls_insecure_skip_verify": (False, True),
-    "tls_min_version": ("tls1.2", "tls1.3"),
-    "deflate": (False, True),
-    "snappy": (False, True),
-    "auth_secret": ("", "s3cret"),
-    "skip_lookupd_authorization": (True, False),
+    "local_addr": "", "backoff_strategy": "exponential", "client_id": "", "hostname": "",
+    "user_agent": f"nsqclient/{__version__}", "topology_region": "", "topology_zone": "",
+    "tls_v1": False, "tls_root_ca_file": "", "tls_insecure_skip_verify": False,
+    "tls_min_version": "tls1.2", "deflate": False, "snappy": False, "auth_secret": "",
+    "skip_lookupd_authorization": True,
 }
 KINDS = {name: option.kind for name, option in OPTIONS.items()}
-#: What another option must be for an extreme value of this one.
-COMPANIONS = {
-    "read_timeout": {"heartbeat_interval": -1},
-    "tls_root_ca_file": {"tls_v1": True},
-    "tls_server_name": {"tls_v1": True},
-}
-
-
-def _of_kind(*kinds):
-    return [name for name, kind in KINDS.items() if kind in kinds]
-
-
-def _config(name, value):
-    return Config(**{name: value, **COMPANIONS.get(name, {})})
-
-
-def _are_refused(options):
-    """Assert that the error of each pair of name and value begins with the name."""
-    pairs = list(options)
-    assert pairs
-    for name, value in pairs:
-        with pytest.raises(ConfigError, match=f"^{name} "):
-            Config(**{name: value})
 
 
 # -- the table
 
 
 def test_the_defaults_of_go_nsq_are_ours():
-    """go-nsq's options exist under their names, with go-nsq's defaults."""
-    for name, (default, *_) in (GO_RANGES | GO_OTHERS).items():
+    ranges = {name: default for name, (default, *_) in GO_RANGES.items()}
+    for name, default in (ranges | GO_OTHERS).items():
         assert getattr(Config(), name) == default, name
         assert isinstance(getattr(Config(), name), type(default)), name
         assert OPTIONS[name].default == default, name
@@ -118,42 +85,30 @@ def test_a_max_in_flight_of_1_is_distinguished_from_the_default():
 
 
 def test_every_option_is_explained():
-    """Each option has a help text; those that go-nsq does not have are marked."""
     of_go_nsq = {*GO_RANGES, *GO_OTHERS, "tls_cert", "tls_key", "tls_config"}
     assert [name for name, option in OPTIONS.items() if not option.help] == []
     ours = {name for name, option in OPTIONS.items() if option.help.startswith("ours: ")}
     assert ours == set(OPTIONS) - of_go_nsq
 
 
-def test_both_ends_of_a_range_are_valid():
-    """Both ends of a range are valid, and so are the values with a meaning of their own."""
+def test_both_ends_of_a_range_are_valid_and_what_is_outside_is_refused():
+    """Values with a meaning of their own are valid, too; the error says the range."""
     for name, (_, low, high, also) in GO_RANGES.items():
         assert (OPTIONS[name].low, OPTIONS[name].also) == (low, also), name
+        more = {"heartbeat_interval": -1} if name == "read_timeout" else {}
         for value in (low, high, *also):
             if value is not None:
-                assert getattr(_config(name, value), name) == value
-
-
-def _just_outside(name):
-    _, low, high, also = GO_RANGES[name]
-    step = 1 if KINDS[name] == "int" else 1e-6
-    outside = [low - step] + ([] if high is None else [high + step])
-    return [value for value in (*outside, -2) if value not in also]
-
-
-def test_a_value_outside_its_range_is_refused():
-    """Just outside its range a value is refused, and the message says the range."""
-    for name in GO_RANGES:
-        for value in _just_outside(name):
+                assert getattr(Config(**{name: value, **more}), name) == value
+        step = 1 if KINDS[name] == "int" else 1e-6
+        for value in {low - step, low if high is None else high + step, -2} - {low, *also}:
             with pytest.raises(ConfigError, match=rf"^{name} .*out of range: \d"):
-                _config(name, value)
+                Config(**{name: value, **more})
 
 
 @pytest.mark.parametrize("address", [
     "127.0.0.1", "127.0.0.1:0", "host:65535", "[::1]:0", "[fe80::1%eth0]:5000", "my-host.example",
 ])
 def test_a_local_address_is_a_host_or_an_address(address):
-    """Port 0 is any port."""
     assert Config(local_addr=address).local_addr == address
 
 
@@ -171,17 +126,29 @@ def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
 # -- types
 
 
-@pytest.mark.parametrize("value", [None, b"x", [], {}, ..., 1j], ids=repr)
-def test_a_value_of_a_wrong_type_is_refused(value):
-    """A value of a type that no option has is refused with the option's name."""
-    _are_refused((name, value) for name in OPTIONS if name != "tls_config")
+@pytest.mark.parametrize("kinds, values", [
+    (set(KINDS.values()) - {"context"}, (None, b"x", [], {}, ..., 1j)),
+    (("int", "float", "duration", "str", "strategy"), (True,)),
+    (("bool",), (1, 0, "true", "")),
+    (("int",), (1.0, "1", float("nan"))),
+    (("duration", "float"), ("1s", "1", "", float("nan"), float("inf"), -10**400, 10**400)),
+    (("str",), (1, 0.5)),
+    (("strategy",), ("linear", "")),
+])
+def test_a_value_of_a_wrong_type_is_refused(kinds, values):
+    """Nothing is converted silently; NaN and the infinite are no durations."""
+    names = [name for name, kind in KINDS.items() if kind in kinds]
+    assert names
+    for name in names:
+        for value in values:
+            with pytest.raises(ConfigError, match=f"^{name} "):
+                Config(**{name: value})
 
 
-@pytest.mark.parametrize("value", [b"x", "ca.pem", True, ...], ids=repr)
-def test_tls_config_must_be_an_ssl_context(value):
-    """A ready SSLContext is one, not the name of a file."""
-    with pytest.raises(ConfigError, match="tls_config must be an ssl.SSLContext"):
-        Config(tls_v1=True, tls_config=value)
+def test_tls_config_must_be_an_ssl_context():
+    for value in (b"x", "ca.pem", True):
+        with pytest.raises(ConfigError, match="tls_config must be an ssl.SSLContext"):
+            Config(tls_v1=True, tls_config=value)
 
 
 @pytest.mark.parametrize("options", [
@@ -207,69 +174,15 @@ def test_a_ready_context_excludes_the_other_tls_options(options):
     assert Config(tls_v1=True, tls_config=context, tls_server_name="n").tls_config is context
 
 
-def test_a_bool_is_neither_a_number_nor_a_text():
-    """True is neither 1 nor a text."""
-    _are_refused(
-        (name, True) for name in _of_kind("int", "float", "duration", "str", "strategy"))
-
-
-@pytest.mark.parametrize("kinds, values", [
-    (("bool",), (1, 0, "true", "")),
-    (("int",), (1.0, "1", float("nan"))),
-    (("duration", "float"), ("1s", "1", "")),
-    (("str",), (1, 0.5)),
-    (("strategy",), ("linear", "")),
-])
-def test_no_value_is_converted_silently(kinds, values):
-    """Nothing is converted silently: a number is no bool, a text no number."""
-    _are_refused((name, value) for name in _of_kind(*kinds) for value in values)
-
-
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), float("-inf"), 10**400, -10**400],
-    ids=["nan", "inf", "-inf", "huge", "-huge"],
-)
-def test_nan_and_infinity_are_no_durations(value):
-    """NaN and the infinite are no durations."""
-    _are_refused((name, value) for name in _of_kind("duration", "float"))
-
-
-def test_a_huge_integer_is_taken_or_refused():
-    """An integer of any size is either taken or refused with a ConfigError."""
-    for name in _of_kind("int"):
-        try:
-            Config(**{name: 10**400})
-        except ConfigError as exc:
-            assert str(exc).startswith(name)
-
-
-@pytest.mark.parametrize("value, seconds", [(2, 2.0), (timedelta(milliseconds=1500), 1.5)])
-def test_durations_become_floats(value, seconds):
-    """Durations may be given as int or timedelta."""
-    config = Config(msg_timeout=value)
-    assert (config.msg_timeout, type(config.msg_timeout)) == (seconds, float)
-
-
-def test_an_unknown_option_is_a_type_error():
-    """An unknown keyword is a TypeError, as for any function."""
-    with pytest.raises(TypeError, match="max_in_fligth"):
-        Config(max_in_fligth=1)
-    with pytest.raises(TypeError):
-        Config().replace(max_in_fligth=1)
-
-
 @pytest.mark.parametrize("make, said", [
     (lambda: Consumer("t", "c", print, max_attempts=3),
      "Consumer() has no argument 'max_attempts': it is an option: write"
      " config=Config(max_attempts=...)"),
     (lambda: Consumer("t", "c", print, max_atempts=3),
      "did you mean max_attempts? It is an option: write config=Config(max_attempts=...)"),
-    (lambda: Consumer("t", "c", print, lookupd_addresses=[]),
-     "did you mean lookupd_http_addresses?"),
     (lambda: Producer(["127.0.0.1:1"], workers=3), "it is an argument of Consumer"),
     (lambda: Producer(["127.0.0.1:1"], publish_timeout=3), "config=Config(publish_timeout=...)"),
     (lambda: Config(on_full="raise"), "it is an argument of Producer"),
-    (lambda: Config(max_in_fligth=1), "did you mean max_in_flight?"),
     (lambda: Config().replace(max_in_fligth=1), "did you mean max_in_flight?"),
     (lambda: Config(wxyz="s3cret"), "Config() has no argument 'wxyz'"),
     (lambda: Producer(["127.0.0.1:1"]).publish("t", b"x", delay=3),
@@ -277,8 +190,6 @@ def test_an_unknown_option_is_a_type_error():
     (lambda: Producer(["127.0.0.1:1"]).publish_json("t", 1, delay=3), "did you mean defer?"),
     (lambda: Producer(["127.0.0.1:1"]).publish_async("t", b"x", delay=3),
      "publish_async() has no argument 'delay': did you mean defer?"),
-    (lambda: Producer(["127.0.0.1:1"]).publish("t", b"x", wxyz="s3cret"),
-     "publish() has no argument 'wxyz'"),
 ])
 def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said):
     """On every Python, in one line, without the value."""
@@ -309,7 +220,6 @@ def test_a_config_that_is_none_says_what_to_write(config, said):
     (lambda: Consumer("t", print, nsqd_tcp_addresses=["x:1"]), "the channel is missing"),
 ])
 def test_an_argument_of_a_wrong_kind_says_what_to_write(make, said):
-    """What people try first."""
     with pytest.raises((ConfigError, InvalidChannelError), match=re.escape(said)):
         make()
 
@@ -331,7 +241,6 @@ def test_a_consumer_that_was_never_started_is_warned_of():
 
 
 def test_the_signatures_of_the_public_classes_are_still_to_be_read():
-    """Editors and the reference show them."""
     assert "max_in_flight" in inspect.signature(Consumer).parameters
     assert "retry_unknown" in inspect.signature(Producer).parameters
     assert list(inspect.signature(Config).parameters) == list(OPTIONS)
@@ -389,7 +298,6 @@ def test_a_duration_that_is_refused_may_be_milliseconds(options, why):
     ({"tls_key": "a.pem"}, "together"),
 ])
 def test_contradicting_options_are_refused(options, why):
-    """Options that contradict each other are refused, in a copy too."""
     with pytest.raises(ConfigError, match=why):
         Config(**options)
     with pytest.raises(ConfigError, match=why):
@@ -399,26 +307,19 @@ def test_contradicting_options_are_refused(options, why):
 # -- a value
 
 
-def test_a_config_is_immutable():
-    """A Config does not change; a copy may differ."""
-    config = Config(max_in_flight=5)
+def test_a_config_is_an_immutable_value():
+    config = Config(max_in_flight=5, msg_timeout=60)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.max_in_flight = 6
     copy = config.replace(max_attempts=9)
     assert (copy.max_in_flight, copy.max_attempts, config.max_attempts) == (5, 9, 5)
-
-
-def test_equal_options_make_equal_configs():
-    """Equal options make equal configs, however the durations were written."""
-    one, other = Config(msg_timeout=60), Config(msg_timeout=timedelta(minutes=1))
-    assert one == other == pickle.loads(pickle.dumps(one))
-    assert hash(one) == hash(other)
-    assert one != Config()
+    other = Config(max_in_flight=5, msg_timeout=timedelta(minutes=1))
+    assert config == other == pickle.loads(pickle.dumps(config)) != copy
+    assert hash(config) == hash(other)
 
 
 @pytest.mark.parametrize("secret", ["s3cret", "s3cret\n"])
 def test_a_secret_is_never_shown(secret):
-    """The secret is neither in repr nor in the errors about it."""
     config = Config(auth_secret=secret)
     assert "s3cret" not in repr(config) + str(config)
     assert config.replace(max_in_flight=2).auth_secret == secret
@@ -450,7 +351,6 @@ def test_a_secret_may_come_from_a_file(tmp_path, name, content, secret):
     (None, "No such file"), (b"", "empty"), (b"\n", "empty"), (b"x" * 70_000, "too long"),
 ])
 def test_a_file_without_a_secret_is_named(tmp_path, name, content, reason):
-    """The error says which option, which file and why."""
     path = tmp_path / "secret"
     if content is not None:
         path.write_bytes(content)
@@ -468,7 +368,6 @@ def test_a_secret_and_its_file_exclude_each_other(tmp_path, name):
 
 
 def test_each_secret_has_an_environment_variable():
-    """Each secret, or its file, has a variable; empty ones do not count."""
     assert secrets_of({
         "NSQCLIENT_AUTH_SECRET": "a", "NSQCLIENT_TLS_KEY_PASSWORD_FILE": "b",
         "NSQCLIENT_AUTH_SECRET_FILE": "", "NSQCLIENT_MAX_IN_FLIGHT": "9",
@@ -502,61 +401,44 @@ def test_a_secret_that_is_no_text_is_refused():
 
 
 @pytest.mark.parametrize("name, text, value", [
-    ("max_in_flight", "200", 200),
-    ("max-in-flight", "200", 200),
-    ("Max-In-Flight ", "200", 200),
-    ("msg_timeout", "1m30s", 90.0),
-    ("msg-timeout", "1500ms", 1.5),
-    ("msg_timeout", "0", 0.0),
-    ("heartbeat_interval", "-1", -1.0),
-    ("output_buffer_timeout", "-1", -1.0),
-    ("output_buffer_size", "-1", -1),
-    ("lookupd_poll_jitter", "0.5", 0.5),
+    ("max_in_flight", "200", 200), ("Max-In-Flight ", "200", 200),
+    ("msg_timeout", "1m30s", 90.0), ("msg_timeout", "0", 0.0), ("heartbeat_interval", "-1", -1.0),
+    ("output_buffer_size", "-1", -1), ("lookupd_poll_jitter", "0.5", 0.5),
     ("tls_v1", "", True), ("tls_v1", "true", True), ("tls_v1", "T", True), ("tls_v1", "1", True),
     ("skip_lookupd_authorization", "false", False), ("snappy", "F", False), ("snappy", "0", False),
-    ("backoff_strategy", "full_jitter", "full_jitter"),
-    ("auth_secret", "a=b, c", "a=b, c"),
-    ("client_id", "", ""),
+    ("backoff_strategy", "full_jitter", "full_jitter"), ("auth_secret", "a=b, c", "a=b, c"),
 ])
 def test_from_strings_takes_options_of_command_lines(name, text, value):
-    """Options as command lines give them: Go durations, dashes, bools without a value."""
     config = Config.from_strings({name: text})
     assert config == Config(**{name.strip().lower().replace("-", "_"): value})
 
 
 @pytest.mark.parametrize("name, text", [
-    ("max_in_flight", ""), ("max_in_flight", "1.5"), ("max_in_flight", "many"),
-    ("max_in_flight", "-1"), ("max_in_flight", "9" * 5000), ("max_attempts", "9" * 400),
-    ("msg_timeout", ""), ("msg_timeout", "60"), ("msg_timeout", "60 s"), ("msg_timeout", "0.5s"),
-    ("msg_timeout", "9" * 400 + "s"), ("dial_timeout", "-1s"), ("dial_timeout", "-1"),
-    ("lookupd_poll_jitter", "nan"), ("lookupd_poll_jitter", "inf"), ("lookupd_poll_jitter", ""),
-    ("tls_v1", "yes"), ("tls_v1", "2"), ("backoff_strategy", "linear"),
+    ("max_in_flight", ""), ("max_in_flight", "1.5"), ("max_in_flight", "-1"),
+    ("max_in_flight", "9" * 5000), ("max_attempts", "9" * 400), ("msg_timeout", "60"),
+    ("msg_timeout", "9" * 400 + "s"), ("dial_timeout", "-1"), ("lookupd_poll_jitter", "nan"),
+    ("tls_v1", "yes"), ("backoff_strategy", "linear"),
 ])
 def test_from_strings_names_the_option_of_a_bad_value(name, text):
-    """A text that is no value of its option names the option."""
     with pytest.raises(ConfigError, match=name):
         Config.from_strings({name: text})
 
 
-@pytest.mark.parametrize("name", ["max_in_flight", "msg_timeout", "tls_v1", "auth_secret"])
-@pytest.mark.parametrize("value", [None, 5, True, b"5"])
-def test_from_strings_refuses_other_types(name, value):
-    """What is no text is refused, not guessed at, and not shown."""
-    with pytest.raises(ConfigError, match=f"option {name}: .*text"):
-        Config.from_strings({name: value})
+@pytest.mark.parametrize("name", ["max_in_flight", "tls_v1", "auth_secret"])
+def test_from_strings_refuses_other_types(name):
+    for value in (None, 5, b"5"):
+        with pytest.raises(ConfigError, match=f"option {name}: .*text"):
+            Config.from_strings({name: value})
 
 
 @pytest.mark.parametrize("name, hint", [
-    ("max_inflight", "did you mean max_in_flight?"),
     ("max-inflight", "did you mean max_in_flight?"),
-    ("heartbeat", "did you mean heartbeat_interval?"),
     ("auth_secret=s3cret", "unknown option 'auth_secret', with something behind the name that"
      " does not belong there; did you mean auth_secret?"),
     ("xyzzy", "unknown option 'xyzzy'"),
     ("", "unknown option ''"),
 ])
 def test_an_unknown_name_is_reported_with_a_similar_one(name, hint):
-    """An unknown name is reported, with a similar known name."""
     with pytest.raises(ConfigError) as caught:
         Config.from_strings({name: "1"})
     assert str(caught.value).endswith(hint)
@@ -565,7 +447,6 @@ def test_an_unknown_name_is_reported_with_a_similar_one(name, hint):
 @fuzz
 @given(st.dictionaries(st.sampled_from(sorted(OPTIONS)), st.text(max_size=12), max_size=4))
 def test_any_text_gives_a_config_or_a_config_error(options):
-    """Any text gives a Config or a ConfigError."""
     try:
         Config.from_strings(options)
     except NSQError as exc:
@@ -577,12 +458,10 @@ def test_any_text_gives_a_config_or_a_config_error(options):
 
 @pytest.fixture
 def host(monkeypatch):
-    """The name of this machine, as far as the test is concerned."""
     monkeypatch.setattr(socket, "gethostname", lambda: "box.example.org")
 
 
 def test_the_identify_payload_has_these_defaults(host):
-    """What is sent to nsqd unless something is set."""
     assert Config().identify_payload() == {
         "feature_negotiation": True,
         "client_id": "box",
@@ -601,16 +480,12 @@ def test_the_identify_payload_has_these_defaults(host):
 
 @pytest.mark.parametrize("options, sent", [
     ({"heartbeat_interval": -1}, {"heartbeat_interval": -1}),
-    ({"heartbeat_interval": 1.5}, {"heartbeat_interval": 1500}),
-    ({"output_buffer_timeout": -1}, {"output_buffer_timeout": -1}),
-    ({"output_buffer_timeout": 0}, {"output_buffer_timeout": 0}),
     ({"output_buffer_timeout": 0.025}, {"output_buffer_timeout": 25}),
     ({"output_buffer_size": -1}, {"output_buffer_size": -1}),
     ({"msg_timeout": 1.0004}, {"msg_timeout": 1000}),
-    ({"sample_rate": 99}, {"sample_rate": 99}),
     ({"client_id": "me", "hostname": "h"}, {"client_id": "me", "hostname": "h"}),
-    ({"topology_region": "r"}, {"topology_region": "r"}),
-    ({"topology_zone": "z"}, {"topology_zone": "z"}),
+    ({"topology_region": "r", "topology_zone": "z"},
+     {"topology_region": "r", "topology_zone": "z"}),
     ({"deflate": True}, {"deflate": True, "deflate_level": 6}),
     ({"deflate_level": 3}, {}),
     ({"tls_v1": True, "snappy": True}, {"tls_v1": True, "snappy": True}),
@@ -628,7 +503,6 @@ def test_the_identify_payload_has_whole_milliseconds(host, options, sent):
 
 
 def test_the_built_in_strategies_multiply_the_multiplier():
-    """The built-in strategies count in multiples of the multiplier."""
     rng = random.Random(1)
     assert Config(backoff_multiplier=2).backoff_delay(3, rng) == 16.0
     jittered = Config(backoff_strategy="full_jitter").backoff_delay(3, rng)
@@ -636,7 +510,6 @@ def test_the_built_in_strategies_multiply_the_multiplier():
 
 
 def test_a_callable_strategy_gets_attempt_multiplier_and_random_source():
-    """A callable gets the attempt, the multiplier and the random source."""
     calls = []
     config = Config(backoff_strategy=lambda *args: calls.append(args) or 7.0, backoff_multiplier=3)
     rng = random.Random()

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "benchmarks" / "cost.py"
+from tests.support.docs.pages import load
+
 #: How much a cost may rise before the test fails; note the new cost if the change is worth it.
 RISE = 1.2
 
-
-def load() -> ModuleType:
-    """Import benchmarks/cost.py, which is in no package."""
-    spec = importlib.util.spec_from_file_location("benchmarks_cost", SOURCE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cost = load()
+cost = load("benchmarks/cost.py")
 
 
 @pytest.mark.parametrize("name", sorted(cost.WORKS))
@@ -31,16 +18,5 @@ def test_a_message_costs_no_more_than_it_did(name):
     noted = cost.noted()
     if noted is None:
         pytest.skip(f"no costs are noted for Python {cost.VERSION}")
-    assert cost.measure(name) <= RISE * noted[name]
-
-
-def test_twice_the_work_costs_twice_as_much():
-    """Twice the work costs twice as much, so a rise is seen."""
-    def once():
-        return [number for number in range(1000)]
-
-    if cost.noted() is None:
-        pytest.skip(f"bytecodes are not counted on Python {cost.VERSION}")
-    single = cost.count(once)
-    assert single > 1000
-    assert cost.count(lambda: (once(), once())) > 1.9 * single
+    # Far less would mean that nothing is counted.
+    assert noted[name] / 10 < cost.measure(name) <= RISE * noted[name]

@@ -28,14 +28,12 @@ def _answer(*producers):
 
 @pytest.fixture
 def lookupd():
-    """A running nsqlookupd whose answers the test chooses."""
     with recording() as server:
         server.body = _answer()
         yield server
 
 
 def _fails(lookupd, topic="t", **options):
-    """Look up, and return the text of the failure."""
     address = lookupd if isinstance(lookupd, str) else lookupd.address
     with pytest.raises(DiscoveryError) as caught:
         lookup(address, topic, Config(**options))
@@ -49,7 +47,6 @@ def _fails(lookupd, topic="t", **options):
 @pytest.mark.parametrize("address, url", [
     ("lookupd:4161", "http://lookupd:4161/lookup"),
     ("[::1]:4161", "http://[::1]:4161/lookup"),
-    ("http://lookupd:4161", "http://lookupd:4161/lookup"),
     ("http://lookupd:4161/", "http://lookupd:4161/lookup"),
     ("https://lookupd", "https://lookupd/lookup"),
     ("http://lookupd:4161/nsq/lookup", "http://lookupd:4161/nsq/lookup"),
@@ -67,7 +64,6 @@ def test_an_address_is_host_and_port_or_a_url(address, url):
     "http://[::1", "tcp://lookupd:4160", "://lookupd", b"lookupd:4161", None, 4161,
 ])
 def test_a_bad_address_is_refused(address):
-    """Anything else is refused with the address in the message."""
     with pytest.raises(ConfigError, match="^lookupd_http_address "):
         lookup_url(address)
 
@@ -76,7 +72,6 @@ def test_a_bad_address_is_refused(address):
 
 
 def test_producers_are_returned_as_host_and_port(lookupd):
-    """The nsqds come as host:port, with brackets around an IPv6 address; there may be none."""
     lookupd.body = _answer(_producer("a", 1), _producer("fe80::1", 65535))
     assert lookup(lookupd.address, "t", Config()) == ["a:1", "[fe80::1]:65535"]
     lookupd.body = _answer()
@@ -84,13 +79,10 @@ def test_producers_are_returned_as_host_and_port(lookupd):
 
 
 @pytest.mark.parametrize("bad", [
-    None, "nsqd:4150", {}, {"broadcast_address": "nsqd"}, {"tcp_port": 4150}, _producer(""),
-    _producer(None), _producer(5), _producer(port=None), _producer(port="4150"),
-    _producer(port=0), _producer(port=-1), _producer(port=65536), _producer(port=True),
-    _producer(port=4150.0),
+    None, {}, {"tcp_port": 4150}, _producer(""), _producer(5), _producer(port="4150"),
+    _producer(port=0), _producer(port=65536), _producer(port=True), _producer(port=4150.0),
 ])
 def test_a_producer_that_cannot_be_dialed_is_left_out(lookupd, caplog, bad):
-    """A producer that cannot be dialed is left out with a warning; the others count."""
     lookupd.body = _answer(bad, _producer())
     with caplog.at_level(logging.WARNING, "nsqclient.discovery"):
         assert lookup(lookupd.address, "t", Config()) == ["nsqd:4150"]
@@ -108,22 +100,14 @@ def test_an_unknown_topic_is_not_an_error(lookupd, caplog):
 @pytest.mark.parametrize("status, body, why", [
     (404, '{"message":"NOT_FOUND"}', "HTTP 404.*NOT_FOUND"),
     (500, '{"message":"INTERNAL_ERROR"}', "HTTP 500.*INTERNAL_ERROR"),
-    (400, '{"message":"INVALID_ARG_TOPIC"}', "HTTP 400.*INVALID_ARG_TOPIC"),
-    (200, "", "no JSON"),
-    (200, "OK", "no JSON"),
-    (200, "<html>", "no JSON"),
-    (200, b"\xff\xfe\x00", "no JSON"),
+    (200, "", "no JSON"), (200, b"\xff\xfe\x00", "no JSON"),
     (200, "[" * 100_000, "too many levels"),
-    (200, "null", "no list of producers"),
-    (200, "[]", "no list of producers"),
-    (200, "{}", "no list of producers"),
+    (200, "null", "no list of producers"), (200, "[]", "no list of producers"),
     (200, '{"producers": null}', "no list of producers"),
-    (200, '{"producers": {}}', "no list of producers"),
     (200, '{"data": {}}', "no list of producers"),
     (200, '{"x": "' + "y" * 10_000 + '"}', "no list of producers"),
 ], ids=lambda value: str(value)[:30])
 def test_a_bad_answer_is_a_discovery_error(lookupd, status, body, why):
-    """An error, or something that is no answer to a lookup, is reported in few words."""
     lookupd.status, lookupd.body = status, body if isinstance(body, bytes) else body.encode()
     reason = _fails(lookupd)
     assert re.search(why, reason)
@@ -134,19 +118,13 @@ def test_a_bad_answer_is_a_discovery_error(lookupd, status, body, why):
 
 
 def test_a_request_has_the_answers_version_and_the_user_agent(lookupd):
-    """The topic is asked for with the version of the answer, and with our name."""
     lookup(lookupd.address, "a#ephemeral", Config(user_agent="mine/1.0"))
-    [(_, path, headers, _)] = lookupd.requests
-    assert path == "/lookup?topic=a%23ephemeral"
+    lookup(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
+    [(_, path, headers, _), other] = lookupd.requests
+    assert (path, other.path) == ("/lookup?topic=a%23ephemeral", "/nsq/lookup?a=b&topic=t")
     assert headers["Accept"] == "application/vnd.nsq; version=1.0"
     assert headers["User-Agent"] == "mine/1.0"
     assert "Authorization" not in headers
-
-
-def test_path_and_query_of_an_address_are_kept(lookupd):
-    """A path and a query of the address are kept."""
-    lookup(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
-    assert lookupd.requests[0].path == "/nsq/lookup?a=b&topic=t"
 
 
 @pytest.mark.parametrize("options, sent", [
@@ -156,7 +134,6 @@ def test_path_and_query_of_an_address_are_kept(lookupd):
     ({"auth_secret": "schl\u00fcssel\u20ac"}, "Bearer schl\u00fcssel\u20ac"),
 ])
 def test_the_secret_is_sent_as_a_bearer_token(lookupd, options, sent):
-    """The secret goes along as a Bearer token, unless it is not to."""
     lookup(lookupd.address, "t", Config(**options))
     header = lookupd.requests[0].headers.get("Authorization")
     assert header == (sent and sent.encode().decode("latin-1"))
@@ -182,7 +159,6 @@ def test_the_secret_goes_to_configured_hosts_alone(address, is_sent):
     {"user_agent": "s3cret\nX: y"}, {"user_agent": " s3cret"},
 ])
 def test_a_secret_that_no_header_can_carry_is_reported(lookupd, options):
-    """What no header can carry is reported without showing it."""
     reason = _fails(lookupd, **options)
     assert "header" in reason
     assert "s3cret" not in reason
@@ -206,7 +182,6 @@ def test_proxies_and_netrc_are_ignored(lookupd, monkeypatch, tmp_path):
 
 
 def test_an_unknown_host_is_a_discovery_error(monkeypatch):
-    """A host that nobody knows."""
     def no_such_host(*args, **kwargs):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -215,7 +190,6 @@ def test_an_unknown_host_is_a_discovery_error(monkeypatch):
 
 
 def test_a_server_that_does_not_accept_ends_at_the_dial_timeout(monkeypatch):
-    """A server that does not even take the connection is given up after dial_timeout."""
     def time_out(*args, **kwargs):
         raise requests.exceptions.ConnectTimeout("on purpose")
 

@@ -20,7 +20,6 @@ NSQD, LOOKUPD = "nsqd:4150", "lookupd:4161"
      (["[::1]:4150"], ["http://[::1]:4161", "https://lookupd"])),
 ])
 def test_a_list_of_addresses_keeps_its_order_without_duplicates(nsqds, lookupds, checked):
-    """Any iterable of addresses becomes a list in its order, without duplicates."""
     assert check_addresses(nsqds, lookupds) == checked
 
 
@@ -29,30 +28,21 @@ def test_a_list_of_addresses_keeps_its_order_without_duplicates(nsqds, lookupds,
     (NSQD, [], r"nsqd_tcp_addresses must be a list of addresses: write \['nsqd:4150'\]"),
     ([], LOOKUPD, "lookupd_http_addresses must be a list"),
     (b"nsqd:4150", [], "nsqd_tcp_addresses must be a list"),
-    (None, [LOOKUPD], "nsqd_tcp_addresses must be a list"),
     ([NSQD], None, "lookupd_http_addresses must be a list"),
-    (4150, [], "nsqd_tcp_addresses must be a list"),
-    (["nsqd"], [], "nsqd_tcp_address 'nsqd' has no port"),
+    (["nsqd"], [], "nsqd_tcp_address 'nsqd' has no port.*as in 'nsqd:4150'"),
     ([NSQD, "http://nsqd:4151"], [], "is a URL"),
-    ([("nsqd", 4150)], [], "must be a string"),
     ([["nsqd", 4150]], [], "must be a string"),
-    ([None], [], "must be a string"),
-    ([], ["lookupd"], "lookupd_http_address 'lookupd' has no port"),
+    ([], ["lookupd"], "lookupd_http_address 'lookupd' has no port.*as in 'nsqlookupd:4161'"),
     ([], ["ftp://lookupd:4161"], "lookupd_http_address"),
-    (["nsqd"], [], "as in 'nsqd:4150'"),
-    ([], ["lookupd"], "as in 'nsqlookupd:4161'"),
     ("a:4150,b:4150", [], r"nsqd_tcp_addresses must be a list.*write \['a:4150', 'b:4150'\]"),
     (["a:4150,b:4150"], [], r"is a list with commas: give each.*\['a:4150', 'b:4150'\]"),
     ([], ["a:4161, b:4161"], r"is a list with commas: give each.*\['a:4161', 'b:4161'\]"),
-    ([], ["http://a:4161,http://b:4161"], "is a list with commas"),
     (["a:4150,u:p@b:4150"], [], r"\['a:\*\*\*@b:4150'\]"),
     ([], ["http://u:p,w@b:4161"], r"\['http://u:\*\*\*@b:4161'\]"),
     ([], ["http://u:12/w@b:4161"], r"'http://u:\*\*\*@b:4161'.*write / \? # @ and blanks as %XX"),
     ([], ["http://u:12?w@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
     ([], ["http://u:p\tw@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
-    ([], [["lookupd", 4161]], "must be a string"),
 ])
 def test_an_invalid_list_of_addresses_is_refused(nsqds, lookupds, why):
-    """What is no list, and what in it is no address, is refused with what it should be."""
     with pytest.raises(ConfigError, match=why):
         check_addresses(nsqds, lookupds)

@@ -23,7 +23,7 @@ import sys
 import pytest
 import requests
 
-from nsqclient.cli import COMMANDS, SHORT, build_program
+from nsqclient.cli import COMMANDS, SHORT
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.support.docs.pages import PAGES as ALL_PAGES, ROOT, blocks, named, read, text_of
 from tests.support.waiting import wait_until
@@ -108,25 +108,19 @@ def run_consumer(code: str, lines: int) -> list[str]:
 
 
 def producer_of_readme(nsqd: Nsqd) -> str:
-    """Return the first program of README for a running nsqd."""
     return with_addresses(text_of(named("README producer")), nsqd.tcp_address)
 
 
 def test_the_producer_of_the_readme_stores_its_messages() -> None:
-    """README's producer publishes a message and prints nothing."""
     with Nsqd() as nsqd:
         assert run(producer_of_readme(nsqd)) == ""
         assert [m.body for m in nsqd.messages("events")] == [b"hello"]
 
 
-def test_the_producer_and_the_consumer_of_the_readme_are_short() -> None:
-    """Together they have at most twelve lines of code."""
+def test_the_readme_and_its_programs_are_short() -> None:
+    """The programs have at most twelve lines of code, and it links to a few pages only."""
     texts = [text_of(named("README producer")), text_of(named("README consumer"))]
     assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) <= 12
-
-
-def test_the_readme_is_short() -> None:
-    """It has fewer than 150 lines, and at most ten links to where to go next."""
     text = read("README.rst")
     assert len(text.splitlines()) < 150
     links = text.partition("Where to go next\n")[2].partition("Status,")[0]
@@ -134,7 +128,6 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_rates_in_the_readme_are_those_of_the_benchmark() -> None:
-    """Each row with figures has those of ``benchmarks/results.json``."""
     works = {
         "consume, 1 worker, messages/s": "consume, 1 worker",
         "``max_in_flight`` 1, messages/s": "consume, max_in_flight 1",
@@ -155,7 +148,6 @@ def test_the_rates_in_the_readme_are_those_of_the_benchmark() -> None:
 
 
 def test_the_producer_of_the_manual_names_both_bad_outcomes() -> None:
-    """It prints which one it is when nsqd rejects a message, and when nsqd does not answer."""
     def published(code: str) -> str:
         return run(with_addresses(code, nsqd.tcp_address))
 
@@ -170,7 +162,6 @@ def test_the_producer_of_the_manual_names_both_bad_outcomes() -> None:
 
 @pytest.mark.parametrize("discovers", [False, True])
 def test_the_consumer_of_the_readme_prints_and_ends_by_signal(discovers: bool) -> None:
-    """README's consumer handles what was published, given an nsqd or an nsqlookupd."""
     code = text_of(named("README consumer"))
     if discovers:
         given = 'nsqd_tcp_addresses=["127.0.0.1:4150"]'
@@ -200,37 +191,22 @@ QUICKSTART = [
 
 @pytest.mark.parametrize("number", range(len(QUICKSTART)))
 def test_a_program_of_the_quickstart_prints_what_it_should(number: int) -> None:
-    """Each program runs as it stands, ends by itself, and leaves nothing behind."""
-    lines = run(blocks("docs/quickstart.rst", "python")[number].text).splitlines()
+    programs = blocks("docs/quickstart.rst", "python")
+    assert len(programs) == len(QUICKSTART)
+    lines = run(programs[number].text).splitlines()
     assert len(lines) == len(QUICKSTART[number])
     for line, pattern in zip(lines, QUICKSTART[number]):
         assert re.fullmatch(pattern, line)
 
 
-def tour_of_quickstart() -> list[list[str]]:
-    """Return the words of each command that the quickstart shows."""
-    lines = text_of(named("quickstart tour")).splitlines()
-    return [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
-
-
-def test_the_tour_starts_servers_with_flags_that_exist() -> None:
-    """The flags of the servers in the tour are known, and the ports are the defaults."""
-    commands = [words for words in tour_of_quickstart() if words[0] == "nsqclient"]
-    assert [words[1] for words in commands] == ["nsqlookupd", "nsqd"]
-    for words in commands:
-        _, load = build_program().table[words[1]]
-        values = load().parse(words[2:-1]).values
-        assert values["http-address"] in " ".join(sum(tour_of_quickstart(), []))
-
-
 def test_the_requests_of_the_tour_are_answered() -> None:
-    """Each curl of the tour gets a good answer that looks as shown."""
+    tour = map(shlex.split, named("quickstart tour")[0].commands)
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.create_topic("events")
         lookup = f"http://{lookupd.http_address}/lookup?topic=events"
         wait_until(lambda: requests.get(lookup).ok, 30, "nsqd did not register the topic")
         answers = []
-        for words in tour_of_quickstart():
+        for words in tour:
             if words[0] == "curl":
                 url = words[-1].replace("127.0.0.1:4151", nsqd.http_address)
                 url = url.replace("127.0.0.1:4161", lookupd.http_address)
@@ -239,11 +215,6 @@ def test_the_requests_of_the_tour_are_answered() -> None:
     assert answers[0] == "OK"
     assert answers[1].startswith('{"channels":[],"producers":[{"remote_address":')
     assert '"topics":[{"topic_name":"events","channels":[],"depth":1,' in answers[2]
-
-
-def test_every_program_of_the_quickstart_has_its_lines() -> None:
-    """Each Python block has an entry above."""
-    assert len(blocks("docs/quickstart.rst", "python")) == len(QUICKSTART)
 
 
 def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
@@ -255,7 +226,6 @@ def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_on_a_page_exist(page: str) -> None:
-    """A make target or a sub-command that a page shows is there."""
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     text = read(page)
     assert set(re.findall(r"\bmake (\w+)``", text)) <= set(targets)
@@ -266,7 +236,6 @@ def test_the_commands_on_a_page_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_links_to_exist(page: str) -> None:
-    """Relative links lead somewhere."""
     links = [link for link in re.findall(r"<([^<> ]+)>`__", read(page)) if "://" not in link]
     documents = [f"{name}.rst" for name in re.findall(r":doc:`([^`<]+)`", read(page))]
     folder = (ROOT / page).parent

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -24,64 +25,37 @@ PACKAGE = Path(nsqclient.__file__).parent
 MESSAGES = 100
 
 
-class ModuleRecorder:
-    """Counts the calls of functions in nsqclient, by module.
-
-    A thread takes its profile function over when it begins: start those of interest inside of
-    ``installed()``. What runs inside of ``record()`` is counted.
+@contextmanager
+def counted_calls(*threads: str) -> Iterator[Counter[str]]:
+    """Count the calls of functions in this thread, and in those that start meanwhile, by file.
 
     Args:
         threads: how the names of the threads begin that are watched.
     """
+    calls: Counter[str] = Counter()
 
-    def __init__(self, *threads: str) -> None:
-        self._threads = threads
-        self.calls: Counter[str] = Counter()
-        self._is_recording = False
-        self._names: dict[str, str | None] = {}
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and threading.current_thread().name.startswith(threads):
+            calls[frame.f_code.co_filename] += 1
 
-    def _profile(self, frame, event, argument):
-        if event != "call" or not self._is_recording:
-            return
-        file = frame.f_code.co_filename
-        name = self._names.get(file, "")
-        if name == "":
-            path = Path(file)
-            is_ours = PACKAGE in path.parents
-            name = str(path.relative_to(PACKAGE).with_suffix("")) if is_ours else None
-            self._names[file] = name
-        if name is not None and threading.current_thread().name.startswith(self._threads):
-            self.calls[name] += 1
+    before = sys.getprofile()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Watch this thread and all that are started inside of the block."""
-        before = sys.getprofile()
-        threading.setprofile(self._profile)
-        sys.setprofile(self._profile)
-        try:
-            yield
-        finally:
-            sys.setprofile(before)
-            threading.setprofile(None)
 
-    def record(self, work: Callable[[], object]) -> None:
-        """Run ``work``, and count what runs meanwhile."""
-        self._is_recording = True
-        try:
-            work()
-        finally:
-            self._is_recording = False
+def modules(calls: Counter[str]) -> list[str]:
+    """Return the modules of nsqclient that ran for more than one of ten messages.
 
-    def modules(self, messages: int) -> list[str]:
-        """Return the modules that ran for more than one of ten messages, by name.
-
-        The lock is left out: it is no step of the way, but what ``with`` calls.
-        """
-        return sorted(
-            name for name, count in self.calls.items()
-            if count > messages / 10 and name != "runtime/lock"
-        )
+    The lock is left out: it is no step of the way, but what ``with`` calls.
+    """
+    often = [Path(file) for file, count in calls.items() if count > MESSAGES / 10]
+    names = [str(file.relative_to(PACKAGE)) for file in often if PACKAGE in file.parents]
+    return sorted(set(names) - {"runtime/lock.py"})
 
 
 @pytest.fixture
@@ -108,32 +82,28 @@ def nsqd() -> Iterator[tuple[str, str]]:
 def test_a_consumed_message_passes_few_modules(nsqd, max_in_flight):
     """From the socket to the handler, and back to FIN."""
     tcp, http = nsqd
-    recorder, handled = ModuleRecorder("nsq-reader", "nsq-worker"), []
-
-    def publish(count: int) -> None:
-        with NsqdHTTP(http) as client:
-            client.mpub("t", [b"x"] * count)
+    handled = []
 
     def consume() -> None:
         wanted = len(handled) + MESSAGES
-        publish(MESSAGES)
+        with NsqdHTTP(http) as client:
+            client.mpub("t", [b"x"] * MESSAGES)
         wait_until(lambda: consumer.stats().total.finished == wanted)
 
-    with recorder.installed():
-        consumer = Consumer(
-            "t", "c", handled.append, nsqd_tcp_addresses=[tcp], max_in_flight=max_in_flight)
-        with consumer:
-            consume()
-            recorder.record(consume)
-    modules = recorder.modules(MESSAGES)
-    assert len(modules) <= 11, "\n".join(modules)
+    consumer = Consumer(
+        "t", "c", handled.append, nsqd_tcp_addresses=[tcp], max_in_flight=max_in_flight)
+    with counted_calls("nsq-reader", "nsq-worker") as calls, consumer:
+        consume()
+        calls.clear()
+        consume()
+        passed = modules(calls.copy())
+    assert len(passed) <= 11, "\n".join(passed)
 
 
 @pytest.mark.skipif(not HAS_INTERPRETER_LOCK, reason="threads lie idle for long under the profiler")
 def test_a_publish_passes_few_modules(nsqd):
     """From the call to the answer, in the thread that publishes."""
     tcp, _ = nsqd
-    recorder = ModuleRecorder(threading.current_thread().name)
 
     def publish() -> None:
         for _ in range(MESSAGES):
@@ -141,7 +111,7 @@ def test_a_publish_passes_few_modules(nsqd):
 
     with Producer([tcp]) as producer:
         publish()  # which dials
-        with recorder.installed():
-            recorder.record(publish)
-    modules = recorder.modules(MESSAGES)
-    assert len(modules) <= 5, "\n".join(modules)
+        with counted_calls(threading.current_thread().name) as calls:
+            publish()
+    passed = modules(calls)
+    assert len(passed) <= 5, "\n".join(passed)

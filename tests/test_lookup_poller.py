@@ -48,7 +48,6 @@ class World:
 
 @pytest.fixture
 def world():
-    """Nothing asked yet."""
     return World()
 
 
@@ -85,7 +84,6 @@ def test_a_failure_is_reported_and_not_asked_again_at_once(world, error):
 
 
 def test_nsqlookupds_that_an_answer_names_are_asked_too(world):
-    """Together with the end of the request that named them."""
     world.further = ["b"]
     world.ask("a")
     world.run_all()

@@ -13,8 +13,6 @@ from nsqclient.message import Message, Requeue
 
 
 class Recorder:
-    """A Responder that writes down what it is asked for."""
-
     address = "nsqd:4150"
 
     def __init__(self):
@@ -35,32 +33,24 @@ class Recorder:
 
 @pytest.fixture
 def recorder():
-    """The responder of a message."""
     return Recorder()
 
 
 @pytest.fixture
 def message(recorder):
-    """A message as it was delivered."""
     return Message(b"body", b"0123456789abcdef", 3, 1_700_000_000, 100.0, 160.0, recorder)
 
 
 def test_a_message_has_the_values_of_nsqd(message):
-    """A message shows all that nsqd said of it."""
     assert (message.body, message.id, message.attempts) == (b"body", b"0123456789abcdef", 3)
     assert (message.timestamp, message.received, message.deadline) == (1_700_000_000, 100.0, 160.0)
     assert message.nsqd_address == "nsqd:4150"
     assert (message.has_responded, message.is_async) == (False, False)
-
-
-def test_repr_shows_the_message_without_its_body(message):
-    """A log line shows which message it is, and not its body."""
     assert repr(message) == "<Message 0123456789abcdef attempts=3 4 bytes from nsqd:4150>"
 
 
 @pytest.mark.parametrize("name", ["finish", "touch", "keep_alive"])
 def test_answers_go_to_the_connection_of_the_message(message, recorder, name):
-    """Answers go to the connection that the message came from."""
     getattr(message, name)()
     assert recorder.calls == [(name, message)]
 
@@ -72,17 +62,14 @@ def test_answers_go_to_the_connection_of_the_message(message, recorder, name):
     ({"delay": timedelta(minutes=1)}, 60.0, True),
 ])
 def test_requeue_passes_seconds_or_none(message, recorder, arguments, delay, backoff):
-    """Requeue passes seconds on, and None where the delay is to be the automatic one."""
     message.requeue(**arguments)
     assert recorder.calls == [("requeue", message, delay, backoff)]
-    raised = Requeue(**arguments)
+    raised = pickle.loads(pickle.dumps(Requeue(**arguments)))
     assert (raised.delay, raised.backoff) == (delay, backoff)
 
 
-@pytest.mark.parametrize("delay", [-1, -0.001, timedelta(seconds=-1), "1", True, float("nan"),
-                                   float("inf")])
+@pytest.mark.parametrize("delay", [-0.001, "1", True, float("nan")])
 def test_a_bad_delay_is_refused_before_anything_is_sent(message, recorder, delay):
-    """A delay that makes no sense is refused before anything is answered."""
     with pytest.raises(ConfigError, match="^requeue delay "):
         message.requeue(delay)
     with pytest.raises(ConfigError, match="^requeue delay "):
@@ -90,34 +77,13 @@ def test_a_bad_delay_is_refused_before_anything_is_sent(message, recorder, delay
     assert recorder.calls == []
 
 
-def test_requeue_is_a_plain_exception_that_pickles():
-    """What a handler raises on purpose is a plain exception, and survives pickling."""
-    copy = pickle.loads(pickle.dumps(Requeue(2, backoff=False)))
-    assert (copy.delay, copy.backoff) == (2.0, False)
-
-
 @pytest.mark.parametrize("now, left", [(100.0, 60.0), (160.0, 0.0), (161.5, -1.5)])
 def test_time_left_runs_out_at_the_deadline(message, monkeypatch, now, left):
-    """Time runs out at the deadline, and is negative after it."""
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     assert message.time_left == left
 
 
-def test_enable_async_sends_nothing(message, recorder):
-    """The answer is left to the user; nothing is sent."""
-    message.enable_async()
-    assert message.is_async
-    assert recorder.calls == []
-
-
-def test_a_message_has_no_other_attributes(message):
-    """A message has the attributes it has; a misspelled one is an error."""
-    with pytest.raises(AttributeError):
-        message.bdy = b"x"
-
-
 def test_the_id_prints_as_text_and_is_bytes_in_all_else(message):
-    """In str(), f-strings, print(), CSV and logs."""
     assert f"{message.id} {message.id!s:>20}" == "0123456789abcdef     0123456789abcdef"
     assert "%s" % message.id == str(message.id) == "0123456789abcdef"
     assert message.id == b"0123456789abcdef" and hash(message.id) == hash(b"0123456789abcdef")
@@ -130,12 +96,10 @@ def test_the_id_prints_as_text_and_is_bytes_in_all_else(message):
     (b'{"a": [1, null]}', {"a": [1, None]}), (b"1", 1), ('"\u00e9"'.encode(), "\u00e9"),
 ])
 def test_a_body_that_is_json_is_read(recorder, body, value):
-    """In UTF-8."""
     assert Message(body, b"0" * 16, 1, 1, 0.0, 9.0, recorder).json() == value
 
 
 @pytest.mark.parametrize("body", [b"x", b"{", b"\xff", b'{"a": 1} 2', b"[" * 200_000])
 def test_a_body_that_is_no_json_is_a_value_error(recorder, body):
-    """Whatever is wrong with it."""
     with pytest.raises(ValueError):
         Message(body, b"0" * 16, 1, 1, 0.0, 9.0, recorder).json()

@@ -17,7 +17,6 @@ TYPES = {
 
 
 def types_of(cls):
-    """Return name -> type, as written, also of base classes."""
     return {name: each.__forward_arg__ for name, each in cls.__annotations__.items()}
 
 

@@ -118,23 +118,22 @@ def test_no_shown_form_of_an_address_has_the_password(user, before, after, has_p
     server_error(b"E_INVALID " + NASTY_BYTES), server_error(NASTY_BYTES),
 ], ids=lambda error: type(error).__name__)
 def test_an_error_of_a_peer_is_one_line(error):
-    """Its text and every attribute can be logged as they are."""
     for text in (str(error), *map(str, vars(error).values())):
         assert "\n" not in text and control_characters(text) == []
         assert "forged" in str(error)
 
 
 def test_an_error_frame_of_a_megabyte_is_a_short_error():
-    """The frame may be long; the exception and its log line are not."""
     assert len(str(server_error(b"E_INVALID " + b"x" * 1_000_000))) <= LONGEST_TEXT + 10
     assert len(str(NSQHTTPStatusError("u", 500, "x" * 1_000_000))) < LONGEST_TEXT + 50
 
 
-def test_texts_of_an_http_answer_are_printable():
-    """The values of our HTTP clients can be shown as they are."""
+def test_texts_of_an_http_answer_and_of_identify_are_printable():
     fields = JsonReader({"version": NASTY, "topics": [NASTY, "t"]}, "its answer")
     assert fields.text("version") == printable(NASTY)
     assert fields.texts("topics") == (printable(NASTY), "t")
+    settings = read_settings(json.dumps({"version": NASTY}).encode())
+    assert settings.version == printable(NASTY)
 
 
 @pytest.mark.parametrize("fields", [
@@ -151,14 +150,7 @@ def test_a_producer_that_cannot_be_dialed_is_none(fields):
 @pytest.mark.parametrize("host", ["h", "nsqd-1.example.com", "10.0.0.1", "::1", "fe80::1%eth0",
                                   "nsqd_1", "größe.example"])
 def test_a_producer_may_have_any_host(host):
-    """Names and addresses of either family."""
     assert Producer.read(JsonReader({"broadcast_address": host}, "p")).broadcast_address == host
-
-
-def test_the_version_in_identify_is_printable():
-    """It stands in the line that says we are connected."""
-    settings = read_settings(json.dumps({"version": NASTY}).encode())
-    assert settings.version == printable(NASTY)
 
 
 def test_a_log_line_of_a_tool_is_one_line():

@@ -52,7 +52,6 @@ def loaded_after(statement: str, every: bool = False) -> set[str]:
 
 
 def test_the_front_door_and_the_plugin_load_nothing_else():
-    """The client and the embedded servers are loaded with their first use."""
     assert loaded_after("import nsqclient") == {"nsqclient", "nsqclient.version"}
     assert loaded_after("import nsqclient.testing.pytest_plugin") == {
         "nsqclient", "nsqclient.version", "nsqclient.testing", "nsqclient.testing.pytest_plugin"}

@@ -47,7 +47,6 @@ def fits(code: str, page: str) -> bool:
 
 
 def test_every_thread_has_a_row():
-    """A new thread is explained, and a removed thread leaves the page."""
     code, page = names_in_the_code(), names_on_the_page()
     assert {"nsq-reader-", "nsq-worker", "nsq-timer", "nsq-topics", "nsq-nsqd-http"} <= code
     assert {name for name in code if not any(fits(name, row) for row in page)} == set()
@@ -80,7 +79,6 @@ def locks_in_the_code() -> set[str]:
 
 
 def test_every_lock_is_on_the_page():
-    """The locks named in the section are those of the code: none is missing, none is old."""
     section = PAGE.read_text().split("\nLocks\n")[1].split("\nThe write rule\n")[0]
     names = set(re.findall(r"``(\w+\.(?:_\w+|lock|wake))``", section))
     code = locks_in_the_code()

@@ -25,7 +25,7 @@ from typing import Any
 from nsqclient import Config, Consumer
 from nsqclient.cli.archive.archive import Archive, Archiver, RecordFormatter
 from nsqclient.cli.archive.files import (
-    CodecFactory, OutputPaths, OutsideError, Plain, gzip_codec, zstd_codec,
+    CodecFactory, OutputPaths, OutsideError, gzip_codec, zstd_codec,
 )
 from nsqclient.cli.archive.naming import FileNames, RotationRules
 from nsqclient.cli.consumers import Consumers, make_dead_letters
@@ -165,7 +165,7 @@ class _Tool:
         self._values = values
         self._config = config
         self._log = log
-        self._codec: CodecFactory = Plain
+        self._codec: CodecFactory = None
         if values["gzip"]:
             self._codec = gzip_codec(values["gzip-level"])
         elif values["zstd"]:
@@ -195,7 +195,7 @@ class _Tool:
         return FileNames(
             values["filename-format"], values["datetime-format"], topic=topic,
             hostname=socket.gethostname(), host_identifier=values["host-identifier"],
-            pid=os.getpid(), needs_rev=moves or self._codec is not Plain or any(self._rules),
+            pid=os.getpid(), needs_rev=moves or self._codec is not None or any(self._rules),
             suffix=".gz" if values["gzip"] else ".zst" if values["zstd"] else "")
 
     def run(self) -> int:
@@ -246,7 +246,7 @@ class _Tool:
         """Begin to archive a topic."""
         values = self._values
         log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
-        is_plain = self._codec is Plain
+        is_plain = self._codec is None
         paths = OutputPaths(
             values["output-dir"], self._work_dir, self._codec,
             exclusive=not is_plain or self._rules.interval > 0, end_line=is_plain,

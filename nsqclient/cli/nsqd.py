@@ -250,25 +250,7 @@ def _add_partitioned_flags(flags: Command) -> None:
               " times)")
 
 
-class Cluster:
-    """A cluster with its first topics, for ``serve``."""
-
-    def __init__(self, cluster: PartitionedCluster, topics: list[dict[str, Any]]) -> None:
-        self._cluster = cluster
-        self._topics = topics
-
-    def start(self) -> None:
-        """Start it and make the topics. Raises OSError when a port is taken."""
-        self._cluster.start()
-        for topic in self._topics:
-            self._cluster.create_topic(**topic, replicas=2)
-
-    def stop(self) -> None:
-        """End everything."""
-        self._cluster.stop()
-
-
-def build_cluster(parsed: Parsed) -> Cluster:
+def build_cluster(parsed: Parsed) -> PartitionedCluster:
     """Build the cluster that the flags describe.
 
     Raises:
@@ -284,12 +266,12 @@ def build_cluster(parsed: Parsed) -> Cluster:
     _, lookupd_port = parse_listen_address(
         values["partitioned-lookupd-http-address"], "partitioned-lookupd-http-address"
     )
-    cluster = PartitionedCluster(
+    return PartitionedCluster(
         values["partitioned-nsqds"], values["partitioned-nsqlookupds"],
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
+        topics=[{**topic, "replicas": 2} for topic in values["partitioned-topic"]],
         host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )
-    return Cluster(cluster, values["partitioned-topic"])
 
 
 def build_nsqlookupd() -> Command:

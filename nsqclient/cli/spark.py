@@ -26,9 +26,7 @@ from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.spark.options import BATCH, read_options
 from nsqclient.spark.pipelines import archive, compact, replay, stream
-from nsqclient.spark.pipelines.archiving import (
-    check_mapping, check_target, choose_dead_letters,
-)
+from nsqclient.spark.pipelines.archiving import check_target, choose_dead_letters
 from nsqclient.spark.pipelines.replaying import check_sink, replay_options
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import check_pandas, load_function
@@ -126,9 +124,7 @@ def _archive_flags() -> ToolFlags:
     flags.group("Output")
     flags.add("path", PATH, "", "folder of the archive; required")
     flags.require("path")
-    flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", PARTITIONS, ["date", "hour"],
-              "any of date, hour, nsqd and channel; none: one folder")
+    _add_files(flags)
     flags.add("files-per-batch", INT, 0, "maximum number of files per folder and batch; 0: one for"
               " each task")
     flags.add("compact-to", PATH, "", "folder for few large files of past hours")
@@ -151,9 +147,8 @@ def _archive(parsed: Parsed) -> int:
     check_target(values["path"], values["format"], values["partition-by"],
                  values["files-per-batch"])
     sink = _read_dead_letters(values)
-    place = values["dead-letter-topic"], values["dead-letter-path"]
-    check_mapping(bool(values["map"]), *place)
-    choose_dead_letters(source, *place, sink)
+    choose_dead_letters(source, bool(values["map"]), values["dead-letter-topic"],
+                        values["dead-letter-path"], sink)
     work = _transform_argument("map", values["map"]) if values["map"] else {}
 
     def start(spark: Any) -> Any:
@@ -232,13 +227,9 @@ def _replay_flags() -> ToolFlags:
     flags.add("dry-run", BOOL, False, "print the segments and counts only; write nothing")
     flags.group("Output (--path or --sink-topic is required)")
     flags.add("path", PATH, "", "folder for the files, which must not exist")
-    flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
-    flags.add("partition-by", PARTITIONS, ["date", "hour"],
-              "any of date, hour, nsqd and channel; none: one folder")
+    _add_files(flags)
     flags.add("sink-topic", NAME, "", "NSQ topic to which to publish the bodies")
-    flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
-              " <addr>:<port>; may be repeated (or --producer-opt=lookupd,<addr>:<port>)")
-    flags.add_producer_options()
+    _add_sink(flags, "or --producer-opt=lookupd,<addr>:<port>")
     add_secret_flags(flags)
     spark_run.add_session(flags)
     return flags
@@ -249,9 +240,7 @@ def _replay(parsed: Parsed) -> int:
     source = {**_range_options(values), "topic": values["topic"], "channel": values["channel"]}
     texts = replay_options(values["storage"], source)
     if not values["dry-run"]:
-        sink = dict(values["producer-opt"])
-        if values["sink-nsqd-tcp-address"]:
-            sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+        sink = _read_sink(values)
         if values["sink-topic"]:
             sink = read_secrets(values, sink)
         target: dict[str, Any] = {
@@ -330,20 +319,38 @@ def _stream(parsed: Parsed) -> int:
     return spark_run.run_query(values, f"nsqclient spark stream {source['topic']}", start)
 
 
+def _add_files(flags: ToolFlags) -> None:
+    """Add the flags for the form of files."""
+    flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
+    flags.add("partition-by", PARTITIONS, ["date", "hour"],
+              "any of date, hour, nsqd and channel; none: one folder")
+
+
+def _add_sink(flags: ToolFlags, otherwise: str) -> None:
+    """Add the flags for publishing."""
+    flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
+              f" <addr>:<port>; may be repeated ({otherwise})")
+    flags.add_producer_options()
+
+
+def _read_sink(values: dict[str, Any]) -> dict[str, Any]:
+    """Read the options of the sink, without secrets."""
+    sink = dict(values["producer-opt"])
+    if values["sink-nsqd-tcp-address"]:
+        sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+    return sink
+
+
 def _add_dead_letters(flags: ToolFlags) -> None:
     """Add the flags for rows that fail, and for publishing."""
     flags.add("dead-letter-topic", NAME, "", "NSQ topic for failed rows (default: a failed row"
               " ends the query)")
-    flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
-              " <addr>:<port>; may be repeated (default: the source)")
-    flags.add_producer_options()
+    _add_sink(flags, "default: the source")
 
 
 def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
     """Read the options of the sink."""
-    sink = dict(values["producer-opt"])
-    if values["sink-nsqd-tcp-address"]:
-        sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
+    sink = _read_sink(values)
     if sink and not spark_run.has_sources(values):  # otherwise the source has them, and shares
         sink = read_secrets(values, sink)
     return sink

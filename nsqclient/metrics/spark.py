@@ -50,8 +50,8 @@ def owner_metrics(owners: Sequence[ShardOwner]) -> Iterator[Metric]:
     """Build the metrics of owners alone."""
     values: list[tuple[Any, str, str, Callable[[ShardOwner], float]]] = [
         (gauge, "in_flight", "messages received but not yet finished",
-         lambda one: one.in_flight),
-        (gauge, "connections", "connections to the nsqd", lambda one: one.connections),
+         lambda one: one.ingest.in_flight),
+        (gauge, "connections", "connections to the nsqd", lambda one: one.ingest.connections),
         (gauge, "paused", "1 while RDY is 0 because Spark is behind or the storage fails",
          lambda one: one.is_paused),
         (counter, "redelivered", "messages received with more than one attempt",

@@ -280,10 +280,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
 
 def ingest_options(options: Mapping[str, str]) -> ReadOptions:
     """Check the options of ``nsqclient spark ingest``: those of a stream, with ``storage``."""
-    found = ReadOptions(**_values("read", options, STREAM))
-    _need(found.storage, "storage", "file:///folder or s3://bucket/prefix")
-    check_storage(found.storage)
-    _check_names(found)
+    found = read_options(options, STREAM)
     _check_receiving(found)
     if found.channel.endswith("#ephemeral"):
         raise ConfigError(f"channel {found.channel}: a log is for a channel that is kept")

@@ -56,37 +56,33 @@ class _Opened:
     def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
         #: Set when a segment was stored here, or something went wrong.
         self.news: threading.Event = threading.Event()
-        self._store: Store = open_store(options.storage)
+        self.store: Store = open_store(options.storage)
         self.log: ShardedLog = ShardedLog(
-            self._store, options.topic, options.channel, options.retention_ms,
+            self.store, options.topic, options.channel, options.retention_ms,
             options.retention_bytes, options.fail_on_data_loss)
-        self._claim = ReaderClaim(self._store, options.topic, options.channel)
+        self._claim = ReaderClaim(self.store, options.topic, options.channel)
         self.receiver: Receiver | None = None
         try:
-            probe(self._store)
+            probe(self.store)
             self._claim.take()
             self.lost: list[str] = self.log.check(position)  #: shards that begin anew
             if options.is_receiving:
                 # Takes long to import, and executors have no use for it.
                 from nsqclient.spark.receiver import Receiver
 
-                self.receiver = Receiver(options, self._store, self.news.set)
+                self.receiver = Receiver(options, self.store, self.news.set)
                 if drains:
                     self.receiver.prepare_drain()
                 self.receiver.open()
             elif not self.log.registered():
                 logger.warning(
                     "storage %s has no log of %s/%s yet: start owners (nsqclient spark ingest), or"
-                    " give the query nsqd or lookupd", self._store.url, options.topic,
+                    " give the query nsqd or lookupd", self.store.url, options.topic,
                     options.channel)
             self.log.open()
         except BaseException:
             self.close()
             raise
-
-    def find_start(self, options: ReadOptions) -> dict[str, int]:
-        """Find where a query begins, as its options say."""
-        return find_start(options, self._store)
 
     def check(self) -> None:
         """Raise why the query cannot go on."""
@@ -146,7 +142,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = f"{options.starting_offsets} {options.starting_timestamp}"
         places = log.begun(start)
         if places is None:
-            places = opened.find_start(options)
+            places = find_start(options, opened.store)
             logger.info("%s: the query begins after %s", log, places)
             log.begin(start, places)
         self._begun = places

@@ -162,8 +162,8 @@ class Receiver:
         return {
             "depth": {address: one.depth for address, one in depths.known.items()},
             "depth_unknown": list(depths.unknown),
-            "in_flight": sum(owner.in_flight for owner in owners),
-            "connections": sum(owner.connections for owner in owners),
+            "in_flight": sum(owner.ingest.in_flight for owner in owners),
+            "connections": sum(owner.ingest.connections for owner in owners),
             "disk_full": any(owner.log.full_error is not None for owner in owners),
             "redelivered": sum(owner.log.redelivered for owner in owners),
             "duplicates_dropped": sum(owner.log.copies_dropped for owner in owners),
@@ -199,7 +199,7 @@ class Receiver:
         )
         if asked:
             drain.note(asked, depths, now)
-        has_enough = self._quota is not None and self._quota.is_used_up
+        has_enough = self._quota is not None and self._quota.left <= 0
         step = drain.decide(progress, now)
         if has_enough and progress.is_idle:
             step = Step.END

@@ -7,15 +7,17 @@ retention is over; a task that finds one gone fails with a DataLossError.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nsqclient.display import counted
 from nsqclient.spark.errors import DamagedSegmentError, DataLossError, StorageError
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.segment import check_segment, read_ids, warn_of_loss
+from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards import listing
-from nsqclient.spark.shards.listing import ShardListing, list_shards, missing_numbers, ranges
+from nsqclient.spark.shards.listing import (
+    ShardListing, list_shards, missing_numbers, ranges, read_segment,
+)
 from nsqclient.spark.shards.names import Segment, ShardKeys, channel_folder
 from nsqclient.spark.storage.store import Store, open_store
 
@@ -32,9 +34,13 @@ class ShardReplay(NamedTuple):
     def __str__(self) -> str:
         text = "no segments"
         if self.segments:
-            stored = self.segments[0].stored, self.segments[-1].stored
-            text = _described(len(self.segments), self.messages,
-                              sum(one.size for one in self.segments), stored)
+            size = sum(one.size for one in self.segments)
+            first, last = (
+                datetime.datetime.fromtimestamp(one.stored, datetime.timezone.utc).isoformat(
+                    timespec="seconds") for one in (self.segments[0], self.segments[-1]))
+            text = (f"{counted(len(self.segments), 'segment')},"
+                    f" {counted(self.messages, 'message')}, {counted(size, 'byte')},"
+                    f" stored from {first} to {last}")
         return f"shard {self.nsqd}: offsets ({self.start}, {self.end}]: {text}"
 
 
@@ -71,14 +77,6 @@ class Replay(NamedTuple):
              one.size) for shard in self.shards for one in shard.segments]
 
 
-def _described(segments: int, messages: int, size: int, stored: tuple[float, float]) -> str:
-    first, last = (
-        datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(
-            timespec="seconds") for seconds in stored)
-    return (f"{counted(segments, 'segment')}, {counted(messages, 'message')},"
-            f" {counted(size, 'byte')}, stored from {first} to {last}")
-
-
 def select_stored(options: ReadOptions) -> Replay:
     """Find the segments that a replay reads. To read is all that it may need.
 
@@ -106,34 +104,31 @@ def _select_of_shard(store: Store, shard: ShardListing, options: ReadOptions) ->
     if not lost and not too_far and missing:
         lost = f"has no segments {ranges(missing)} any more"
     _report(store, options, shard.nsqd, lost or too_far)
-    keys = ShardKeys(options.topic, options.channel, shard.nsqd)
     try:
-        messages = _count(store, keys, shard, chosen)
+        messages = _count(store, options.topic, options.channel, shard, chosen)
     except DamagedSegmentError:
         if options.fail_on_data_loss:
             raise  # otherwise its task skips it, with a warning
-        messages = _count(store, keys, shard, chosen[:-1])
+        messages = _count(store, options.topic, options.channel, shard, chosen[:-1])
     return ShardReplay(shard.nsqd, start, end, chosen, messages)
 
 
 def _count(
-    store: Store, keys: ShardKeys, shard: ShardListing, chosen: list[Segment]
+    store: Store, topic: str, channel: str, shard: ShardListing, chosen: Sequence[Segment]
 ) -> int:
     """Count the rows of segments: they are known by the next one, save for the newest."""
     before = {one.number: one.before for one in shard.segments}
     messages = sum(before[one.number + 1] - one.before for one in chosen
                    if one.number + 1 in before)
     if chosen and chosen[-1].number == shard.last:
-        key = keys.segment(chosen[-1].number, chosen[-1].before)
-        messages += read_ids(check_segment(store.url, key, store.read(key))).rows
+        messages += read_segment(store, ShardKeys(topic, channel, shard.nsqd), chosen[-1]).rows
     return messages
 
 
 def count_messages(store: Store, topic: str, channel: str) -> int:
     """Count the messages that the log of a topic and channel has."""
-    return sum(
-        _count(store, ShardKeys(topic, channel, shard.nsqd), shard, list(shard.segments))
-        for shard in list_shards(store, topic, channel))
+    return sum(_count(store, topic, channel, shard, shard.segments)
+               for shard in list_shards(store, topic, channel))
 
 
 def find_start(options: ReadOptions, store: Store) -> dict[str, int]:

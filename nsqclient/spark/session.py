@@ -25,24 +25,12 @@ _IMPORTS = "import nsqclient, pyarrow"
 _CHECK_TIMEOUT = 60.0
 
 
-def check_version(version: str) -> None:
-    """Check a version for the sink, for peeks and for drains."""
-    if _parse(version) < _OLDEST:
+def check_version(version: str, *, streams: bool = False) -> None:
+    """Check PySpark's version, for ``readStream`` or for everything else."""
+    if tuple(map(int, version.split(".")[:2])) < (_STREAMING if streams else _OLDEST):
         raise ConfigError(
             f"the data source nsq needs PySpark 4.1, for streaming reads 4.2; this is {version}:"
             " pip install --upgrade 'nsqclient[spark]'")
-
-
-def check_streaming(version: str) -> None:
-    """Check a version for ``readStream``."""
-    if _parse(version) < _STREAMING:
-        raise ConfigError(
-            f"streaming reads need PySpark 4.2; this is {version}, which can write, peek and drain:"
-            " pip install --upgrade 'nsqclient[spark]'")
-
-
-def _parse(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def choose_python(context: SparkContext, is_local: bool) -> None:
@@ -54,7 +42,11 @@ def choose_python(context: SparkContext, is_local: bool) -> None:
     if is_local and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
     elif shutil.which(context.pythonExec) != sys.executable:
-        check_python(context.pythonExec, _sent_files(context))
+        from pyspark import SparkFiles
+
+        check_python(context.pythonExec, [
+            os.path.join(SparkFiles.getRootDirectory(), name)
+            for name in context._python_includes])
 
 
 def check_python(python: str, sent: Sequence[str] = ()) -> None:
@@ -101,10 +93,3 @@ def refuse_save_as_table() -> None:
 
     save_as_table._refuses_nsq = True  # type: ignore[attr-defined] # marks the wrapper
     DataFrameWriter.saveAsTable = save_as_table  # Spark has no hook
-
-
-def _sent_files(context: SparkContext) -> list[str]:
-    from pyspark import SparkFiles
-
-    return [os.path.join(SparkFiles.getRootDirectory(), name)
-            for name in context._python_includes]

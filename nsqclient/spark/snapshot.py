@@ -47,15 +47,12 @@ def snapshots(storage: str) -> list[Snapshot]:
     Raises:
         StorageError: the storage cannot be used.
     """
-    store = open_store(storage)
-    names = store.list_folders(_FOLDER)
-    return [_describe(storage, name) for name in names]
-
-
-def _describe(storage: str, name: str) -> Snapshot:
-    store = open_store(url_of(storage, name))
-    rows = sum(count_messages(store, *names) for names in list_channels(store))
-    return Snapshot(name, rows, bool(store.list_objects(_COMPLETE)))
+    found = []
+    for name in open_store(storage).list_folders(_FOLDER):
+        store = open_store(url_of(storage, name))
+        rows = sum(count_messages(store, *names) for names in list_channels(store))
+        found.append(Snapshot(name, rows, bool(store.list_objects(_COMPLETE))))
+    return found
 
 
 def release(storage: str, name: str) -> None:
@@ -101,8 +98,7 @@ def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[tuple[str,
             )
         _drain(dataclasses.replace(options, storage=url))
         store.create(f"{_COMPLETE}/{name}", b"")
-    is_empty = not list_shards(store, options.topic, options.channel)  # an unknown topic
-    if is_empty:
+    if not list_shards(store, options.topic, options.channel):  # an unknown topic
         return url, []
     return url, select_stored(dataclasses.replace(options, storage=url)).segments
 

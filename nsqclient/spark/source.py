@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import BATCH, ROW_DDL, STREAM, check_load, read_options, write_options
-from nsqclient.spark.session import check_streaming
+from nsqclient.spark.session import check_version
 
 if TYPE_CHECKING:
     from nsqclient.spark.batch_reader import NsqBatchReader
@@ -56,7 +56,7 @@ class NsqDataSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Build the reader of ``spark.readStream``; with a wrong option a reader that fails."""
         try:
-            check_streaming(pyspark.__version__)
+            check_version(pyspark.__version__, streams=True)
             options = read_options(self.options, STREAM)
             _check_schema(schema)
         except NSQError as exc:

@@ -43,29 +43,28 @@ class _Publishing:
         """Publish the rows of one task; it runs where the executor runs."""
         return publish(iterator, self._options, self._columns)
 
+    def commit(
+        self, messages: list[WriterCommitMessage | None], batchId: int | None = None
+    ) -> None:
+        """Every task, of a stream those of a batch, has ended well."""
+        logger.info("%s: published %s", _name(batchId), counted(_total(messages), "message"))
+
+    def abort(
+        self, messages: list[WriterCommitMessage | None], batchId: int | None = None
+    ) -> None:
+        """A task has failed; what others published stays, and comes again with a batch."""
+        logger.warning(
+            "%s failed after it had published %s of %s", _name(batchId),
+            counted(_total(messages), "message"),
+            counted(sum(message is not None for message in messages), "task"))
+
 
 class NsqWriter(_Publishing, DataSourceArrowWriter):
     """Publishes a DataFrame."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task has ended well."""
-        logger.info("published %s", counted(_total(messages), "message"))
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed; what others published stays."""
-        _warn(messages, "write")
-
 
 class NsqStreamWriter(_Publishing, DataSourceStreamArrowWriter):
     """Publishes the batches of a stream."""
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Every task of a batch has ended well."""
-        logger.info("batch %d: published %s", batchId, counted(_total(messages), "message"))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task has failed; what others published stays, and comes again with the batch."""
-        _warn(messages, f"batch {batchId}")
 
 
 def columns_of(schema: Any, options: WriteOptions) -> Columns:
@@ -111,8 +110,5 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
     return sum(message.messages for message in messages if isinstance(message, Published))
 
 
-def _warn(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    logger.warning(
-        "%s failed after it had published %s of %s", what,
-        counted(_total(messages), "message"),
-        counted(sum(message is not None for message in messages), "task"))
+def _name(batch: int | None) -> str:
+    return "write" if batch is None else f"batch {batch}"

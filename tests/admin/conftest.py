@@ -13,10 +13,15 @@ from tests.support.servers.factories import LookupdFactory, ServerFactory
 
 @pytest.fixture
 def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    """Two embedded nsqds and an nsqlookupd."""
     nsqds, lookupds = ServerFactory("embedded", tmp_path), LookupdFactory("embedded", tmp_path)
     found = Cluster(nsqds, lookupds)
     yield found
     found.close()
     nsqds.close()
     lookupds.close()
+
+
+@pytest.fixture
+def events(cluster: Cluster) -> None:
+    """The topic ``events`` with the channel ``archive``: three messages on each nsqd."""
+    cluster.fill("events", "archive")

@@ -15,21 +15,17 @@ from tests.support.browser.admin import Admin
 
 @pytest.fixture
 def admin(cluster):
-    """A page on which every user may act."""
     return cluster.admin()
 
 
 def test_a_foreign_page_cannot_act(admin):
-    """A request with another page's Origin, or from another site, is rejected."""
+    """A request with another page's Origin, or from another site, is rejected; ours is not."""
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"},
+                    {"Origin": "http://["}, {"Origin": "//"}, {"Origin": ""},
                     {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
         answer = admin.post("/api/topics", {"topic": "made"}, **headers)
         assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_ORIGIN")
     assert admin.json("/api/topics")["topics"] == []
-
-
-def test_our_own_page_can_act(admin):
-    """The same request with our own Origin is carried out."""
     headers = {"Origin": admin.url, "Sec-Fetch-Site": "same-origin"}
     assert admin.post("/api/topics", {"topic": "made"}, **headers).status_code == 200
 
@@ -37,7 +33,6 @@ def test_our_own_page_can_act(admin):
 @pytest.mark.parametrize("content_type", [
     "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None])
 def test_a_form_cannot_act(admin, content_type):
-    """A content type that a foreign form can send is rejected."""
     headers = {} if content_type is None else {"Content-Type": content_type}
     answer = admin.raw("POST", "/api/topics", data=b'{"topic":"made"}', headers=headers)
     assert (answer.status_code, answer.json()["message"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
@@ -85,15 +80,7 @@ def test_an_action_under_an_unknown_host_name_is_rejected(leak_guard):
         assert answer.status_code == 502  # no nsqd is there
 
 
-@pytest.mark.parametrize("origin", ["http://[", "http://]", "http://[::1", "//", ""])
-def test_a_malformed_origin_is_rejected(admin, origin):
-    """It gets 403 as a foreign origin does, and no 500."""
-    answer = admin.post("/api/topics", {"topic": "made"}, Origin=origin)
-    assert (answer.status_code, answer.json()["message"]) == (403, "FORBIDDEN_ORIGIN")
-
-
 def exchange(admin, *lines, body=b""):
-    """Send a request as it is; return the status."""
     host, port = admin.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
         sock.sendall(b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body]))
@@ -124,9 +111,7 @@ def test_a_malformed_host_is_rejected(admin, host):
     assert "names no host" in answer.json()["hint"]
 
 
-def test_a_page_is_read_only_by_default(cluster):
-    """Without --allow-actions nothing can be changed, and the error has a hint."""
-    cluster.fill("events", "archive")
+def test_a_page_is_read_only_by_default(cluster, events):
     admin = cluster.admin(allow_actions=False)
     for answer in (
         admin.post("/api/topics", {"topic": "made"}), admin.delete("/api/topics/events"),
@@ -141,9 +126,7 @@ def test_a_page_is_read_only_by_default(cluster):
     assert admin.json("/api/topics/events")["channels"][0]["depth"] == 6
 
 
-def test_only_users_in_the_acl_header_may_act(cluster):
-    """With --admin-user only users that the proxy names may act, and see buttons."""
-    cluster.fill("events", "archive")
+def test_only_users_in_the_acl_header_may_act(cluster, events):
     admin = cluster.admin(admin_users=["ada", "bob"], acl_http_header="X-User")
     body = {"action": "pause"}
     for headers in ({}, {"X-User": "eve"}, {"X-Forwarded-User": "ada"}, {"X-User": ""}):
@@ -153,9 +136,8 @@ def test_only_users_in_the_acl_header_may_act(cluster):
     assert 'data-may-act="yes"' in admin.get("/", **{"X-User": "ada"}).text
 
 
-def test_messages_are_shown_only_with_permission(cluster):
+def test_messages_are_shown_only_with_permission(cluster, events):
     """Peeking needs --allow-peek, and with --admin-user one of these users."""
-    cluster.fill("events", "archive")
     path, body = "/api/live/peek", {"topic": "events", "count": 1, "seconds": 0.1}
     assert cluster.admin().post(path, body).status_code == 403
     named = cluster.admin(allow_peek=True, admin_users=["ada"])
@@ -179,13 +161,11 @@ def test_every_answer_carries_the_security_headers(admin):
 
 
 def test_a_huge_body_is_not_read(admin):
-    """A body above the limit is rejected."""
     answer = admin.post("/api/live/publish", {"topic": "t", "body": "x" * (3 * 1024 * 1024)})
     assert answer.status_code == 413
 
 
 def test_a_name_in_a_path_is_shown_as_text(cluster):
-    """Markup in a path does not become markup."""
     admin: Admin = cluster.admin()
     text = admin.get("/nodes/<script>alert(1)<%2Fscript>").text
     assert "<script>alert" not in text

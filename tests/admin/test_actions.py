@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 
 
 def bulk(admin, action, **targets):
-    """One request."""
     return admin.post("/api/live/bulk", {"action": action, **targets})
 
 
@@ -39,7 +38,6 @@ def test_several_topics_are_paused_emptied_and_deleted(cluster):
 
 
 def test_several_channels_of_a_topic_are_emptied(cluster):
-    """The others keep their messages."""
     for channel in ("a", "b", "c"):
         cluster.fill("events", channel, 0)
     for nsqd in cluster.nsqds:
@@ -74,14 +72,12 @@ def test_only_users_with_permission_act(cluster):
 
 
 def steps(admin, **values):
-    """Replay; the lines of the answer."""
     answer = admin.post("/api/live/replay", values)
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.split("\n") if line]
 
 
 def bodies(cluster, topic, count):
-    """Receive messages of a topic."""
     with Consumer(topic, "work", nsqd_tcp_addresses=[each.tcp_address for each in cluster.nsqds],
                   config=Config(max_in_flight=10)) as consumer:
         messages = consumer.messages(timeout=20)
@@ -170,9 +166,8 @@ def test_one_replay_runs_at_a_time(cluster):
         "topic": "other.dead", "channel": "keep", "target": "t"}).status_code == 200)
 
 
-def test_the_doctor_reports_what_is_wrong(cluster):
+def test_the_doctor_reports_what_is_wrong(cluster, events):
     """A paused topic is an error with a command; servers that are well are listed too."""
-    cluster.fill("events", "archive")
     cluster.nsqds[0].post("/topic/pause", topic="events")
     for admin in (cluster.admin(), cluster.admin(direct=True)):
         found = admin.json("/api/live/doctor")
@@ -219,9 +214,8 @@ def test_no_request_waits_for_the_run_of_another_one(cluster, monkeypatch):
     queried.close()
 
 
-def test_pages_share_a_run_of_the_doctor(cluster):
+def test_pages_share_a_run_of_the_doctor(cluster, events):
     """Whatever the number of pages, servers are checked once in some seconds."""
-    cluster.fill("events", "archive")
     admin = cluster.admin()
     first = admin.json("/api/live/doctor")
     cluster.nsqds[0].post("/topic/pause", topic="events")
@@ -229,9 +223,8 @@ def test_pages_share_a_run_of_the_doctor(cluster):
 
 
 @pytest.mark.parametrize("check", ["check_nsqd", "check_topic", "check_clock"])
-def test_a_check_that_raises_hides_no_other(cluster, monkeypatch, check):
+def test_a_check_that_raises_hides_no_other(cluster, events, monkeypatch, check):
     """Its exception is a finding; the findings of the others are shown with it."""
-    cluster.fill("events", "archive")
     real = getattr(diagnosis, check)
     calls = []
 

@@ -10,12 +10,10 @@ NOW = 1000.5
 
 
 def channel(name="c", **values):
-    """A channel of /stats."""
     return {"channel_name": name, "depth": 3, "backend_depth": 1, "in_flight_count": 2, **values}
 
 
 def topic(**values):
-    """A topic of /stats."""
     return {"topic_name": "t", "depth": 5, "backend_depth": 2, "message_count": 10,
             "channels": [channel()], "paused": False, **values}
 
@@ -26,7 +24,6 @@ def merged(*topics):
 
 
 def test_numbers_are_summed_and_parts_are_kept():
-    """The sum of two nsqds has both numbers, and each nsqd keeps its own."""
     found = merged(topic(), topic(depth=7))
     assert (found["depth"], found["memory_depth"], found["backend_depth"]) == (12, 8, 4)
     assert [node["depth"] for node in found["nodes"]] == [5, 7]
@@ -41,7 +38,6 @@ def test_a_channel_of_one_node_is_not_the_sum():
 
 
 def test_one_paused_nsqd_pauses_the_sum():
-    """A topic that is paused anywhere is shown as paused, and so is a channel."""
     found = merged(topic(), topic(paused=True, channels=[channel(paused=True)]))
     assert found["paused"] is True
     assert found["channels"][0]["paused"] is True
@@ -56,7 +52,6 @@ def test_clients_name_their_nsqd_and_how_long_they_are_connected():
 
 
 def test_latencies_are_weighted_by_how_many_messages_they_saw():
-    """The average of a percentile over nsqds counts each one's messages."""
     def latency(count, value):
         return {"count": count, "percentiles": [{"quantile": 0.99, "value": value}]}
 

@@ -23,12 +23,10 @@ def stats(depth="1", channels="[]", more='"paused": false'):
 
 #: Answers that are not used at all.
 UNUSABLE = {
-    "lone surrogate": stats(more=r'"x": "\ud800"'),
     "lone surrogate in a name": stats(channels=r'[{"channel_name": "\udfff"}]'),
     "NaN": stats(more=_LATENCY % '{"quantile": NaN, "value": Infinity}'),
     "overflow": stats(more=_LATENCY % '{"quantile": 0.5, "value": 1e999}'),
     "10^400": stats(depth="1" + "0" * 400),
-    "negative 10^309": stats(depth="-1" + "0" * 309),
     "deep": stats(more='"x": ' + "[" * 400 + "]" * 400),
     "list": b"[]", "object as topics": b'{"topics": {"a": 1}}', "text": b"OK",
 }
@@ -37,9 +35,8 @@ ODD = {
     "string percentile": stats(more=_LATENCY % '{"quantile": 0.5, "value": "x"}'),
     "list as quantile": stats(more=_LATENCY % '{"quantile": [], "value": 1}'),
     "latency as list": stats(more='"e2e_processing_latency": [1]'),
-    "negative depth": stats(depth="-1"),
     "negative counter": stats(channels='[{"channel_name": "c", "message_count": -5}]'),
-    "list as depth": stats(depth="[1]"), "true as depth": stats(depth="true"),
+    "true as depth": stats(depth="true"),
     "list as channel": stats(channels="[[]]"), "object as channels": stats(channels="{}"),
     "list as client": stats(channels='[{"channel_name": "c", "clients": [7]}]'),
     "text as clients": stats(channels='[{"channel_name": "c", "clients": "x"}]'),
@@ -61,11 +58,8 @@ def strict(answer):
 
 @pytest.fixture
 def sound():
-    """An nsqd with a topic and four messages."""
     with Nsqd() as nsqd:
-        nsqd.publish("events", b"x")
-        for _ in range(3):
-            nsqd.publish("events", b"x")
+        nsqd.publish_many("events", [b"x"] * 4)
         yield nsqd
 
 
@@ -123,7 +117,6 @@ def test_an_odd_field_counts_as_nothing(leak_guard, sound):
     {"version": "1.\u00b2"}, {"broadcast_address": "u:p@h"},
 ], ids=str)
 def test_an_unusable_nsqd_in_a_list_affects_only_its_row(leak_guard, sound, change):
-    """An nsqlookupd lists an nsqd with an invalid address: the others are shown."""
     host, port = sound.http_address.split(":")
     producer = {"broadcast_address": host, "http_port": int(port), "tcp_port": 1, "hostname": "h",
                 "version": "1.3.0", "remote_address": "x", "topics": ["events"],

@@ -32,7 +32,6 @@ def lookupd(hung):
 
 @pytest.fixture
 def admin(cluster, lookupd):
-    """A page on two responsive nsqds and the hung one."""
     addresses = [cluster.lookupds[0].http_address, lookupd.http_address]
     with running_admin(lookupd_http_addresses=addresses, request_timeout=LONG) as found:
         yield found
@@ -70,7 +69,6 @@ def test_the_row_of_a_hung_nsqd_is_marked_as_waiting(admin, hung):
 
 
 def test_a_nsqlookupd_that_hangs_hides_no_nsqd(cluster, admin, lookupd, hung):
-    """The nsqds that the other nsqlookupd lists are shown at once."""
     hung.answers.set()
     lookupd.answers.clear()
     wait_until(lambda: {each["address"] for each in admin.json("/api/live/nodes")["list"]}
@@ -100,6 +98,5 @@ def test_rates_are_correct_while_another_nsqd_hangs():
 
 
 def newer(admin, serial):
-    """The topics after another round."""
     found = admin.json("/api/live/topics")
     return found if found["serial"] > serial else None

@@ -28,7 +28,6 @@ def peek(admin, **values):
 
 
 def has_peek(nsqd, topic="events"):
-    """Whether a peek's channel exists, with its consumer."""
     return any(each["channel_name"].startswith("peek-") and each["client_count"]
                for each in nsqd.stats(topic)["channels"])
 
@@ -51,7 +50,6 @@ def test_a_peek_shows_copies_and_takes_nothing(cluster):
 
 
 def test_a_large_body_is_cut(cluster):
-    """Only the first part of a large body is shown, marked as truncated."""
     cluster.fill("events", "archive", 0)
     admin, nsqd = cluster.admin(allow_peek=True), cluster.nsqds[0]
     with peek(admin, topic="events", count=1, seconds=20) as lines:
@@ -62,7 +60,6 @@ def test_a_large_body_is_cut(cluster):
 
 
 def test_a_peek_ends_in_time(cluster):
-    """Without messages it ends after its seconds."""
     cluster.fill("events", "archive", 0)
     answer = cluster.admin(allow_peek=True).post(
         "/api/live/peek", {"topic": "events", "count": 5, "seconds": 0.3})
@@ -87,7 +84,6 @@ def test_messages_that_wait_for_a_first_channel_are_not_taken(cluster):
 
 
 def test_messages_of_a_loan_are_requeued(cluster):
-    """Messages of a loan are shown and wait again afterwards, with one attempt more."""
     cluster.fill("events", "dead", 2)
     admin = cluster.admin(allow_peek=True)
     body = {"topic": "events", "channel": "dead", "count": 10, "seconds": 1}
@@ -113,9 +109,8 @@ def test_a_loan_from_a_channel_with_consumers_is_rejected(cluster):
 
 @pytest.mark.parametrize("values, status", [
     ({"topic": "nope"}, 404), ({"topic": "events", "channel": "nope"}, 404),
-    ({"topic": "events", "count": 0}, 400), ({"topic": "events", "count": 101}, 400),
-    ({"topic": "events", "seconds": 31}, 400), ({"topic": "events", "count": True}, 400),
-    ({"topic": "b$d"}, 400),
+    ({"topic": "events", "count": 101}, 400), ({"topic": "events", "seconds": 31}, 400),
+    ({"topic": "events", "count": True}, 400), ({"topic": "b$d"}, 400),
 ])
 def test_an_invalid_peek_is_rejected(cluster, values, status):
     """Invalid arguments are rejected before any channel is created."""

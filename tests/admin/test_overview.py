@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nsqclient.admin.overview import (
     POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
 )
@@ -16,23 +18,13 @@ def rounds(*counts, step=2.0):
     return history
 
 
-def test_the_first_round_has_no_rate():
-    """A single value of a counter gives no rate."""
-    assert rounds(100).rate("k") is None
-
-
-def test_a_rate_is_the_number_of_messages_per_second():
-    """20 messages between two rounds, 2 s apart."""
-    assert rounds(100, 120).rate("k") == 10.0
-
-
-def test_a_restart_counts_from_zero():
-    """A lower count means a restart: all of it is new."""
-    assert rounds(100, 6).rate("k") == 3.0
+@pytest.mark.parametrize("counts, rate", [([100], None), ([100, 120], 10.0), ([100, 6], 3.0)])
+def test_a_rate_is_the_number_of_messages_per_second(counts, rate):
+    """The first round has none; a lower count means a restart: all of it is new."""
+    assert rounds(*counts).rate("k") == rate
 
 
 def test_rates_of_nsqds_are_summed():
-    """Each nsqd's rate is over its own time."""
     history = RateHistory()
     for at, a, b in ((0.0, 0, 0), (2.0, 10, 40)):
         history.add_round({"k": Sample({"a": a, "b": b}, 0)}, {"a": at, "b": at * 2})
@@ -40,7 +32,6 @@ def test_rates_of_nsqds_are_summed():
 
 
 def test_an_nsqd_that_was_silent_shows_its_average():
-    """After a round without an answer the rate covers the whole time."""
     history = RateHistory()
     for at, counts in ((0.0, {"a": 0, "b": 0}), (2.0, {"b": 2}), (4.0, {"a": 40, "b": 4})):
         history.add_round({"k": Sample(counts, 0)}, {node: at for node in counts})
@@ -48,7 +39,6 @@ def test_an_nsqd_that_was_silent_shows_its_average():
 
 
 def test_a_round_that_waits_for_another_nsqd_changes_no_rate():
-    """The times of the answers count, not the end of the round."""
     history = RateHistory()
     for end, at, count in ((7.0, 0.1, 0), (7.1, 7.05, 417), (14.1, 7.2, 426)):
         assert at <= end
@@ -76,7 +66,6 @@ def test_a_topic_that_returns_is_not_counted_from_zero():
 
 
 def test_the_history_is_bounded_and_dropped_with_its_topic():
-    """A history has a limited number of points, and none of a deleted topic."""
     history = rounds(*range(POINTS + 5))
     assert len(history.rates("k")) == len(history.depths("k")) == POINTS
     history.add_round({}, {"n": 1000.0})
@@ -98,7 +87,6 @@ def test_a_silent_nsqd_leaves_a_gap():
 
 
 def test_the_history_of_a_silent_nsqd_ends():
-    """After as many rounds as there are points nothing is left of it."""
     history = rounds(1, 2)
     for at in range(POINTS + 1):
         history.add_round({}, {"other": 100.0 + at})
@@ -114,14 +102,12 @@ STATS = {NODE: {"topics": [{
 
 
 def test_a_row_sums_a_topic_with_its_channels():
-    """The depth of a topic in the list includes its channels."""
     rows = build_rows(samples(STATS), ["t", "lonely"], RateHistory())
     assert rows["t"] == Row("t", 3, 3, 4, None, 5, 1, 1, 1, 9)
     assert rows["lonely"] == Row("lonely", 0, 0, 0, None, 0, 0, 0, 0, 0)
 
 
 def test_samples_contain_topics_and_channels():
-    """Topics and channels have their own histories."""
     found = samples(STATS)
     assert found["topic", "t", ""] == Sample({"n": 9}, 3, 3, 4, 5, 1, {"c"})
     assert found["channel", "t", "c"] == Sample({"n": 9}, 2, 3, 4, 5)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import configparser
+import fnmatch
 import re
+from pathlib import Path
 
 import pytest
 
+import nsqclient
 from nsqclient.admin.replay import source_of_dead_letters
 from tests.support.browser.accessibility import Html
 
@@ -32,19 +36,15 @@ def test_the_page_of_what_does_not_exist_is_404_and_shows_no_buttons(admin, path
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_is_valid_html(admin, path):
+def test_a_page_is_valid_html_and_every_file_that_it_loads_exists(admin, path):
     """Every tag is closed, every field labelled, every button named, no script inline."""
     answer = admin.get(path)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/html")
-    assert Html(answer.text).complaints() == []
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_every_file_that_a_page_loads_exists(admin, path):
-    """Each asset of a page, and each module that it imports, exists."""
+    page = Html(answer.text)
+    assert page.complaints() == []
     seen: set[str] = set()
-    wanted = {values[name] for _, values in Html(admin.get(path).text).tags
+    wanted = {values[name] for _, values in page.tags
               for name in ("src", "href") if "/static/" in values.get(name, "")}
     while wanted - seen:
         asset = min(wanted - seen)
@@ -56,7 +56,6 @@ def test_every_file_that_a_page_loads_exists(admin, path):
 
 
 def test_the_current_page_is_marked_in_the_navigation(admin):
-    """The link of the current page has ``aria-current``."""
     current = [values["href"] for _, values in Html(admin.get("/lookup").text).tags
                if values.get("aria-current") == "page"]
     assert current == ["/lookup"]
@@ -72,7 +71,6 @@ def test_an_error_is_a_page_for_a_browser(admin, path, status):
 
 
 def test_a_page_without_nsqlookupd_offers_only_what_works(cluster):
-    """Without nsqlookupds there is nothing to register."""
     text = cluster.admin(direct=True).get("/lookup").text
     assert Html(text).complaints() == []
     assert "registered at nsqlookupd" not in text and "on every nsqd, now" in text
@@ -85,3 +83,17 @@ def test_a_page_without_nsqlookupd_offers_only_what_works(cluster):
 def test_topics_of_dead_letters_are_recognised_by_their_names(topic, source):
     """A suffix such as .dead or -dlq follows the name of the topic."""
     assert source_of_dead_letters(topic) == source
+
+
+def test_pages_and_assets_are_in_the_wheel():
+    """Every file of the pages matches the package data of setup.cfg."""
+    package = Path(nsqclient.__file__).parent
+    settings = configparser.ConfigParser()
+    settings.read(package.parent / "setup.cfg")
+    patterns = settings["options.package_data"]["nsqclient"].split()
+    files = [path for folder in ("static", "templates")
+             for path in (package / "admin" / folder).iterdir()]
+    assert len(files) > 20
+    for path in files:
+        name = path.relative_to(package).as_posix()
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name

@@ -22,12 +22,10 @@ PATHS = [
 
 
 def with_password(*addresses):
-    """The same addresses, as URLs."""
     return [f"http://user:s3cret@{address}" for address in addresses]
 
 
 def check(admin, names):
-    """Request every path; also of each nsqd."""
     for path in [*PATHS, *(f"/api{part}/nodes/{name}" for name in names for part in ("", "/live"))]:
         answer = admin.get(path)
         assert "s3cret" not in answer.text, path
@@ -71,7 +69,6 @@ def test_an_address_may_be_set_as_it_is_shown(leak_guard):
 
 
 def test_passwords_are_sent(cluster):
-    """Hidden passwords are still used."""
     with recording() as server:
         server.status = 500
         with running_admin(nsqd_http_addresses=with_password(server.address)) as admin:

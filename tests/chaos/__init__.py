@@ -5,4 +5,7 @@ against three real nsqds and two nsqlookupds, while a seeded schedule injects fa
 ``schedule`` lists the faults, ``cluster`` performs them, ``producing`` and ``consuming`` are the
 programs under test, ``ledger`` and ``record`` keep what they did, ``watch`` looks for consumers
 that are stuck, ``result`` counts the losses, ``run`` is one run from start to end.
+
+``worker``, ``jobs`` and ``outbox`` are further scenarios. ``harness`` runs every scenario, and all
+share the ledger and the result: what was stored and has not arrived is lost.
 """

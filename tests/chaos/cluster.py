@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,15 @@ from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
 
 #: Mean seconds between two publishes of one thread.
 PACE = 0.05
-#: How a slow connection is: bytes at a time, seconds between.
-_SLOW = (400, 0.01)
+#: The faults of connections, by their names in the schedule.
+_PROXY_FAULTS: dict[str, Callable[[FaultProxy, Event], None]] = {
+    "deaf": lambda proxy, event: proxy.set_deaf(),
+    "slow": lambda proxy, event: proxy.set_slow(400, 0.01),
+    "refuse": lambda proxy, event: proxy.stop(),
+    "cut": lambda proxy, event: proxy.cut_after(event.after, event.direction, reset=event.reset),
+    "reset": lambda proxy, event: proxy.reset(),
+    "drop": lambda proxy, event: proxy.drop(),
+}
 
 
 class Programs:
@@ -42,7 +50,6 @@ class Programs:
 
     @property
     def runs(self) -> bool:
-        """Whether a process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -61,7 +68,6 @@ class Programs:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 
@@ -93,6 +99,7 @@ class Cluster:
         self.folder = folder
         self.hurt: set[tuple[str, int]] = set()  #: targets with a fault; replaced, never changed
         self.stops: list[tuple[int, float, bool]] = []  #: nsqd, when, whether it was killed
+        self.faults: Counter[str] = Counter()  #: that were injected; guarded by _lock
         self.errors: list[str] = []  #: failures of the run itself or of a program
         self.is_over = threading.Event()  #: set: faults end at once
         self._lock = threading.Lock()
@@ -162,7 +169,9 @@ class Cluster:
                 return
             self._mark(target, True)
             try:
-                getattr(self, f"_{event.action}")(event)
+                getattr(self, f"_{event.action}", self._disturb_proxy)(event)
+                with self._lock:
+                    self.faults[event.action] += 1
             except Exception as exc:
                 self.errors.append(f"{event}: {exc!r}")
             finally:
@@ -224,29 +233,12 @@ class Cluster:
         if not programs.wait(4 * END_TIMEOUT):
             self.errors.append(f"{programs.name} did not end after SIGTERM")
 
-    def _deaf(self, event: Event) -> None:
-        self.proxies[event.number].set_deaf()
-        self.is_over.wait(event.seconds)
-        self.proxies[event.number].heal()
-
-    def _slow(self, event: Event) -> None:
-        self.proxies[event.number].set_slow(*_SLOW)
-        self.is_over.wait(event.seconds)
-        self.proxies[event.number].heal()
-
-    def _refuse(self, event: Event) -> None:
-        self.proxies[event.number].stop()
-        self.is_over.wait(event.seconds)
-        self.proxies[event.number].heal()
-
-    def _cut(self, event: Event) -> None:
-        self.proxies[event.number].cut_after(event.after, event.direction, reset=event.reset)
-
-    def _reset(self, event: Event) -> None:
-        self.proxies[event.number].reset()
-
-    def _drop(self, event: Event) -> None:
-        self.proxies[event.number].drop()
+    def _disturb_proxy(self, event: Event) -> None:
+        proxy = self.proxies[event.number]
+        _PROXY_FAULTS[event.action](proxy, event)
+        if event.seconds:  # else it is over at once
+            self.is_over.wait(event.seconds)
+            proxy.heal()
 
     # -- the end
 
@@ -265,6 +257,9 @@ class Cluster:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def end_consumers(self) -> None:
+        self.end_programs("consumer")
 
     def close(self) -> None:
         """Leave nothing behind, whatever happened."""

@@ -8,15 +8,13 @@ import threading
 import time
 from typing import Any
 
-from nsqclient import Config, Consumer, Message, Requeue
-from tests.chaos.program import CHANNEL, TOPIC, Program
+from nsqclient import Config, Consumer, Message
+from tests.chaos.program import CHANNEL, MSG_TIMEOUT, TOPIC, Program, handle
 
-#: Of a thousand messages so many fail, and so many take longer than their timeout.
-_FAILING, _SLOW = 3, 1
 _STATE_INTERVAL = 0.5
 
 CONFIG = Config(
-    msg_timeout=5, heartbeat_interval=1, max_attempts=0, lookupd_poll_interval=5,
+    msg_timeout=MSG_TIMEOUT, heartbeat_interval=1, max_attempts=0, lookupd_poll_interval=5,
     lookupd_poll_timeout=5, default_requeue_delay=0.2, max_backoff_duration=1,
     backoff_multiplier=0.1,
 )
@@ -44,12 +42,7 @@ class Handler(Program):
         self.end("Consumer.stop", self._consumer.stop)
 
     def _handle(self, message: Message) -> None:
-        chance = self._rng.randrange(1000)
-        if chance < _FAILING:
-            raise Requeue()
-        if chance < _FAILING + _SLOW:
-            self.ending.wait(CONFIG.msg_timeout + 1)
-        self.ledger.write("H", message.body.split(b" ")[0].decode())
+        handle(message, self._rng, self.ledger, self.ending)
         self._handled += 1
         self._last = time.monotonic()
 

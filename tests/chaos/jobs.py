@@ -17,12 +17,9 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from nsqclient import (
@@ -30,7 +27,9 @@ from nsqclient import (
     Producer,
 )
 from nsqclient.message import Message
-from tests.support.exit_signals import exit_on_first_signal
+from tests.chaos.harness import Scenario, main
+from tests.chaos.ledger import Ledger
+from tests.chaos.result import RunResult
 from tests.support.processes import CHECKOUT, PROGRAMS
 from tests.support.servers.http_api import registered
 from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
@@ -59,33 +58,6 @@ _MOST_JOBS = 8
 #: nsqd notes on its disk how far a queue was read when it ends in order, not in between: an nsqd
 #: that is killed delivers everything again, and loses nothing.
 DURABLE = {"mem_queue_size": 0, "sync_every": 1_000_000, "sync_timeout": 3600.0}
-
-
-@dataclass
-class Result:
-    """What came of a run."""
-
-    faults: Counter[str] = field(default_factory=Counter)
-    published: int = 0
-    ends: int = 0  #: jobs that said that nothing is left
-    wrong_ends: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  #: jobs that ended with an error
-    lost: int = 0
-    twice: int = 0  #: messages that have arrived more than once
-
-    @property
-    def is_good(self) -> bool:
-        """Whether nothing was lost, and each job was right."""
-        return not (self.lost or self.wrong_ends or self.failures)
-
-    def __str__(self) -> str:
-        faults = ", ".join(f"{count} x {name}" for name, count in sorted(self.faults.items()))
-        lines = [
-            f"{self.faults.total()} faults ({faults}), {self.published} published:"
-            f" {self.lost} lost, {self.twice} arrived twice; {self.ends} jobs said that nothing is"
-            f" left, {len(self.wrong_ends)} wrongly, {len(self.failures)} failed",
-            *self.wrong_ends, *self.failures]
-        return "\n  ".join(lines)
 
 
 # -- the jobs, in processes of their own
@@ -168,10 +140,11 @@ class _Round:
 
     def __init__(
         self, number: int, job: str, kind: str, lookupd: RealNsqlookupd, nsqds: list[RealNsqd],
-        folder: Path, rng: random.Random, result: Result,
+        folder: Path, rng: random.Random, result: RunResult, ledger: Ledger,
     ) -> None:
         self._job, self._kind = job, kind
-        self._lookupd, self._nsqds, self._rng, self._result = lookupd, nsqds, rng, result
+        self._lookupd, self._nsqds, self._rng = lookupd, nsqds, rng
+        self._result, self._ledger = result, ledger
         self._orders, self._dead = f"orders-{number}", f"dead-{number}"
         self._path = folder / f"dead-{number}"  # the directory, or the file of a drain
         self._output = folder / "output"
@@ -187,7 +160,7 @@ class _Round:
 
     def fill(self) -> None:
         """Write messages or letters; nsqd has them on its disk, as after an end in order."""
-        self._result.published += len(self._bodies)
+        self._ledger.stored.update(map(bytes.decode, self._bodies))
         for number, nsqd in enumerate(self._nsqds):
             bodies = self._bodies[number * _ROUND:(number + 1) * _ROUND]
             if self._target:
@@ -211,8 +184,9 @@ class _Round:
             wait_until(lambda: len(registered(self._lookupd, topic)) == len(self._nsqds), 60)
 
     def play(self, names: list[str]) -> None:
-        """Run jobs under these faults, then until nothing is left; find what has arrived."""
+        """Run jobs under these faults, then until nothing is left; note what has arrived."""
         pending = list(names)
+        errors = self._result.errors
         what = f"{self._job}, {self._kind}, {', '.join(names)}"
         for _ in range(_MOST_JOBS):
             status, met = self._run_job(pending)
@@ -220,19 +194,17 @@ class _Round:
             if status == 0:
                 self._result.ends += 1
                 if any(map(any, left)):
-                    self._result.wrong_ends.append(
-                        f"{what}: (waiting, in flight, deferred) {left} left: {self._last()}")
+                    errors.append(f"{what}: it said that nothing is left: (waiting, in flight,"
+                                  f" deferred) {left}: {self._last()}")
             elif status != -9 and (self._job == "drain" or not met):
-                self._result.failures.append(f"{what}: status {status}: {self._last()}")
+                errors.append(f"{what}: status {status}: {self._last()}")
             elif status != -9:
                 print(f"  note: {what}: status {status} after {met}: {self._last()}", flush=True)
             if not pending and not any(map(any, left)):
                 break
         else:
-            self._result.failures.append(f"{what}: {self._left()} left after {_MOST_JOBS} jobs")
-        found = self._arrived()
-        self._result.lost += len(set(self._bodies).difference(found))
-        self._result.twice += found.total() - len(found)
+            errors.append(f"{what}: {self._left()} left after {_MOST_JOBS} jobs")
+        self._ledger.handled.update(map(bytes.decode, self._arrived()))
 
     def _run_job(self, pending: list[str]) -> tuple[int, list[str]]:
         """Run one job, with what is left of the faults; return its status and what it met."""
@@ -267,7 +239,6 @@ class _Round:
                 process.wait(60)
 
     def _note(self, pending: list[str], met: list[str]) -> str:
-        """Return the next fault, and count it."""
         name = pending.pop(0)
         met.append(name)
         self._result.faults[name] += 1
@@ -311,25 +282,22 @@ class _Round:
         lines = self._output.read_text(errors="replace").strip().splitlines()
         return lines[-1][-400:] if lines else "no output"
 
-    def _arrived(self) -> Counter[bytes]:
+    def _arrived(self) -> list[bytes]:
         if self._job == "drain":
-            return Counter(self._lines())
+            return self._lines()
         if not self._target:
             letters = self._letters()
-            return Counter(letters.read(name).body for name in letters.names())
-        found: Counter[bytes] = Counter()
+            return [letters.read(name).body for name in letters.names()]
         with Consumer(self._target, "check", max_in_flight=200,
                       nsqd_tcp_addresses=[nsqd.tcp_address for nsqd in self._nsqds]) as consumer:
-            for message in consumer.messages(timeout=3.0):
-                body = message.body
-                found[DeadLetter.parse(body).body if self._job == "give up" else body] += 1
-        return found
+            found = [message.body for message in consumer.messages(timeout=3.0)]
+        return [DeadLetter.parse(b).body for b in found] if self._job == "give up" else found
 
 
-def run(folder: Path, job: str, kind: str, faults: int, seed: int) -> Result:
+def run(job: str, kind: str, faults: int, folder: Path, seed: int) -> RunResult:
     """Run rounds of one job until there were so many faults."""
     rng = random.Random(f"{job} {kind} {seed}")
-    result = Result()
+    result, ledger = RunResult(seed), Ledger(folder)
     lookupd = RealNsqlookupd(folder / "lookupd")
     servers: list[RealNsqd] = []
     try:
@@ -341,39 +309,30 @@ def run(folder: Path, job: str, kind: str, faults: int, seed: int) -> Result:
             nsqd.start()
         number = 0
         while result.faults.total() < faults:
-            one = _Round(number, job, kind, lookupd, servers, folder, rng, result)
+            one = _Round(number, job, kind, lookupd, servers, folder, rng, result, ledger)
             one.fill()
             one.play(choose(rng, faults - result.faults.total()))
             number += 1
     finally:
         for server in (*servers, lookupd):
             server.kill()
+    result.take(ledger)
     return result
 
 
-def main() -> int:
-    """Run as a program; return 1 where a promise was broken."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=100, help="over all kinds")
-    parser.add_argument("--seed", type=int, help="default: from the clock, and printed")
-    parser.add_argument("--only", choices=JOBS, action="append", help="of these jobs")
-    parser.add_argument("--job", nargs=5, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.job:
-        name, *words = arguments.job
-        return (drain if name == "drain" else give_up)(*words)
-    exit_on_first_signal()
+def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
+    """Each kind of each job, with its part of the faults."""
     logging.getLogger("nsqclient").addHandler(logging.NullHandler())
-    seed = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
     chosen = [(job, kind) for job in arguments.only or JOBS for kind in JOBS[job]]
-    is_good = True
-    for job, kind in chosen:
-        with tempfile.TemporaryDirectory(prefix="nsq-jobs-chaos-") as folder:
-            result = run(Path(folder), job, kind, -(-arguments.faults // len(chosen)), seed)
-        print(f"seed {seed}: {job}, {kind}: {result}", flush=True)
-        is_good = is_good and result.is_good
-    return 0 if is_good else 1
+    faults = -(-arguments.faults // len(chosen))
+    return [(f"{job} {kind}", partial(run, job, kind, faults)) for job, kind in chosen]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--job"]:
+        name, *words = sys.argv[2:]
+        sys.exit((drain if name == "drain" else give_up)(*words))
+    sys.exit(main("tests.chaos.jobs", (__doc__ or "").splitlines()[0], {
+        "--faults": {"type": int, "default": 100, "help": "over all kinds"},
+        "--only": {"choices": JOBS, "action": "append", "help": "of these jobs"},
+    }, scenarios))

@@ -5,6 +5,9 @@ A line is a letter, a space and the rest. Producers write ``A id`` (about to be 
 Both write ``L what overrun`` (a call that returned late), ``E text`` (an exception that no page
 of the docs names), ``D what seconds`` (a call of the end of life, how long it took) and ``T lag``
 (how late this process is woken up, in seconds); consumers ``C json`` (how they are).
+
+A scenario that knows by itself what was stored and what has arrived fills in a Ledger without
+files.
 """
 
 from __future__ import annotations
@@ -67,6 +70,16 @@ class Ledger:
             self._offsets[path] = self._offsets.get(path, 0) + len(whole)
             for line in whole.decode().splitlines():
                 self._take(path.stem, line[0], line[2:])
+
+    @property
+    def lost(self) -> set[str]:
+        """What was stored and has not arrived."""
+        return self.stored.difference(self.handled)
+
+    @property
+    def unwanted(self) -> set[str]:
+        """What has arrived though it was rejected, or never published."""
+        return set(self.handled) - self.stored - (self.attempted - self.rejected)
 
     def _take(self, name: str, letter: str, rest: str) -> None:
         if letter == "H":

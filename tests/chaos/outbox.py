@@ -15,12 +15,10 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import django.db
@@ -29,6 +27,9 @@ from django.db import connections, transaction
 from examples.django_outbox.postgres import Postgres
 from nsqclient import Config, Consumer, Message
 from nsqclient.contrib.django import publish_in_transaction
+from tests.chaos.harness import Scenario, main
+from tests.chaos.ledger import Ledger
+from tests.chaos.result import RunResult
 from tests.support import django_settings
 from tests.support.processes import CHECKOUT
 from tests.support.servers.postgres import running_postgres
@@ -48,33 +49,7 @@ _TABLES = ("CREATE TABLE facts (id text PRIMARY KEY)",
            "CREATE TABLE counters (key text PRIMARY KEY, n bigint)")
 
 
-@dataclass
-class Result:
-    """What the run found."""
-
-    kills: Counter[str] = field(default_factory=Counter)
-    committed: set[str] = field(default_factory=set)
-    rolled_back: int = 0
-    received: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-    @property
-    def failures(self) -> list[str]:
-        """Return each promise that was broken."""
-        found = list(self.errors)
-        if lost := self.committed - set(self.received):
-            found.append(f"lost: {len(lost)}, such as {sorted(lost)[:5]}")
-        if wrong := set(self.received) - self.committed:
-            found.append(f"published and rolled back: {len(wrong)}, such as {sorted(wrong)[:5]}")
-        return found + misplaced(self.received)
-
-    @property
-    def duplicates(self) -> int:
-        """Return how many messages came again."""
-        return len(self.received) - len(set(self.received))
-
-
-def misplaced(received: list[str]) -> list[str]:
+def misplaced(received: Iterable[str]) -> list[str]:
     """Return the messages of a key that came before an earlier one of it. Pure.
 
     A message is ``KEY:NUMBER:TRANSACTION``; repetitions do not count, nor does the key ``-``.
@@ -91,16 +66,16 @@ def misplaced(received: list[str]) -> list[str]:
 
 
 class _RolledBack(Exception):
-    """The application changed its mind."""
+    """A transaction is rolled back on purpose; has its fact."""
 
 
 class Application:
     """Threads that commit rows with their messages, or roll both back."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ledger: Ledger) -> None:
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self.rolled_back = 0  # guarded by _lock, as below
+        self._rejected = ledger.rejected  # guarded by _lock, as below
         self.errors: list[str] = []
         self._threads = [
             threading.Thread(target=self._run, args=(number, random.Random(f"{seed} {number}")))
@@ -126,9 +101,9 @@ class Application:
                 key = rng.choice([f"own{number}", "shared", "-"])
                 try:
                     self._write(key, f"{number}.{count}", rng.randrange(100) < _ROLLED_BACK)
-                except _RolledBack:
+                except _RolledBack as exc:
                     with self._lock:
-                        self.rolled_back += 1
+                        self._rejected.add(str(exc))
                 except django.db.Error:  # the database was killed
                     connections[ALIAS].close()
         except Exception as exc:
@@ -152,7 +127,7 @@ class Application:
                     TOPIC, fact.encode(), key=None if key == "-" else key, using=ALIAS)
                 cursor.execute("INSERT INTO facts VALUES (%s)", [fact])
             if rolls_back:
-                raise _RolledBack
+                raise _RolledBack(fact)
 
 
 class Relays:
@@ -177,7 +152,6 @@ class Relays:
         assert process.poll() is None, path.read_text()
 
     def kill(self, number: int) -> None:
-        """Kill one."""
         process = self._processes.pop(number)
         process.kill()
         process.wait()
@@ -194,10 +168,10 @@ class Relays:
             self.kill(0)
 
 
-def run(folder: Path, seed: int, kills: int) -> Result:
+def run(kills: int, folder: Path, seed: int) -> RunResult:
     """Kill each target so many times; return what became of the messages."""
     django_settings.configure()
-    result, rng = Result(), random.Random(seed)
+    result, ledger, rng = RunResult(seed), Ledger(folder), random.Random(seed)
     with ExitStack() as stack:
         database = stack.enter_context(running_postgres())
         nsqd = RealNsqd(folder / "nsqd", mem_queue_size=0, sync_every=1)
@@ -220,28 +194,28 @@ def run(folder: Path, seed: int, kills: int) -> Result:
         stack.callback(relays.close)
         for _ in range(RELAYS):
             relays.start()
-        application = Application(seed)
+        application = Application(seed, ledger)
         application.start()
         try:
             targets = list(TARGETS) * kills
             rng.shuffle(targets)
             for target in targets:
                 _kill(target, rng, relays, nsqd, database)
-                result.kills[target] += 1
+                result.faults[target] += 1
         finally:
             application.stop()
         connections[ALIAS].close()
         wait_until(lambda: not _rows("SELECT 1 FROM nsqclient_outbox LIMIT 1"), _DRAIN,
                    "the outbox is empty")
         statuses = relays.stop()
-        result.committed = {fact for [fact] in _rows("SELECT id FROM facts")}
+        ledger.stored.update(fact for [fact] in _rows("SELECT id FROM facts"))
         nsqd.stop()
         quick = RealNsqd(folder / "nsqd", mem_queue_size=0)  # the same data, less often synced
         quick.start()
         stack.callback(quick.kill)
-        result.received = consume(quick)
-    result.rolled_back = application.rolled_back
-    result.errors = application.errors + [
+        ledger.handled.update(consume(quick))
+    result.take(ledger)
+    result.errors = application.errors + misplaced(ledger.handled) + [
         f"a relay ended with status {status}" for status in statuses if status]
     return result
 
@@ -287,22 +261,11 @@ def consume(nsqd: RealNsqd) -> list[str]:
     return received
 
 
-def main() -> int:
-    """Run and report; return 1 where a promise was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.outbox", description=__doc__)
-    parser.add_argument("--seed", type=int, help="default: from the clock, and printed")
-    parser.add_argument("--kills", type=int, default=30, help="of each of the three")
-    arguments = parser.parse_args()
-    seed = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
-    with tempfile.TemporaryDirectory(prefix="nsq-outbox-chaos-") as folder:
-        result = run(Path(folder), seed, arguments.kills)
-    print(f"seed {seed}: killed {dict(result.kills)}; committed {len(result.committed)},"
-          f" rolled back {result.rolled_back}, received {len(set(result.received))}, duplicates"
-          f" {result.duplicates}, failures {len(result.failures)}", flush=True)
-    for line in result.failures[:20]:
-        print(f"  FAILED {line}", flush=True)
-    return 1 if result.failures else 0
+def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
+    """The outbox, under so many kills of each target."""
+    return [("outbox", partial(run, arguments.kills))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options = {"--kills": {"type": int, "default": 30, "help": "of each of the three"}}
+    sys.exit(main("tests.chaos.outbox", __doc__, options, scenarios))

@@ -64,7 +64,6 @@ class Publisher(Program):
         return bodies, ids
 
     def _settle(self, ids: list[str], call: Callable[[], object], began: float) -> None:
-        what = "publish"
         try:
             call()
         except PublishUnknownError as exc:
@@ -77,7 +76,7 @@ class Publisher(Program):
             self.ledger.write("R", *ids)
         else:
             self.ledger.write("S", *ids)
-        self.ledger.note_call(what, time.monotonic() - began - TIMEOUT)
+        self.ledger.note_call("publish", time.monotonic() - began - TIMEOUT)
 
     def _publish(self, rng: random.Random) -> None:
         topic = next(self._topics)

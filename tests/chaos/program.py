@@ -1,4 +1,4 @@
-"""What both programs under test share: their settings, the end by signal, and the lag meter."""
+"""What programs under test share: settings, the handler, the end by signal, the lag meter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+from nsqclient import Message, Requeue
 from tests.chaos.ledger import LedgerWriter
 
 TOPIC, CHANNEL = "chaos", "all"
@@ -20,6 +22,18 @@ MSG_TIMEOUT = 5.0
 #: Seconds that stop() and close() get.
 END_TIMEOUT = 5.0
 _BEAT = 0.25
+#: Of a thousand messages so many fail, and so many take longer than their timeout.
+_FAILING, _SLOW = 3, 1
+
+
+def handle(message: Message, rng: Random, ledger: LedgerWriter, ending: threading.Event) -> None:
+    """Fail now and then, be late now and then; write the id down before its FIN."""
+    chance = rng.randrange(1000)
+    if chance < _FAILING:
+        raise Requeue()
+    if chance < _FAILING + _SLOW:
+        ending.wait(MSG_TIMEOUT + 1)
+    ledger.write("H", message.body.split(b" ")[0].decode())
 
 
 class Program:

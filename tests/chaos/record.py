@@ -25,7 +25,6 @@ class Sighting(NamedTuple):
 
 
 def id_of(body: bytes) -> str:
-    """The id at the start of a body."""
     return body.split(b" ", 1)[0].decode("ascii", "replace")
 
 

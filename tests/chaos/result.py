@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tests.chaos.ledger import Ledger
 from tests.chaos.record import Sighting
 
 #: Of so many messages one may be lost by nsqd itself at a stop in order.
@@ -63,9 +64,9 @@ class RunResult:
     """The figures of one run; ``failures`` says what is wrong with them."""
 
     seed: int
-    seconds: float
-    kill: bool
+    seconds: float = 0.0
     events: int = 0
+    faults: Counter[str] = field(default_factory=Counter)  #: that were injected, by name
     attempted: int = 0
     stored: int = 0
     rejected: int = 0
@@ -73,24 +74,37 @@ class RunResult:
     unsettled: int = 0  #: attempts of producers that were killed before the outcome
     handled: int = 0  #: different messages
     duplicates: int = 0  #: times that one was handled again
+    ends: int = 0  #: jobs that said that nothing is left
     drain: float = 0.0  #: seconds until nothing was left
     left: int = 0  #: messages on the nsqds after the drain
     worst_lag: float = 0.0  #: how late the machine woke a program up, seconds
     lost: list[str] = field(default_factory=list)
     nsqd_lost: list[str] = field(default_factory=list)
     kill_lost: int = 0
-    false_rejections: list[str] = field(default_factory=list)  #: "rejected", and handled
+    unwanted: list[str] = field(default_factory=list)  #: rejected or never published, and handled
     late_calls: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     surprises: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+    def take(self, ledger: Ledger) -> None:
+        self.attempted, self.stored = len(ledger.attempted), len(ledger.stored)
+        self.rejected, self.unknown = len(ledger.rejected), len(ledger.unknown)
+        self.unsettled = len(
+            ledger.attempted - ledger.stored - ledger.rejected - ledger.unknown
+        )
+        self.handled = len(ledger.handled)
+        self.duplicates = ledger.handled.total() - self.handled
+        self.lost, self.unwanted = sorted(ledger.lost), sorted(ledger.unwanted)
+        self.late_calls, self.surprises = ledger.late_calls, ledger.surprises
+        self.worst_lag = ledger.worst_lag
 
     @property
     def failures(self) -> list[str]:
         """One line for each thing that must not be."""
         lines = [
             f"{name}: {entry}"
-            for name in ("lost", "false_rejections", "late_calls", "stuck", "surprises", "errors")
+            for name in ("lost", "unwanted", "late_calls", "stuck", "surprises", "errors")
             for entry in getattr(self, name)
         ]
         if len(self.nsqd_lost) * MESSAGES_PER_TOLERATED_LOSS > self.stored:
@@ -101,7 +115,6 @@ class RunResult:
 
     def summary(self) -> dict[str, object]:
         """The figures, with lists as their lengths."""
-        return {
-            key: len(value) if isinstance(value, list) else value
-            for key, value in dataclasses.asdict(self).items()
-        }
+        figures = {key: len(value) if isinstance(value, list) else value
+                   for key, value in vars(self).items()}
+        return {**figures, "faults": dict(self.faults)}

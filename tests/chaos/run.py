@@ -1,48 +1,54 @@
-"""One run from start to end."""
+"""One run of a cluster from start to end."""
 
 from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
-from tests.chaos import schedule
 from tests.chaos.cluster import Cluster
 from tests.chaos.ledger import Ledger
 from tests.chaos.result import Losses, RunResult
+from tests.chaos.schedule import Event
 from tests.chaos.watch import Watch, depths
 
 #: The drain ends after so many seconds, though messages may be left.
 DRAIN = 60.0
 
 
-def run(folder: Path, seed: int, seconds: float, *, kill: bool = False) -> RunResult:
-    """Inject faults into a cluster for so many seconds; return the result.
+def run(cluster: Cluster, events: list[Event], result: RunResult) -> RunResult:
+    """Inject faults into a cluster for ``result.seconds``; fill in the result and return it.
 
-    ``folder`` must be empty; ledgers, logs and data stay there. Blocks for ``seconds``, the
-    drain and a few seconds more.
+    The cluster's folder must be empty; ledgers, logs and data stay there. Blocks for these
+    seconds, the drain and a few seconds more.
     """
-    events = schedule.build(seed, seconds, kill=kill)
-    result = RunResult(seed, seconds, kill, events=len(events))
-    cluster, ledger = Cluster(folder, seed), Ledger(folder)
+    ledger, record = Ledger(cluster.folder), cluster.record
+    result.events = len(events)
     try:
         cluster.start()
         with Watch(cluster, ledger) as watch:
-            perform(cluster, events, seconds)
+            perform(cluster, events, result.seconds)
             cluster.end_programs("producer")
             began = time.monotonic()
             result.left = drain(cluster)
             result.drain = round(time.monotonic() - began, 1)
-        result.stuck, result.errors = watch.stuck, watch.errors + cluster.errors
-        cluster.end_programs("consumer")
+        cluster.end_consumers()
     finally:
         cluster.close()
     ledger.read()
-    evaluate(result, cluster, ledger)
+    result.take(ledger)
+    result.faults = cluster.faults
+    result.stuck, result.errors = watch.stuck, watch.errors + cluster.errors
+    losses = Losses(record.stored, record.delivered, record.finished, cluster.stops)
+    result.lost, result.nsqd_lost, at_kill = losses.sort(ledger.lost)
+    result.kill_lost = len(at_kill)
+    result.errors += [
+        f"{name}: the watchdog repaired the flow {state['repairs']} times"
+        for name, state in ledger.states.items() if state["repairs"]
+    ]
     return result
 
 
-def perform(cluster: Cluster, events: list[schedule.Event], seconds: float) -> None:
+def perform(cluster: Cluster, events: list[Event], seconds: float) -> None:
     """Inject the faults, each on a thread of its own; then end every fault. Blocks: ``seconds``."""
     start = time.monotonic()
     clock = threading.Event()  # never set
@@ -72,29 +78,3 @@ def drain(cluster: Cluster) -> int:
         if left == 0 and None not in held or time.monotonic() > until:
             return left
         pause.wait(0.25)
-
-
-def evaluate(result: RunResult, cluster: Cluster, ledger: Ledger) -> None:
-    """Fill in what the ledger and the proxies' record say."""
-    handled = set(ledger.handled)
-    record = cluster.record
-    losses = Losses(record.stored, record.delivered, record.finished, cluster.stops)
-    ours, at_stop, at_kill = losses.sort(ledger.stored - handled)
-    result.attempted = len(ledger.attempted)
-    result.stored = len(ledger.stored)
-    result.rejected = len(ledger.rejected)
-    result.unknown = len(ledger.unknown)
-    result.unsettled = len(
-        ledger.attempted - ledger.stored - ledger.rejected - ledger.unknown
-    )
-    result.handled = len(handled)
-    result.duplicates = ledger.handled.total() - len(handled)
-    result.worst_lag = ledger.worst_lag
-    result.lost, result.nsqd_lost, result.kill_lost = ours, at_stop, len(at_kill)
-    result.false_rejections = sorted(ledger.rejected & handled)
-    result.late_calls, result.surprises = ledger.late_calls, ledger.surprises
-    repairs = {name: state["repairs"] for name, state in ledger.states.items()}
-    result.errors += [
-        f"{name}: the watchdog repaired the flow {count} times"
-        for name, count in repairs.items() if count
-    ]

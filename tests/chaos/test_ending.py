@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 def is_gone(group: int) -> bool:
-    """Return whether a process group has no member."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Chaos for ``nsqclient worker``: two processes and three topics, faults, kills, and no orphan.
 
 ``python -m tests.chaos.worker`` (``make worker-chaos``). The servers, producers and faults are
-those of ``run``; instead of consumers there is one worker, whose children and supervisor are
-killed, frozen and rolled. After each end of a supervisor its children must end as well.
+those of ``tests.chaos``; instead of consumers there is one worker, whose children and supervisor
+are killed, frozen and rolled. After each end of a supervisor its children must end as well.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 from tests.chaos import schedule
 from tests.chaos.cluster import Cluster
-from tests.chaos.ledger import Ledger
+from tests.chaos.harness import SECONDS, Scenario, main
 from tests.chaos.program import END_TIMEOUT, MSG_TIMEOUT, WORKER_TOPICS
 from tests.chaos.result import RunResult
-from tests.chaos.run import drain, evaluate, perform
+from tests.chaos.run import run
 from tests.chaos.schedule import Event
-from tests.support.exit_signals import exit_on_first_signal
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 from tests.worker.conftest import children, lives
@@ -67,8 +63,6 @@ class WorkerCluster(Cluster):
         self._worker: subprocess.Popen[bytes] | None = None
         self._children: set[int] = set()  # of all workers
         self._starts = 0
-        self.kills = 0
-        self.supervisor_kills = 0
 
     def _roles(self) -> list[tuple[str, int]]:
         return [("producer", schedule.PRODUCERS)]
@@ -100,27 +94,22 @@ class WorkerCluster(Cluster):
         self._children |= set(found)
         return [pid for pid in found if lives(pid)]
 
-    def _child(self) -> int | None:
-        alive = self._alive()
-        return random.choice(alive) if alive else None
+    def _child(self) -> int:
+        return random.choice(wait_until(self._alive, 60, "a process of the worker"))
 
     # -- the faults of the worker
 
     def _kill_child(self, event: Event) -> None:
-        pid = self._child()
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self.kills += 1
+        os.kill(self._child(), signal.SIGKILL)
         wait_until(lambda: len(self._alive()) == PROCESSES, 60, "a new process")
 
     def _freeze_child(self, event: Event) -> None:
         pid = self._child()
-        if pid is not None:
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                self.is_over.wait(event.seconds)
-            finally:
-                os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.is_over.wait(event.seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def _hangup(self, event: Event) -> None:
         assert self._worker is not None
@@ -138,16 +127,15 @@ class WorkerCluster(Cluster):
         self._alive()
         self._worker.kill()
         self._worker.wait()
-        self.supervisor_kills += 1
         self._expect_no_orphan()
         self.is_over.wait(event.seconds)
         self._start_worker()
 
     def _restart_worker(self, event: Event) -> None:
-        self.end_worker()
+        self.end_consumers()
         self._start_worker()
 
-    def end_worker(self) -> None:
+    def end_consumers(self) -> None:
         """Send SIGTERM; the worker and its children end in time."""
         assert self._worker is not None
         self._alive()
@@ -184,52 +172,12 @@ class WorkerCluster(Cluster):
         super().close()
 
 
-def run(folder: Path, seed: int, seconds: float) -> tuple[RunResult, WorkerCluster]:
-    """Inject faults for so many seconds; return the result, and the cluster with its counts."""
-    events = build(seed, seconds)
-    result = RunResult(seed, seconds, False, events=len(events))
-    cluster, ledger = WorkerCluster(folder, seed), Ledger(folder)
-    try:
-        cluster.start()
-        perform(cluster, events, seconds)
-        cluster.end_programs("producer")
-        began = time.monotonic()
-        result.left = drain(cluster)
-        result.drain = round(time.monotonic() - began, 1)
-        cluster.end_worker()
-    finally:
-        cluster.close()
-    result.errors = cluster.errors
-    ledger.read()
-    evaluate(result, cluster, ledger)
-    return result, cluster
-
-
-def main() -> int:
-    """Run and report; return 1 where something was lost, or a process was left behind."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.worker", description=__doc__)
-    parser.add_argument("--seed", type=int, help="default: from the clock, and printed")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of faults")
-    parser.add_argument("--keep", type=Path, help="folder for ledgers and logs of a failed run")
-    arguments = parser.parse_args()
-    exit_on_first_signal()
-    seed = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
-    folder = Path(tempfile.mkdtemp(prefix="nsq-worker-chaos-"))
-    try:
-        result, cluster = run(folder, seed, arguments.seconds)
-        print(
-            f"seed {seed}: {result.events} events, {cluster.kills} children and"
-            f" {cluster.supervisor_kills} supervisors killed; stored {result.stored}, handled"
-            f" {result.handled}, duplicates {result.duplicates}, lost {len(result.lost)}, drained"
-            f" in {result.drain} s", flush=True)
-        for line in result.failures:
-            print(f"  FAILED {line}", flush=True)
-        if result.failures and arguments.keep is not None:
-            shutil.copytree(folder, arguments.keep / f"seed-{seed}", dirs_exist_ok=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if result.failures else 0
+def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
+    """One worker under faults; the result also fails where a process was left behind."""
+    seconds = arguments.seconds
+    return [("worker", lambda folder, seed: run(
+        WorkerCluster(folder, seed), build(seed, seconds), RunResult(seed, seconds)))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.chaos.worker", __doc__, SECONDS, scenarios))

@@ -7,26 +7,19 @@ import random
 import threading
 
 import nsqclient
-from nsqclient import Message, Requeue
+from nsqclient import Message
+from tests.chaos import program
 from tests.chaos.ledger import LedgerWriter
-from tests.chaos.program import CHANNEL, MSG_TIMEOUT, WORKER_TOPICS
-
-#: Of a thousand messages so many fail, and so many take longer than their timeout.
-_FAILING, _SLOW = 3, 1
 
 _ledger = LedgerWriter(f"{os.environ['CHAOS_LEDGERS']}/w{os.getpid()}.ledger")
 _rng = random.Random(os.getpid())
+_ending = threading.Event()  # never set
 
 
 def handle(message: Message) -> None:
-    """Fail now and then, be late now and then, else note the message."""
-    chance = _rng.randrange(1000)
-    if chance < _FAILING:
-        raise Requeue()
-    if chance < _FAILING + _SLOW:
-        threading.Event().wait(MSG_TIMEOUT + 1)
-    _ledger.write("H", message.body.split(b" ")[0].decode())
+    """As the handler of a consumer."""
+    program.handle(message, _rng, _ledger, _ending)
 
 
-for _topic in WORKER_TOPICS:
-    nsqclient.handler(_topic, CHANNEL, workers=2, max_in_flight=50)(handle)
+for _topic in program.WORKER_TOPICS:
+    nsqclient.handler(_topic, program.CHANNEL, workers=2, max_in_flight=50)(handle)

@@ -10,29 +10,25 @@ import subprocess
 
 import pytest
 
-from nsqclient import Message
 from nsqclient.cli.archive.archive import Archive
-from nsqclient.cli.archive.files import OutputPaths, Plain, gzip_codec, zstd_codec
+from nsqclient.cli.archive.files import OutputPaths, gzip_codec, zstd_codec
 from nsqclient.cli.archive.naming import FileNames, RotationRules
 from nsqclient.runtime.log_lines import PrefixedLogger
-from tests.cli.test_archive_naming import Responder
+from nsqclient.testing import make_message
 from tests.support.packages import needs
 
 LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
 
 def messages(*bodies, second=0):
-    """Make messages."""
-    return [Message(body, b"0" * 16, 1, second * 10**9, 0.0, 60.0, Responder())
-            for body in bodies]
+    return [make_message(body, timestamp=second * 10**9) for body in bodies]
 
 
-def make(folder, name="t<REV>.<DATETIME>", *, codec=Plain, exclusive=False, work=None,
+def make(folder, name="t<REV>.<DATETIME>", *, codec=None, exclusive=False, work=None,
          rules=RotationRules(), by_timestamp=False, skip_empty=False, done=None, file_mode=0o640):
-    """Make an archive under ``folder``/out."""
     paths = OutputPaths(
         str(folder / "out"), str(work or folder / "out"), codec, exclusive=exclusive,
-        end_line=codec is Plain, rotate_size=rules.size, log=LOG, file_mode=file_mode,
+        end_line=codec is None, rotate_size=rules.size, log=LOG, file_mode=file_mode,
     )
     return Archive(
         FileNames(name, "%S", topic="t", hostname="h", host_identifier="", pid=1,
@@ -43,13 +39,11 @@ def make(folder, name="t<REV>.<DATETIME>", *, codec=Plain, exclusive=False, work
 
 
 def tree(folder):
-    """Return the files under ``folder`` with their content."""
     return {str(path.relative_to(folder)): path.read_bytes()
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_a_new_name_starts_a_new_file(tmp_path):
-    """When <DATETIME> changes the old file is closed and the next one begins."""
     done: list[str] = []
     archive = make(tmp_path, done=done)
     archive.write(messages(b"a"), 1.0)
@@ -68,7 +62,6 @@ def test_a_fifo_is_refused_at_once(tmp_path):
 
 
 def test_a_batch_is_split_where_a_file_is_full(tmp_path):
-    """Files pass the size by one record at most."""
     archive = make(tmp_path, rules=RotationRules(size=3))
     archive.write(messages(*b"a b c d e".split()), 1.0)
     archive.close()
@@ -102,7 +95,6 @@ def test_each_sync_ends_a_gzip_member(tmp_path):
 
 @needs("zstandard")
 def test_each_sync_ends_a_zstd_frame(tmp_path):
-    """zstd files hold one frame for each sync."""
     import zstandard
 
     archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
@@ -116,7 +108,6 @@ def test_each_sync_ends_a_zstd_frame(tmp_path):
 
 
 def test_records_that_were_not_synced_are_rolled_back(tmp_path):
-    """After an error nothing half-written stays, and the file goes on."""
     archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
     archive.write(messages(b"a"), 1.0)
     archive.sync()
@@ -129,7 +120,6 @@ def test_records_that_were_not_synced_are_rolled_back(tmp_path):
 
 
 def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
-    """A record that was written half is cut off again."""
     archive = make(tmp_path)
     archive.write(messages(b"a"), 1.0)
     archive.sync()
@@ -152,7 +142,6 @@ def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
 
 
 def test_records_that_another_process_appended_are_kept(tmp_path):
-    """A roll-back changes nothing if another process writes to the file."""
     archive = make(tmp_path, "t")
     archive.write(messages(b"a"), 1.0)
     with open(tmp_path / "out" / "t", "ab") as file:
@@ -164,7 +153,6 @@ def test_records_that_another_process_appended_are_kept(tmp_path):
 
 
 def test_finished_files_move_and_never_replace(tmp_path):
-    """Files appear in the output directory when they are closed; a taken name is left alone."""
     work, done = tmp_path / "work", []
     archive = make(tmp_path, "d/t<REV>", work=work, done=done)
     archive.write(messages(b"a"), 1.0)
@@ -176,11 +164,14 @@ def test_finished_files_move_and_never_replace(tmp_path):
 
 
 def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
-    """The file waits in the work directory until the output directory takes it."""
     archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
     archive.write(messages(b"a"), 1.0)
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", _refuse)
+        patched.setattr(os, "link", refuse)
         with pytest.raises(OSError, match="Read-only"):
             archive.close()
         assert archive.unfinished() == [str(tmp_path / "work" / "t-000000")]
@@ -189,24 +180,11 @@ def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
     archive.close()
 
 
-def _refuse(*_):
-    raise OSError(errno.EROFS, "Read-only file system")
-
-
-@pytest.fixture
-def open_umask():
-    """Take no permission from what is made."""
-    former = os.umask(0)
-    yield
-    os.umask(former)
-
-
 @pytest.mark.parametrize("work", [None, "work"])
 @pytest.mark.parametrize("name", [
     "../t<REV>", "..", "d/../../t<REV>", "d/..", "linked/t<REV>", ".",
 ])
 def test_no_file_is_outside_of_the_directory(tmp_path, name, work):
-    """Neither dots nor symbolic links in a name lead out of the output directory."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "out").mkdir()
@@ -218,7 +196,6 @@ def test_no_file_is_outside_of_the_directory(tmp_path, name, work):
 
 
 def test_a_link_in_place_of_a_file_is_not_followed_out_of_the_directory(tmp_path):
-    """Records are not appended to a file somewhere else, nor is it created."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "t").symlink_to(tmp_path / "elsewhere")
     archive = make(tmp_path, "t")
@@ -240,9 +217,7 @@ def test_links_inside_and_a_linked_directory_are_followed(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
 @pytest.mark.parametrize("is_copied", [False, True])
-def test_files_have_the_mode_that_was_asked_for(
-    tmp_path, monkeypatch, open_umask, mode, is_copied
-):
+def test_files_have_the_mode_that_was_asked_for(tmp_path, monkeypatch, mode, is_copied):
     """Also where a finished file is copied to another file system."""
     link = os.link
 
@@ -252,15 +227,18 @@ def test_files_have_the_mode_that_was_asked_for(
         link(source, target)
 
     monkeypatch.setattr(os, "link", refuse)
-    archive = make(tmp_path, "t<REV>", work=tmp_path / "work", file_mode=mode)
-    archive.write(messages(b"a"), 1.0)
-    archive.close()
+    former = os.umask(0)
+    try:
+        archive = make(tmp_path, "t<REV>", work=tmp_path / "work", file_mode=mode)
+        archive.write(messages(b"a"), 1.0)
+        archive.close()
+    finally:
+        os.umask(former)
     assert (tmp_path / "out" / "t-000000").stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize(("skip_empty", "count"), [(False, 2), (True, 0)])
 def test_a_period_without_records_has_a_file_unless_skipped(tmp_path, skip_empty, count):
-    """Without records each period still has its file, unless that is turned off."""
     archive = make(tmp_path, skip_empty=skip_empty)
     archive.tick(1.0)
     archive.tick(2.0)
@@ -269,7 +247,6 @@ def test_a_period_without_records_has_a_file_unless_skipped(tmp_path, skip_empty
 
 
 def test_messages_choose_their_file_by_their_own_time(tmp_path):
-    """Late messages go to the file of their time, which stays open while they come."""
     archive = make(tmp_path, by_timestamp=True, exclusive=True)
     batch = messages(b"a", second=1) + messages(b"b", second=2) + messages(b"c", second=1)
     archive.write(batch, 50.0)

@@ -23,19 +23,10 @@ MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "t
     ("Jan 2006 15", "Jan 2006 15"),
 ])
 def test_datetime_format_fills_its_codes_in_english(text, expected):
-    """The original's codes are filled in, all else is literal text."""
     assert format_datetime(text, MOMENT) == expected
 
 
-@pytest.mark.parametrize(("hour", "expected"), [(0, "12 AM"), (11, "11 AM"), (12, "12 PM")])
-def test_twelve_hour_clock_counts_from_1_to_12(hour, expected):
-    """Midnight and noon are twelve."""
-    at = time.struct_time((2026, 1, 4, hour, 0, 0, 6, 4, 0))
-    assert format_datetime("%I %p", at) == expected
-
-
 def names(text, datetime_format="%S", **changes):
-    """Make the names of one host."""
     arguments = {"topic": "t", "hostname": "a.example.org", "host_identifier": "", "pid": 7,
                  "needs_rev": False, "suffix": ""}
     return FileNames(text, datetime_format, **(arguments | changes))
@@ -50,18 +41,15 @@ def names(text, datetime_format="%S", **changes):
     ("%Y<TOPIC>", {}, "%Yt"),
 ])
 def test_filename_format_fills_its_tokens(text, changes, expected):
-    """Tokens are filled in, <REV> goes where nothing needs it, the suffix comes once."""
     assert names(text, **changes).at(5.0) == expected
 
 
 def test_a_missing_rev_is_rejected():
-    """Where several files may want one name, <REV> must be there."""
     with pytest.raises(CommandLineError, match="missing <REV>"):
         names("<TOPIC>", needs_rev=True)
 
 
 def test_names_follow_the_time():
-    """<DATETIME> is of the moment that is asked for; <REV> stays open."""
     found = names("a<REV>.<DATETIME>", needs_rev=True)
     assert [found.at(moment) for moment in (5.0, 5.9, 6.0)] == ["a<REV>.05"] * 2 + ["a<REV>.06"]
 
@@ -75,7 +63,6 @@ def test_names_follow_the_time():
     ("name", 101.0, RotationRules(size=9), "currently 10 bytes (> 9)"),
 ])
 def test_a_file_is_rotated_by_name_age_or_size(name, now, rules, expected):
-    """A new name, more seconds or more bytes than allowed end a file; the limit itself does not."""
     assert rotation_reason("name", 100.0, 10, name, now, rules) == expected
 
 
@@ -86,11 +73,4 @@ def test_a_file_is_rotated_by_name_age_or_size(name, now, rules, expected):
     ([6, 6], 99, 0, 2),
 ])
 def test_a_file_takes_records_until_it_is_over_its_limit(sizes, size, limit, expected):
-    """A file takes records until it has more than its limit."""
     assert count_that_fit(sizes, size, RotationRules(size=limit)) == expected
-
-
-class Responder:
-    """Just an address."""
-
-    address = "127.0.0.1:4150"

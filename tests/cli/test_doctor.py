@@ -10,7 +10,6 @@ import pytest
 
 from nsqclient.cli import main
 from nsqclient.cli.doctor import as_json, as_table
-from nsqclient.cli.terminal import has_colors
 from nsqclient.doctor.findings import Severity, curl, error, ok, warning
 from nsqclient.doctor.lookupd import clock_finding
 from nsqclient.doctor.nsqd import check_counters, check_topic
@@ -19,7 +18,6 @@ from nsqclient.protocol.peer_json import JsonReader
 
 
 def stats(channel=None, clients=(), **topic) -> Stats:
-    """Statistics with one channel, as nsqd answers."""
     channel = {"channel_name": "mail", "depth": 0, "client_count": len(clients),
                "clients": list(clients), **(channel or {})}
     topic = {"topic_name": "orders", "channels": [channel], **topic}
@@ -27,7 +25,6 @@ def stats(channel=None, clients=(), **topic) -> Stats:
 
 
 def client(rdy: int, in_flight: int = 0) -> dict[str, int]:
-    """A consumer's connection."""
     return {"ready_count": rdy, "in_flight_count": in_flight}
 
 
@@ -41,7 +38,6 @@ def client(rdy: int, in_flight: int = 0) -> dict[str, int]:
     (stats({"depth": 3}, [client(5, 5), client(5, 1)]), Severity.OK, "channel", "2 consumers"),
 ])
 def test_a_stuck_channel_is_reported(seen, severity, check, words):
-    """The depth, the consumers and their RDY decide."""
     (found,) = check_topic(seen, "orders", "mail", "n:4151")
     assert (found.severity, found.check) == (severity, check) and words in found.text
     assert (found.hint == "") == (severity is Severity.OK)
@@ -49,13 +45,11 @@ def test_a_stuck_channel_is_reported(seen, severity, check, words):
 
 
 def test_other_channels_and_topics_are_not_reported():
-    """Only the topic and channel that were given are checked."""
     assert check_topic(stats({"paused": True}), "orders", "audit", "n:1") == []
     assert check_topic(stats({"paused": True}), "refunds", "", "n:1") == []
 
 
 def test_a_full_disk_and_a_paused_topic_are_reported():
-    """nsqd's own health, and the switch on the topic."""
     ill = Stats.read(JsonReader({"health": "NOK - no space"}, "its answer"))
     (found,) = check_topic(ill, "orders", "", "n:1")
     assert found.check == "disk" and "no space" in found.text
@@ -65,7 +59,6 @@ def test_a_full_disk_and_a_paused_topic_are_reported():
 
 
 def test_timeouts_and_requeues_that_grow_are_reported():
-    """Timeouts are an error, requeues may be intended."""
     before = stats({"timeout_count": 4, "requeue_count": 1})
     after = stats({"timeout_count": 6, "requeue_count": 2})
     timeouts, requeues = check_counters(before, after, "orders", "", "n:1", 10.0)
@@ -112,26 +105,6 @@ def test_a_command_stands_alone_in_a_line_to_be_pasted(monkeypatch):
         "http://a:1/channel/unpause?topic=orders&channel=tail%23ephemeral"]
 
 
-class _Stream:
-    """A stdout that is a terminal, or is not."""
-
-    def __init__(self, is_terminal: bool) -> None:
-        self.isatty = lambda: is_terminal
-
-
-@pytest.mark.parametrize("is_terminal, environ, expected", [
-    (True, {"TERM": "xterm"}, True),
-    (True, {}, True),
-    (True, {"NO_COLOR": ""}, True),
-    (True, {"NO_COLOR": "1"}, False),
-    (True, {"TERM": "dumb"}, False),
-    (False, {"TERM": "xterm"}, False),
-])
-def test_colors_are_for_terminals_and_obey_no_color(is_terminal, environ, expected):
-    """An empty NO_COLOR counts as none, as https://no-color.org says."""
-    assert has_colors(_Stream(is_terminal), environ) is expected
-
-
 def test_the_results_of_the_table_are_colored():
     """Green, yellow and red, on the first word alone; the columns stay as they are."""
     findings = [ok("ok", "b:1", "ok"), warning("w", "c:1", "t", "h"), error("e", "d:1", "t", "h")]
@@ -142,7 +115,6 @@ def test_the_results_of_the_table_are_colored():
 
 
 def test_without_a_topic_all_topics_of_an_nsqd_are_checked():
-    """One finding for what is well, and one for each channel that is not."""
     good, bad = check_topic(stats(), "", "", "n:1"), check_topic(
         stats({"paused": True}), "", "", "n:1")
     assert [each.text for each in good] == ["1 topic, 1 channel without a problem"]
@@ -153,7 +125,6 @@ def test_without_a_topic_all_topics_of_an_nsqd_are_checked():
 
 
 def test_the_json_object_has_a_summary_and_every_finding():
-    """The severity is in lower case."""
     found = json.loads(as_json([error("nsqd", "a:1", "t", "do")]))
     assert found["summary"] == "1 error, 0 warnings"
     assert found["findings"] == [{"severity": "error", "check": "nsqd", "where": "a:1",
@@ -169,7 +140,6 @@ def test_the_json_object_has_a_summary_and_every_finding():
     (["--what"], 2, "unknown flag --"),
 ])
 def test_a_wrong_command_line_is_an_error_on_stderr(words, status, said, capsys):
-    """One line on stderr, nothing on stdout."""
     assert main(["doctor", *words]) == status
     output = capsys.readouterr()
     assert said in output.err and output.out == ""

@@ -25,7 +25,6 @@ QUICK = ["--consumer-opt=backoff_multiplier,20ms", "--consumer-opt=max_backoff_d
 
 @pytest.fixture
 def nsqd():
-    """An embedded nsqd with a channel for the tool."""
     with Nsqd() as server:
         api = HttpApi(server.http_address)
         api.post("/topic/create", topic="t")
@@ -34,31 +33,26 @@ def nsqd():
 
 
 def start(nsqd, folder, *more, **options):
-    """Run the tool into ``folder``."""
     return tool("ours", "nsq_to_file", "--topic=t", f"--output-dir={folder}",
                 f"--nsqd-tcp-address={nsqd.tcp_address}", "--datetime-format=%Y",
                 "--sync-interval=100ms", "--filename-format=f<REV>", *more, **options)
 
 
 def publish(nsqd, *bodies):
-    """Publish to the topic."""
     with Producer([nsqd.tcp_address]) as producer:
         producer.publish_many("t", bodies)
 
 
 def stats(nsqd):
-    """The channel's statistics."""
     return HttpApi(nsqd.http_address).stats("t", "nsq_to_file")
 
 
 def is_empty(nsqd):
-    """Return whether everything was finished."""
     now = stats(nsqd)
     return not (now["depth"] or now["in_flight_count"] or now["deferred_count"])
 
 
 def end(process):
-    """Stop it in order."""
     process.send_signal(signal.SIGTERM)
     return process.wait(20)
 
@@ -85,7 +79,6 @@ def test_messages_are_synced_before_they_time_out(nsqd, tmp_path):
 
 @pytest.mark.parametrize("more", [[], ["--gzip"]], ids=["plain", "gzip"])
 def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
-    """While the disk is full messages are requeued; then each is in the file once."""
     bodies = [b"%04d" % number + zlib.crc32(b"%d" % number).to_bytes(4, "big").hex().encode() * 8
               for number in range(100)]
     with start(nsqd, tmp_path, "--max-in-flight=10", *QUICK, *more) as process:
@@ -102,38 +95,25 @@ def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
 
 
 def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
-    """--exec-on-close gets the path of every file, also of the last one."""
-    publish(nsqd, b"one", b"two")
-    script, seen = tmp_path / "hook.py", tmp_path / "seen"
-    line = "os.environ['NSQ_FILE'] + ' ' + sys.argv[2] + chr(10)"
-    script.write_text(f"import os, sys\nopen(sys.argv[1], 'a').write({line})\n")
-    command = f"--exec-on-close={shlex.join([sys.executable, str(script), str(seen)])}"
-    with start(nsqd, tmp_path / "out", "--rotate-size=1", command) as process:
-        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
-        assert end(process) == 0
-    paths = sorted((tmp_path / "out").iterdir())
-    assert seen.read_text().splitlines() == [f"{path} {path}" for path in paths]
-
-
-def test_a_command_that_fails_is_logged_and_the_next_one_runs(nsqd, tmp_path):
-    """--exec-on-close: the status is named with the file, and archiving goes on."""
+    """--exec-on-close gets the path of every file, also of the last one, and after a failure."""
     publish(nsqd, b"one", b"two", b"three")
     script, seen = tmp_path / "hook.py", tmp_path / "seen"
-    script.write_text("import sys\nopen(sys.argv[1], 'a').write('x')\nsys.exit(3)\n")
+    line = "os.environ['NSQ_FILE'] + ' ' + sys.argv[2] + chr(10)"
+    script.write_text(f"import os, sys\nopen(sys.argv[1], 'a').write({line})\n"
+                      "sys.exit(3 if sys.argv[2].endswith('-000001') else 0)\n")
     command = f"--exec-on-close={shlex.join([sys.executable, str(script), str(seen)])}"
-    out = tmp_path / "out"
     with (tmp_path / "log").open("wb") as log:
-        with start(nsqd, out, "--rotate-size=1", command, stderr=log) as process:
+        with start(nsqd, tmp_path / "out", "--rotate-size=1", command, stderr=log) as process:
             wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
             assert end(process) == 0
-    files = sorted(out.iterdir())
+    paths = sorted((tmp_path / "out").iterdir())
+    assert len(paths) >= 3
+    assert seen.read_text().splitlines() == [f"{path} {path}" for path in paths]
     said = (tmp_path / "log").read_text()
-    assert len(files) >= 3 and seen.read_text() == "x" * len(files)
-    assert all(f"--exec-on-close for {path}: exit status 3" in said for path in files)
+    assert said.count("--exec-on-close") == said.count(f"for {paths[1]}: exit status 3") == 1
 
 
 def test_jsonl_files_have_the_fields_of_each_message(nsqd, tmp_path):
-    """--format=jsonl writes id, timestamp, attempts and nsqd with every body."""
     publish(nsqd, b"one\ntwo")
     with start(nsqd, tmp_path, "--format=jsonl") as process:
         wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
@@ -147,13 +127,8 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
 
 
 @pytest.mark.parametrize(("words", "status", "text"), [
-    (["--bogus"], 2, "bogus"),
-    (["--format=xml", ADDRESS, "--topic=t"], 2, "invalid choice: 'xml'"),
-    (["--channel=", ADDRESS], 2, "--channel required"),
     ([ADDRESS], 2, "--topic or --topic-pattern required"),
     ([ADDRESS, "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),
-    (["--topic=t"], 2, "required"),
-    (["--topic=t", ADDRESS, "--lookupd-http-address=a:1"], 2, "not both"),
     (["--topic=t", ADDRESS, "--gzip-level=10"], 1, "--gzip-level should be 1-9"),
     (["--topic=t", ADDRESS, "--gzip", "--zstd"], 2, "not both"),
     (["--topic=t", ADDRESS, "--gzip", "--filename-format=x"], 1, "missing <REV>"),
@@ -161,20 +136,15 @@ ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
     (["--topic=t", ADDRESS, "--topic-pattern=x"], 1, "allows none"),
     (["--topic=t", ADDRESS, "--sync-interval=0s"], 1, "should be positive"),
     (["--topic=t", ADDRESS, "--max-in-flight=0", "--topic-pattern=x"], 1, "no message will arrive"),
-    (["--topic=t", ADDRESS, "--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
     (["--topic=t", ADDRESS, "--topic-refresh=0", "--gzip-level=0"], 1, "--gzip-level"),
     (["--topic=t", ADDRESS, "--exec-on-close=/no/such/program"], 1, "no such program"),
     (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
     (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),
     (["--topic=t", ADDRESS, "--log-level="], 1, "--log-level is invalid"),
-    (["--topic=t", ADDRESS, "word"], 2, "word"),
     (["--topic=..", ADDRESS, "--filename-format=<TOPIC>/x"], 1, "outside"),
     (["--topic=t", ADDRESS, "--file-mode=0888"], 2, "-file-mode"),
     (["--topic=t", ADDRESS, "--file-mode=0"], 2, "-file-mode"),
-    (["--help"], 0, "--rotate-size"),
 ])
 def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    """What cannot be is said in a line that names it."""
     assert main(["nsq_to_file", *words]) == status
-    out, err = capsys.readouterr()
-    assert text in (err if status else out)
+    assert text in capsys.readouterr().err

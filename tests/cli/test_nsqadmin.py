@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import requests
 
-from nsqclient import ConfigError
 from nsqclient.cli import main
 from nsqclient.cli.nsqadmin import build_command, build_settings
 from nsqclient.devserver import Nsqd
@@ -44,7 +43,6 @@ def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 def settings(*words: str):
-    """What a command line means."""
     return build_settings(build_command().parse(["--lookupd-http-address=127.0.0.1:4161", *words]))
 
 
@@ -68,7 +66,6 @@ def test_a_signal_ends_it_at_once(tmp_path, signum):
 
 
 def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
-    """An address that cannot be had is status 1 with the reason."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         assert main(["nsqadmin", "--nsqd-http-address=127.0.0.1:4151",
@@ -86,7 +83,6 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     (["--graphite-urls=http://x"], 2, "unknown flag --graphite-urls"),
 ])
 def test_an_invalid_command_line_is_an_error(capsys, words, status, text):
-    """What cannot be is said in a line, with the status of the original."""
     assert main(["nsqadmin", *words]) == status
     assert text in capsys.readouterr().err
 
@@ -111,7 +107,6 @@ def test_a_timeout_that_is_off_is_the_longest():
 
 
 def test_flags_become_settings():
-    """Each flag has its effect."""
     found = settings(
         "--base-path=/nsq/", "--admin-user=ada", "--admin-user=bob", "--acl-http-header=X-User",
         "--allow-peek", "--allowed-host=a.example", "--rewrite-address=a:1=b:2",
@@ -128,7 +123,6 @@ def test_flags_become_settings():
 
 @pytest.mark.parametrize("package", ["flask", "waitress", "prometheus_client"])
 def test_a_missing_package_is_named(monkeypatch, capsys, package):
-    """One line says what to install."""
     def import_module(name):
         raise ModuleNotFoundError(f"No module named {package!r}", name=f"{package}.core")
 
@@ -140,7 +134,6 @@ def test_a_missing_package_is_named(monkeypatch, capsys, package):
 
 
 def test_a_config_file_has_the_names_of_the_original(tmp_path):
-    """A TOML file with the original's keys is read; the command line wins."""
     path = tmp_path / "nsqadmin.cfg"
     path.write_text('nsqlookupd_http_addresses = ["a:1", "b:2"]\nbase_path = "/x"\n'
                     'admin_users = ["ada"]\n')
@@ -148,12 +141,3 @@ def test_a_config_file_has_the_names_of_the_original(tmp_path):
     found = build_settings(parsed)
     assert found.lookupd_http_addresses == ("a:1", "b:2")
     assert found.base_path == "/y" and found.admin_users == ("ada",)
-
-
-def test_a_wrong_certificate_file_is_named(tmp_path):
-    """A file of the TLS flags that is not there is said before anything is asked."""
-    with pytest.raises((ConfigError, Exception), match="missing.pem"):
-        from nsqclient.http import NsqdHTTP
-
-        NsqdHTTP("https://127.0.0.1:1", settings(
-            f"--http-client-tls-root-ca-file={tmp_path}/missing.pem").http_config)

@@ -17,7 +17,6 @@ ANY_PORTS = [
 
 
 def test_a_topic_flag_has_a_name_partitions_and_attributes():
-    """A name, a number, and what kind it is."""
     assert parse_topic("orders:4") == {
         "topic": "orders", "partitions": 4, "ordered": False, "extended": False}
     assert parse_topic("o:1:extended:ordered") == {
@@ -29,23 +28,16 @@ def test_a_topic_flag_has_a_name_partitions_and_attributes():
     pytest.param("o:" + "9" * 5000, id="digits"),
 ])
 def test_an_invalid_topic_flag_is_rejected(text):
-    """The error says how to write one."""
     with pytest.raises(CommandLineError, match="NAME:PARTITIONS"):
         parse_topic(text)
 
 
 def test_the_cluster_starts_with_its_topics():
-    """It starts on free ports, with what was asked for."""
     parsed = build_command().parse(
         [*ANY_PORTS, "--partitioned-nsqds=2", "--partitioned-topic=o:3:ordered"])
-    running = build_cluster(parsed)
-    running.start()
-    try:
-        cluster = running._cluster
+    with build_cluster(parsed) as cluster:
         assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (2, 2)
         assert [cluster.leader_of("o", partition) for partition in range(3)] == [0, 1, 0]
-    finally:
-        running.stop()
 
 
 @pytest.mark.parametrize("flag", [
@@ -53,7 +45,6 @@ def test_the_cluster_starts_with_its_topics():
     "--data-path=/somewhere", "--partitioned-lookupd-http-address=nowhere",
 ])
 def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
-    """The exit status is not 0, and the reason names the flag."""
     assert main(["nsqd", *ANY_PORTS, flag]) != 0
     assert flag.split("=")[0].lstrip("-") in capsys.readouterr().err
 

@@ -25,7 +25,6 @@ CLIENTS = [
 
 @pytest.fixture
 def secret(tmp_path):
-    """A file with a secret."""
     path = tmp_path / "secret"
     path.write_text("from file\n")
     return str(path)
@@ -33,22 +32,25 @@ def secret(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_secrets(monkeypatch):
-    """An environment without secrets."""
     for name in ("AUTH_SECRET", "TLS_KEY_PASSWORD"):
         monkeypatch.delenv(f"NSQCLIENT_{name}", raising=False)
         monkeypatch.delenv(f"NSQCLIENT_{name}_FILE", raising=False)
 
 
 def read(*words, flag="consumer-opt", **arguments):
-    """The Config of a tool with these words."""
     flags = tool_flags.ToolFlags("demo", lambda parsed: 0, "Does nothing.")
     flags.add_sources()
     flags.add("producer-opt", tool_flags.OPTIONS, (), "")
     return tool_flags.read_config(flags.parse(words).values, "demo", flag, **arguments)
 
 
-@pytest.mark.parametrize("command", CLIENTS, ids=" ".join)
-@pytest.mark.parametrize("flag", ["auth-secret-file", "tls-key-password-file"])
+@pytest.mark.parametrize("command, flag", [
+    *[(command, flag) for command in CLIENTS
+      for flag in ("auth-secret-file", "tls-key-password-file")],
+    (["nsqd"], "tls-key-password-file"),
+    (["nsqadmin"], "http-client-tls-key-password-file"),
+    (["nsq_to_http"], "http-client-tls-key-password-file"),
+])
 @pytest.mark.parametrize("content, reason", [(None, "cannot read"), ("\n", "is empty")])
 def test_a_file_without_a_secret_is_a_bad_flag(tmp_path, capsys, command, flag, content, reason):
     """The status is 2, as for each flag that does not parse, and the line names flag and file."""
@@ -60,16 +62,7 @@ def test_a_file_without_a_secret_is_a_bad_flag(tmp_path, capsys, command, flag, 
     assert f"-{flag}" in line and str(path) in line and reason in line
 
 
-@pytest.mark.parametrize("flag", ["tls-key-password-file", "http-client-tls-key-password-file"])
-def test_passwords_of_other_keys_come_from_a_file_or_the_environment(capsys, flag):
-    """That of nsqd's key, and that of the key for https."""
-    for name in ("nsqd",) if flag.startswith("tls") else ("nsqadmin", "nsq_to_http"):
-        assert main([name, f"--{flag}=/no/such/file"]) == 2
-        assert "/no/such/file" in capsys.readouterr().err.splitlines()[0]
-
-
 def test_options_come_before_flags_and_flags_before_the_environment(monkeypatch, secret):
-    """The nearest to the user counts."""
     assert read().auth_secret == ""
     monkeypatch.setenv("NSQCLIENT_AUTH_SECRET", "from environment")
     assert read().auth_secret == "from environment"
@@ -80,7 +73,6 @@ def test_options_come_before_flags_and_flags_before_the_environment(monkeypatch,
 
 
 def test_a_file_that_an_option_or_the_environment_names_is_an_error_of_the_same_kind(monkeypatch):
-    """Status 2, with the name of the option."""
     with pytest.raises(FlagError, match="auth_secret_file.*/no/such"):
         read("--consumer-opt=auth_secret_file,/no/such/file")
     monkeypatch.setenv("NSQCLIENT_AUTH_SECRET_FILE", "/no/such/file")
@@ -98,8 +90,6 @@ def test_the_secret_of_the_source_is_not_sent_to_another_destination(monkeypatch
 
 
 def test_tools_authenticate_with_a_file_and_with_the_environment(monkeypatch, secret):
-    """nsqd's auth server hears the secret, and the messages flow."""
-
     def rule(query):
         return granted(topic="^t$") if query["secret"] in ("from file", "in environment") else 403
 
@@ -152,7 +142,6 @@ def test_settings_of_frameworks_read_secrets_from_files(monkeypatch, secret):
 
 @pytest.mark.parametrize("by_flag", [True, False])
 def test_nsqd_opens_an_encrypted_key(tmp_path, monkeypatch, by_flag):
-    """With the password of a file or of the environment."""
     certificates = Certificates(tmp_path)
     locked = tmp_path / "locked.pem"
     try:

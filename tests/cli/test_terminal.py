@@ -7,7 +7,7 @@ import io
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.terminal import paint_result
+from nsqclient.cli.terminal import has_colors, paint_result
 
 CHECK = ["worker", "json:loads", "--topic=t", "--channel=c", "--nsqd-tcp-address=127.0.0.1:1",
          "--check", "--log-level=fatal"]
@@ -21,7 +21,6 @@ CHECK = ["worker", "json:loads", "--topic=t", "--channel=c", "--nsqd-tcp-address
     ("OKAY", "OKAY"),
 ])
 def test_the_result_of_a_line_has_a_color(line, painted):
-    """Only the first word, and only of a check."""
     assert paint_result(line) == painted
 
 
@@ -29,18 +28,28 @@ class Screen(io.StringIO):
     """A terminal."""
 
     def isatty(self) -> bool:
-        """As a terminal says."""
         return True
 
 
-@pytest.mark.parametrize("output, no_color, begins", [
-    (Screen, "", "\x1b[32mOK\x1b[0m "), (Screen, "1", "OK "), (io.StringIO, "", "OK "),
+@pytest.mark.parametrize("stream, environ, expected", [
+    (Screen(), {}, True),
+    (Screen(), {"NO_COLOR": ""}, True),
+    (Screen(), {"NO_COLOR": "1"}, False),
+    (Screen(), {"TERM": "dumb"}, False),
+    (io.StringIO(), {"TERM": "xterm"}, False),
 ])
-def test_the_check_of_the_worker_has_colors_on_a_terminal(monkeypatch, output, no_color, begins):
-    """NO_COLOR is obeyed."""
+def test_colors_are_for_terminals_and_obey_no_color(stream, environ, expected):
+    """An empty NO_COLOR counts as none, as https://no-color.org says."""
+    assert has_colors(stream, environ) is expected
+
+
+@pytest.mark.parametrize("output, begins", [
+    (Screen, "\x1b[32mOK\x1b[0m "), (io.StringIO, "OK "),
+])
+def test_the_check_of_the_worker_has_colors_on_a_terminal(monkeypatch, output, begins):
     stderr = output()
     monkeypatch.setattr("sys.stderr", stderr)
-    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("NO_COLOR", "")
     monkeypatch.setenv("TERM", "xterm")
     assert main(CHECK) == 1
     right, wrong = stderr.getvalue().splitlines()

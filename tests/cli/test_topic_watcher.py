@@ -23,19 +23,6 @@ from tests.support.waiting import wait_until
 LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
 
-def test_without_a_refresh_topics_are_polled_once(tmp_path):
-    """One look that is answered is enough, and it ends at once."""
-    found = []
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        nsqd.create_topic("web")
-        wait_until(lambda: "web" in HttpApi(lookupd.http_address).get("/topics").text)
-        watcher = TopicWatcher([lookupd.http_address], Config(), (5.0, 5.0), 0.0, found.append,
-                               lambda topic: True, LOG)
-        watcher.start()
-        wait_until(lambda: found == ["web"])
-        watcher.stop()
-
-
 @contextmanager
 def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subprocess.DEVNULL):
     """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""
@@ -50,13 +37,11 @@ def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subproc
 
 
 def pub(nsqd, topic, body):
-    """Publish over HTTP."""
     with NsqdHTTP(nsqd.http_address) as client:
         client.pub(topic, body)
 
 
 def delete(topic, nsqd, lookupd):
-    """Delete a topic as nsqadmin does."""
     with NsqlookupdHTTP(lookupd.http_address) as client:
         client.delete_topic(topic)
     with NsqdHTTP(nsqd.http_address) as client:
@@ -98,7 +83,6 @@ def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guar
 
 
 def test_topics_of_every_nsqlookupd_are_archived(leak_guard, tmp_path):
-    """Topics that any of them knows are archived, also while another one is down."""
     dead = f"127.0.0.1:{free_port()}"
     with Nsqlookupd() as one, Nsqlookupd() as two:
         with Nsqd(lookupd_tcp_addresses=[one.tcp_address]) as a, Nsqd(
@@ -114,7 +98,6 @@ def test_topics_of_every_nsqlookupd_are_archived(leak_guard, tmp_path):
 
 @pytest.fixture
 def lookupds(leak_guard):
-    """Two embedded nsqlookupds."""
     with Nsqlookupd() as one, Nsqlookupd() as two:
         yield [one, two]
 

@@ -59,7 +59,6 @@ def core():
 
 
 def make_reader(core, on_published, timeout=60.0):
-    """A SocketReader without threads."""
     delegate = SimpleNamespace(on_published=lambda conn, token, error: on_published(token))
     conn = SimpleNamespace(address="nsqd:4150")
     return SocketReader(conn, core, threading.Lock(), lambda: False, delegate, timeout)
@@ -117,11 +116,7 @@ def test_ctrl_c_between_a_command_and_its_answer(monkeypatch, method):
     assert ended == [["token"]]
 
 
-# -- a worker that receives the next message of an ordered partition
-
-
 def message(body=b"x"):
-    """The frame of a message."""
     return encode_message(1, 1, b"0123456789abcdef", body)
 
 
@@ -153,7 +148,6 @@ def test_a_worker_receives_messages_and_leaves_the_reader_resting(consuming):
 
 
 def test_a_worker_answers_heartbeats_and_waits_on(consuming):
-    """The thread that receives writes the NOP."""
     consuming.reader.attach(Wire(BEAT, message()))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
@@ -161,7 +155,6 @@ def test_a_worker_answers_heartbeats_and_waits_on(consuming):
 
 
 def test_the_reader_is_woken_when_no_message_came(consuming):
-    """From then on it receives."""
     consuming.reader.attach(Wire())
     consuming.reader.receive_messages(time.monotonic())
     assert consuming.is_awake() and consuming.batches == []
@@ -177,7 +170,6 @@ def test_other_events_are_left_to_the_reader(consuming):
 
 
 def test_the_end_of_the_stream_is_left_to_the_reader(consuming):
-    """It ends the connection."""
     consuming.reader.attach(Wire(b""))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "closed by the peer" in str(consuming.reader._failure) and consuming.is_awake()

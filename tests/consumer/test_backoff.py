@@ -31,14 +31,12 @@ def _play(backoff, outcomes):
 
 @pytest.mark.parametrize("outcome", [SUCCESS, NEUTRAL])
 def test_successes_change_nothing_while_messages_flow(outcome):
-    """While all goes well nothing happens."""
     backoff = _backoff()
     assert _play(backoff, [outcome] * 3) == [None] * 3
     assert (backoff.phase, backoff.counter) == (Phase.FLOWING, 0)
 
 
 def test_a_failure_leads_from_flowing_through_waiting_to_testing():
-    """A failure starts a wait, its end a test, and the test's success ends it all."""
     backoff = _backoff()
     assert backoff.on_result(FAILURE) == 2.0
     assert (backoff.phase, backoff.counter) == (Phase.WAITING, 1)
@@ -49,22 +47,12 @@ def test_a_failure_leads_from_flowing_through_waiting_to_testing():
 
 
 def test_waits_grow_and_saturate():
-    """With go-nsq's defaults the waits are 2 to 64 s, and stay there."""
     backoff = _backoff(maximum=120.0)
     assert _play(backoff, [FAILURE] * 9) == [2, 4, 8, 16, 32, 64, 64, 64, 64]
     assert backoff.counter == 6
 
 
-def test_as_many_successes_as_failures_end_the_backoff():
-    """Each success takes one failure back, one wait apart, down to the full flow."""
-    backoff = _backoff()
-    _play(backoff, [FAILURE] * 3)
-    assert _play(backoff, [SUCCESS] * 3) == [4, 2, None]
-    assert backoff.phase is Phase.FLOWING
-
-
 def test_saturation_does_not_pile_up():
-    """Failures at the longest wait do not have to be made good one by one."""
     backoff = _backoff(maximum=8.0)
     _play(backoff, [FAILURE] * 50)
     assert backoff.counter == 3
@@ -73,20 +61,10 @@ def test_saturation_does_not_pile_up():
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_one_result_counts_for_each_wait(outcome):
-    """Results of older messages that come during a wait do not count."""
     backoff = _backoff()
     backoff.on_result(FAILURE)
     assert backoff.on_result(outcome) is None
     assert (backoff.phase, backoff.counter) == (Phase.WAITING, 1)
-
-
-def test_one_result_counts_for_each_test():
-    """Behind the result that ends a test the next one does not count either."""
-    backoff = _backoff()
-    _play(backoff, [FAILURE])
-    assert backoff.on_result(FAILURE) == 4.0
-    assert backoff.on_result(SUCCESS) is None
-    assert (backoff.phase, backoff.counter) == (Phase.WAITING, 2)
 
 
 def test_a_neutral_result_repeats_the_test():
@@ -98,7 +76,6 @@ def test_a_neutral_result_repeats_the_test():
 
 
 def test_a_longest_wait_of_zero_turns_backoff_off():
-    """A longest wait of 0 turns backoff off."""
     backoff = _backoff(maximum=0.0)
     assert _play(backoff, [FAILURE] * 5) == [None] * 5
     assert (backoff.phase, backoff.counter) == (Phase.FLOWING, 0)
@@ -112,34 +89,20 @@ def test_the_first_failure_always_counts():
 
 
 def test_a_delay_of_zero_is_a_wait_of_zero():
-    """A delay of zero still lets one message through first."""
     backoff = _backoff(delay=lambda attempt: 0.0)
     assert backoff.on_result(FAILURE) == 0.0
     assert backoff.phase is Phase.WAITING
 
 
-@pytest.mark.parametrize("before", [[], [FAILURE]])
-@pytest.mark.parametrize("outcome", [FAILURE, NEUTRAL])
+@pytest.mark.parametrize("before, outcome", [([], FAILURE), ([FAILURE], NEUTRAL)])
 def test_a_strategy_that_raises_changes_nothing(before, outcome):
-    """A strategy that fails leaves the machine as it was, not waiting for ever."""
     backoff = _backoff()
     _play(backoff, before)
     then = (backoff.phase, backoff.counter)
     backoff._delay = lambda attempt: 1 / 0
-    if before or outcome is FAILURE:
-        with pytest.raises(ZeroDivisionError):
-            backoff.on_result(outcome)
+    with pytest.raises(ZeroDivisionError):
+        backoff.on_result(outcome)
     assert (backoff.phase, backoff.counter) == then
-
-
-@pytest.mark.parametrize("phase", [Phase.FLOWING, Phase.TESTING])
-def test_the_end_of_a_wait_means_nothing_where_none_is_running(phase):
-    """The end of a wait means nothing where none is running."""
-    backoff = _backoff()
-    if phase is Phase.TESTING:
-        _play(backoff, [FAILURE])
-    backoff.on_wait_over()
-    assert backoff.phase is phase
 
 
 @fuzz

@@ -1,4 +1,4 @@
-"""The exact commands of a consumer against a scripted nsqd; four sequences are go-nsq's own.
+"""The exact commands of a consumer against a scripted nsqd, in two sequences of go-nsq's own.
 
 Each step waits for the command before it, so nothing depends on how fast the machine is. Attempts
 are 0, as in go-nsq's tests: the delay of a requeue is 90 s for each attempt, here 0.
@@ -6,11 +6,8 @@ are 0, as in go-nsq's tests: the delay of a requeue is 90 s for each attempt, he
 
 from __future__ import annotations
 
-import pytest
-
 from nsqclient import Config, Consumer
 from tests.support.servers.scripted import Peer, ScriptedServer, message
-from tests.support.waiting import wait_until
 
 SUB = b"SUB events mail"
 QUICK = Config(
@@ -18,13 +15,10 @@ QUICK = Config(
 
 
 def handle(message):
-    """Do what the body says."""
     if message.body == b"bad":
         raise ValueError("bad")
     if message.body == b"requeue":
         message.requeue()
-    elif message.body == b"requeue without backoff":
-        message.requeue(backoff=False)
 
 
 def script(*steps):
@@ -34,9 +28,7 @@ def script(*steps):
         assert peer.subscribe() == SUB
         number = 0
         for step in steps:
-            if callable(step):
-                step()
-            elif step[:4] in (b"RDY ", b"FIN ", b"REQ "):
+            if step[:4] in (b"RDY ", b"FIN ", b"REQ "):
                 expected = step % (b"%016x" % number) if b"%" in step else step
                 assert peer.line() == expected
             else:
@@ -46,14 +38,11 @@ def script(*steps):
     return run
 
 
-def consume(*scripts, config: Config = QUICK, during=lambda consumer: None) -> None:
+def consume(*scripts) -> None:
     """Run a consumer against the connections; the server checks what it sends."""
-    with ScriptedServer(*scripts) as server:
-        consumer = Consumer(
-            "events", "mail", handle, nsqd_tcp_addresses=[server.address], config=config)
-        with consumer:
-            during(consumer)
-            server.join()
+    with ScriptedServer(*scripts) as server, Consumer(
+            "events", "mail", handle, nsqd_tcp_addresses=[server.address], config=QUICK):
+        server.join()
 
 
 FIN, REQ = b"FIN %s", b"REQ %s 0"
@@ -69,14 +58,6 @@ def test_failures_and_successes_move_rdy_as_in_go_nsq():
     ))
 
 
-def test_a_requeue_without_backoff_neither_fails_nor_passes_the_test():
-    """The test is repeated with the next message, as in go-nsq."""
-    consume(script(
-        RDY_1, b"requeue", RDY_0, REQ, RDY_1, b"requeue without backoff", RDY_0, REQ,
-        RDY_1, b"good", FIN,
-    ), config=QUICK.replace(max_in_flight=1))
-
-
 def test_backoff_goes_on_over_a_new_connection():
     """A new connection begins with the RDY 1 of the test, as in go-nsq."""
     consume(
@@ -86,26 +67,3 @@ def test_backoff_goes_on_over_a_new_connection():
         ),
         script(RDY_1, b"good", RDY_5, FIN, b"good", FIN),
     )
-
-
-def test_a_ceiling_of_zero_and_back_is_rdy_0_and_back():
-    """set_max_in_flight(0) sends RDY 0, and the old number its RDY again, as in go-nsq."""
-    handled, lowered = [], []
-
-    def during(consumer: Consumer) -> None:
-        wait_until(lambda: handled)
-        consumer.set_max_in_flight(0)
-        wait_until(lambda: lowered)
-        consumer.set_max_in_flight(5)
-
-    consume(script(
-        RDY_5, b"good", FIN, lambda: handled.append(True), RDY_0, lambda: lowered.append(True),
-        RDY_5,
-    ), during=during)
-
-
-@pytest.mark.parametrize("count", [1, 5, 2500])
-def test_the_first_rdy_of_a_lone_connection_is_the_whole_share(count):
-    """A connection that is there does not count as still to come."""
-    consume(
-        script(b"RDY %d" % count, b"good", FIN), config=QUICK.replace(max_in_flight=count))

@@ -20,8 +20,6 @@ from tests.support.virtual_time import VirtualTimer
 
 
 class FakeSubscription:
-    """A connection that opens as its World says."""
-
     def __init__(self, address, world, partition=None):
         self.address = address
         self.place = Endpoint(address, partition)
@@ -58,7 +56,6 @@ class World:
             NsqdSources(nsqds, lookupds, self.filter), self, make_thread=InlineThread)
 
     def start(self):
-        """Start, and let what runs in the background end."""
         self.connections.start()
         self.timer.run_background()
 
@@ -98,7 +95,6 @@ class World:
         self.lost(sub)
 
     def lost(self, sub, error=None):
-        """Say that a connection ended."""
         self.connections.lost(sub, error)
         self.timer.run_background()
 
@@ -107,13 +103,6 @@ class World:
 
 
 REFUSED = ConnectError("a:1", "connection refused")
-
-
-def test_direct_addresses_are_dialed_at_once(monkeypatch):
-    """Each address that was given has one connection."""
-    world = World(monkeypatch, ["a:1", "b:1"])
-    world.start()
-    assert world.addresses() == ["a:1", "b:1"]
 
 
 def test_pauses_between_failed_dials_grow(monkeypatch):
@@ -141,7 +130,6 @@ def test_a_new_try_is_announced_only_where_the_owner_goes_on(monkeypatch, caplog
 
 
 def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
-    """The first dial after the loss of a connection that has worked does not wait."""
     world = World(monkeypatch, ["a:1"])
     world.start()
     world.timer.advance(30)
@@ -152,7 +140,6 @@ def test_a_lost_direct_nsqd_is_dialed_at_once(monkeypatch):
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
-    """An nsqd that accepts a connection and ends it is dialed less often, a found one every 2 s."""
     if direct:
         world = World(monkeypatch, ["a:1"])
     else:
@@ -166,11 +153,9 @@ def test_an_nsqd_that_drops_us_at_once_is_not_hammered(monkeypatch, direct):
     assert 5 <= len(world.dialed) <= (12 if direct else 45)
 
 
-@pytest.mark.parametrize("failure", [ValueError("odd"), RuntimeError("no more threads")])
-def test_a_dial_that_fails_oddly_is_repeated(monkeypatch, failure, caplog):
-    """Whatever a dial raises, the address is not forgotten."""
+def test_a_dial_that_fails_oddly_is_repeated(monkeypatch):
     world = World(monkeypatch, ["a:1"])
-    world.failures["a:1"] = failure
+    world.failures["a:1"] = ValueError("odd")
     world.start()
     del world.failures["a:1"]
     world.timer.advance(1)
@@ -190,25 +175,11 @@ def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypa
 
 
 def test_all_nsqlookupds_are_asked_and_their_answers_united(monkeypatch):
-    """A lookup that fails is reported to on_error and takes nothing from the others."""
     world = World(monkeypatch, lookupds=["l:1", "l:2", "l:3"])
     world.answers = {"l:1": ["a:1", "a:1"], "l:2": DiscoveryError("l:2", "no"), "l:3": ["b:1"]}
     world.start()
     assert world.addresses() == ["a:1", "b:1"]
     assert [str(error) for error in world.errors] == [str(world.answers["l:2"])]
-
-
-@pytest.mark.parametrize("answer", [[], DiscoveryError("l:1", "connection refused")])
-def test_a_topic_that_no_nsqlookupd_lists_is_asked_for_soon(monkeypatch, answer):
-    """The first publish is seen within about as long as the consumer has waited, not a minute."""
-    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
-    world.answers["l:1"] = answer
-    world.start()
-    world.timer.advance(200)
-    assert world.timer.delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    world.answers["l:2"] = ["a:1"]
-    world.timer.advance(60)
-    assert world.addresses() == ["a:1"]
 
 
 def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
@@ -234,7 +205,6 @@ def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
 
 
 def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
-    """Its connection is what counts, whenever it comes."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
     world.failures["a:1"] = REFUSED
@@ -246,17 +216,7 @@ def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
     assert world.timer.delays == [60, 60]
 
 
-def test_a_topic_that_is_listed_is_asked_for_at_the_poll_interval(monkeypatch):
-    """The first connection to a listed nsqd ends the short pauses at once."""
-    world = World(monkeypatch, lookupds=["l:1", "l:2"], lookupd_poll_jitter=0)
-    world.answers = {"l:1": [], "l:2": ["a:1"]}
-    world.start()
-    world.timer.advance(130)
-    assert world.asked == [(at, lookupd) for at in (0, 60, 120) for lookupd in ("l:1", "l:2")]
-
-
 def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
-    """After the last nsqd was forgotten the pauses begin anew."""
     monkeypatch.setattr(connections, "_FORGET_AFTER", 100.0)
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
@@ -286,10 +246,8 @@ def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
     assert world.timer.delays[-1] == 60
 
 
-@pytest.mark.parametrize("forget_after", [0.0, 600.0])
-def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch, forget_after):
-    """A live connection is kept however long nobody lists it; a dead one is then forgotten."""
-    monkeypatch.setattr(connections, "_FORGET_AFTER", forget_after)
+def test_what_left_every_nsqlookupd_is_forgotten_when_it_is_dead(monkeypatch):
+    """A live connection is kept however long nobody lists it."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.start()
@@ -326,10 +284,9 @@ def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
     assert world.connections.stop() == world.connected
 
 
-@pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: None, lambda found: [[]]])
+@pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: [[]]])
 def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
-    """What a discovery filter raises or returns wrongly is logged, and the next round asks again.
-    """
+    """It is logged, and the next round asks again."""
     filters = [bad, lambda found: found]
     world = World(
         monkeypatch, lookupds=["l:1"], lookupd_poll_interval=1,
@@ -343,7 +300,6 @@ def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
 
 
 def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
-    """stop() returns what is open; a loss after it starts nothing."""
     world = World(monkeypatch, ["a:1"], ["l:1"])
     world.answers["l:1"] = ["b:1"]
     world.start()
@@ -358,7 +314,6 @@ def test_nothing_is_dialed_or_asked_after_stop(monkeypatch):
 
 
 def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
-    """A dial, a lookup, a loss, or a topic that no nsqlookupd knows; whatever came last."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = DiscoveryError("l:1", "down")
     world.start()
@@ -395,18 +350,15 @@ class Slots:
         return Thread(target, name)
 
     def run(self):
-        """Run all that was launched."""
         while self.waiting:
             self.waiting.pop(0)._target()
 
 
 def names(count, host="silent"):
-    """So many addresses."""
     return [f"{host}{number}:1" for number in range(count)]
 
 
 def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
-    """An nsqd that worked comes first, though hundreds that never did were named before it."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.start()
@@ -418,18 +370,7 @@ def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
     assert [address for _, address in world.dialed[:3]] == ["a:1", "a:1", "silent0:1"]
 
 
-def test_nsqlookupds_take_turns(monkeypatch):
-    """What the second one names is dialed beside the many of the first one."""
-    world = World(monkeypatch, lookupds=["l:1", "l:2"])
-    slots = world.connections._dials._make_thread = Slots()
-    world.answers = {"l:1": names(100), "l:2": ["a:1", "b:1"]}
-    world.start()
-    slots.run()
-    assert [address for _, address in world.dialed[:4]] == ["silent0:1", "a:1", "silent1:1", "b:1"]
-
-
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
-    """Only what another one names still, or the user gave."""
     world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
     slots = world.connections._dials._make_thread = Slots()
     world.answers = {"l:1": ["a:1", "b:1", "d:1"], "l:2": ["b:1"]}
@@ -471,7 +412,6 @@ def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkey
 
 
 def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):
-    """An nsqlookupd gets no more dials by listing others."""
     world = World(monkeypatch, lookupds=["l:1", "l:2"])
     slots = world.connections._dials._make_thread = Slots()
     listed = [(f"more{number}:1", False) for number in range(3)]
@@ -499,7 +439,6 @@ def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
 
 
 def test_thousands_of_listed_addresses_cause_few_lines(monkeypatch, caplog):
-    """Neither when they are new nor when their dials fail."""
     caplog.set_level(logging.INFO)
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = names(1000)

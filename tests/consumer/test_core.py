@@ -11,7 +11,6 @@ from nsqclient.runtime.threads import LibraryThread
 
 @pytest.mark.parametrize("failure", [RuntimeError("x"), SystemExit(1), KeyboardInterrupt()])
 def test_a_callback_that_fails_is_logged(failure, caplog):
-    """Whatever it raises, the library's thread goes on."""
     def fail(error):
         raise failure
 
@@ -44,18 +43,15 @@ def generator(*arguments):
 
 
 def test_a_callback_that_returns_work_to_be_done_is_logged(caplog):
-    """As a failure: nothing was done."""
     on_error_of(lambda error: coroutine(error))(1)
     assert "on_error failed" in caplog.text and "do the work before returning" in caplog.text
 
 
 def on_error_of(function):
-    """What a consumer reports an error to, with this callback."""
     return make_consumer(on_error=function)._core.on_error
 
 
 def make_consumer(**options):
-    """A consumer that is not started."""
     if "retry" in options:
         options["handler"] = print
     return Consumer("t", "c", **options, **(
@@ -70,27 +66,16 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", [coroutine, lambda: None, 3])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_could_do_nothing_is_refused(name, function):
-    """When the consumer is made, with the name of the argument."""
-    with pytest.raises(ConfigError, match=f"^{name}"):
-        make_consumer(**{name: function})
-
-
-@pytest.mark.parametrize("function", [generator, list])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_only_a_discovery_filter_may_be_a_generator_or_a_class(name, function):
-    """Its result is iterated over, the others' are not."""
+@pytest.mark.parametrize("name, parameters", FUNCTIONS.items())
+def test_a_function_is_checked_when_the_consumer_is_made(name, parameters):
+    """Only the result of a discovery filter is iterated over."""
+    make_consumer(**{name: [None, lambda one: None, lambda one, two: None][parameters]})
+    refused = [coroutine, lambda: None, 3]
     if name == "discovery_filter":
-        make_consumer(discovery_filter=function)
+        make_consumer(discovery_filter=generator)
+        make_consumer(discovery_filter=list)
     else:
+        refused += [generator, list]
+    for function in refused:
         with pytest.raises(ConfigError, match=f"^{name}"):
             make_consumer(**{name: function})
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_each_function_is_given_its_own_arguments(name):
-    """A function that takes exactly these is accepted."""
-    function = [None, lambda one: None, lambda one, two: None][FUNCTIONS[name]]
-    make_consumer(**{name: function})

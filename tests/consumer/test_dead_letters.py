@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import socket
-import threading
 
 import pytest
 
@@ -18,11 +17,10 @@ from nsqclient.errors import (
     ConfigError, InvalidMessageError, InvalidTopicError, PublishRejectedError,
 )
 from nsqclient.message import Failure, Message
+from tests.support.processes import start_threads
 
 
 class From:
-    """A Responder that is only an address, a topic and a channel."""
-
     def __init__(self, address, topic, channel):
         self.address, self.topic, self.channel = address, topic, channel
 
@@ -31,7 +29,6 @@ def letter(
     body=b"poison", message_id=b"0123456789abcdef", address="nsqd:4150", raised=None,
     topic="events", channel="mail", timestamp=1_700_000_000_000_000_000,
 ):
-    """A message on its sixth delivery, that is given up."""
     origin = From(address, topic, channel)
     message = Message(body, message_id, 6, timestamp, 0.0, 60.0, origin)
     if raised is not None:
@@ -40,7 +37,6 @@ def letter(
 
 
 def raised_error():
-    """An exception with a traceback."""
     try:
         json.loads("no JSON")
     except ValueError as error:
@@ -88,12 +84,15 @@ def test_a_directory_keeps_a_message_and_what_is_known_about_it(tmp_path):
     }
 
 
-def test_a_message_that_is_kept_twice_has_one_entry(tmp_path):
-    """Given up again, it takes the place of its first copy."""
+def test_a_message_that_is_kept_twice_has_one_entry_and_may_be_deleted_twice(tmp_path):
     keep = DeadLetterDirectory(tmp_path)
     keep(letter())
     keep(letter())
     assert len(list(tmp_path.iterdir())) == 1
+    [name] = keep.names()
+    keep.delete(name)
+    keep.delete(name)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("other", [
@@ -111,7 +110,6 @@ def test_two_messages_with_one_id_have_two_entries(tmp_path, other):
 
 
 def test_the_longest_names_are_no_problem(tmp_path):
-    """A file name may have 255 bytes."""
     keep = DeadLetterDirectory(tmp_path)
     keep(letter(topic="t" * 64, channel="c" * 64, message_id=b"\xff" * 16))
     assert keep.read(*keep.names()).topic == "t" * 64
@@ -151,26 +149,15 @@ def test_the_directory_itself_reaches_the_disk(tmp_path, monkeypatch):
 def test_many_threads_may_keep_the_same_message(tmp_path):
     """A message whose time ran out may be given up twice at once; its copy stays whole."""
     keep = DeadLetterDirectory(tmp_path)
-    failures = []
-
-    def run():
-        try:
-            keep(letter(b"x" * 100_000))
-        except BaseException as exc:
-            failures.append(exc)
-
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    kept = []
+    for thread in start_threads(8, lambda: kept.append(keep(letter(b"x" * 100_000)))):
         thread.join()
-    assert failures == []
+    assert len(kept) == 8
     assert keep.read(*keep.names()).body == b"x" * 100_000
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_directory_gives_its_letters_back(tmp_path):
-    """The oldest first."""
     keep = DeadLetterDirectory(tmp_path)
     for number in range(3):
         keep(letter(b"%d" % number, b"%016d" % number, raised=raised_error()))
@@ -183,20 +170,9 @@ def test_a_directory_gives_its_letters_back(tmp_path):
     assert "raised_error" in first.traceback and "Expecting value" in first.exception
 
 
-def test_a_letter_can_be_deleted_twice(tmp_path):
-    """Two commands may delete it at once."""
-    keep = DeadLetterDirectory(tmp_path)
-    keep(letter())
-    [name] = keep.names()
-    keep.delete(name)
-    keep.delete(name)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("damaged", [b"", b"[]", b'{"id": ', b"\xff", b"[" * 100_000])
-def test_a_damaged_letter_is_said_to_be_and_can_be_set_aside(tmp_path, damaged):
+def test_a_damaged_letter_is_said_to_be_and_can_be_set_aside(tmp_path):
     """Nothing is guessed, and its bytes are kept."""
-    keep = DeadLetterDirectory(tmp_path)
+    damaged, keep = b'{"id": ', DeadLetterDirectory(tmp_path)
     (tmp_path / "x.json").write_bytes(damaged)
     with pytest.raises(ValueError, match="damaged"):
         keep.read("x")
@@ -215,11 +191,14 @@ def test_a_topic_gets_an_envelope(caplog):
     assert "events.dead" in caplog.text and "too bad" in caplog.text
 
 
-def test_a_topic_may_get_the_bare_body():
-    """For consumers that expect the original form."""
+@pytest.mark.parametrize("options, body", [
+    ({"envelope": False}, b"poison"),
+    ({"body": lambda message: b"%d %b" % (message.attempts, message.body)}, b"6 poison"),
+])
+def test_a_topic_may_get_the_bare_body_or_what_a_function_makes(options, body):
     producer = FakeProducer()
-    DeadLetterTopic(producer, "events.dead", envelope=False)(letter())
-    assert producer.published == [("events.dead", b"poison")]
+    DeadLetterTopic(producer, "dead", **options)(letter())
+    assert producer.published == [("dead", body)]
 
 
 @pytest.mark.parametrize("refusal", [
@@ -236,13 +215,6 @@ def test_an_envelope_that_is_too_large_leaves_the_body_bare(refusal, caplog):
     assert "nsqd_max_msg_size" in warning.getMessage()
 
 
-def test_a_topic_may_get_more_than_the_body():
-    """The body to publish can be made from the whole message."""
-    producer = FakeProducer()
-    DeadLetterTopic(producer, "dead", body=lambda m: b"%d %b" % (m.attempts, m.body))(letter())
-    assert producer.published == [("dead", b"6 poison")]
-
-
 def test_a_publish_that_fails_raises():
     """So that the message is requeued instead of finished."""
     refusal = PublishRejectedError("too big")
@@ -256,7 +228,6 @@ def test_a_publish_that_fails_raises():
     b"\xed\xa0\x80", b'{"dead_letter": 1}',
 ])
 def test_an_envelope_gives_the_letter_back(body):
-    """Whatever the body: text, bytes, JSON, or an envelope itself."""
     written = DeadLetter.of(letter(body, raised=raised_error()), 1_700_000_001.5, "host\n1")
     assert DeadLetter.parse(written.to_envelope()) == written
     twice = DeadLetter.of(letter(written.to_envelope()), 1_700_000_002.0, "host")
@@ -271,7 +242,6 @@ def test_an_envelope_gives_the_letter_back(body):
     b'["dead_letter"' + b"[" * 100_000, b'\xff"dead_letter"',
 ])
 def test_what_is_no_envelope_is_a_bare_body(body):
-    """Both forms may be in one topic."""
     assert DeadLetter.parse(body) == DeadLetter(body)
 
 
@@ -293,7 +263,6 @@ def test_a_key_distinguishes_an_envelope_from_what_looks_like_one():
 
 
 def test_a_key_is_long_enough():
-    """A short one can be guessed; and it signs envelopes alone."""
     for key in ("short", b"x" * 15, 5):
         with pytest.raises(ConfigError, match="the key of dead letters must"):
             DeadLetterTopic(FakeProducer(), "dead", key=key)
@@ -314,7 +283,6 @@ def test_odd_facts_are_empty():
 
 
 def test_the_end_of_a_long_traceback_is_kept():
-    """The last 4000 characters, in whole lines, without controls."""
     def fall(depth):
         if depth:
             eval("fall(depth - 1)", {"fall": fall, "depth": depth})
@@ -332,7 +300,6 @@ def test_the_end_of_a_long_traceback_is_kept():
 
 
 def test_an_exception_whose_text_cannot_be_had_has_its_type():
-    """Whatever is raised, the message is kept."""
     class Odd(Exception):
         def __str__(self):
             raise RuntimeError("no text")
@@ -341,7 +308,6 @@ def test_an_exception_whose_text_cannot_be_had_has_its_type():
 
 
 def test_an_odd_time_is_left_out():
-    """Servers may send any number."""
     message = letter()
     message.timestamp = 10**30
     assert DeadLetter.of(message, 0.0, "h").facts()["published_at"] == ""
@@ -357,7 +323,6 @@ async def make_body(message):
     ([FakeProducer(), "dead", make_body], ConfigError, "^body: .*not async def"),
 ])
 def test_bad_arguments_are_refused_at_once(arguments, error, words):
-    """Not when the first message is given up."""
     with pytest.raises(error, match=words):
         DeadLetterTopic(*arguments)
     with pytest.raises(ConfigError, match="envelope must be True or False"):

@@ -35,9 +35,7 @@ DONE = DrainState((EMPTY,), silence=9.0, quiet=9.0, settled=9.0, empty_answers=2
     ([HELD], {"own": 3}, Step.FLUSH),
     ([WAITING, HELD], {"own": 3}, Step.WAIT),
     ([HELD, UNKNOWN], {"own": 3}, Step.FLUSH),
-    ([EMPTY, UNKNOWN], {}, Step.WAIT),
     ([EMPTY, UNKNOWN._replace(stuck=59.9)], {}, Step.WAIT),
-    ([EMPTY, UNKNOWN._replace(stuck=60.0)], {}, Step.FAIL_STUCK),
     ([EMPTY, FROZEN._replace(stuck=60.0)], {}, Step.FAIL_STUCK),
     ([EMPTY, WITHOUT], {}, Step.FAIL_WITHOUT_HTTP),
     ([], {"is_topic_unknown": True}, Step.FAIL_UNKNOWN_TOPIC),
@@ -78,23 +76,19 @@ def test_a_loop_does_not_wait_for_what_it_holds_itself(in_flight, silence, step)
 
 
 def test_deferred_messages_are_waited_for_where_that_is_wished():
-    """Else they are left."""
     assert not is_empty(DrainRules(wait_deferred=True), (DEFERRED,), 0)
     assert is_empty(RULES, (DEFERRED,), 0)
 
 
 def known(depth=0, **more):
-    """What one nsqd answers."""
     return ChannelDepths({"a:1": ChannelDepth(depth, 0, 1)._replace(**more)})
 
 
 def seen(history, now=100.0, quiet=0.0):
-    """The states, by address."""
     return {one.address: one for one in history.nsqds(now, quiet)}
 
 
 def state_of(history):
-    """All that is known."""
     return history.state(
         100.0, was_connected=True, are_all_connected=True, silence=0.0, quiet=0.0)
 
@@ -113,7 +107,6 @@ def test_an_answer_counts_until_something_changes():
 
 
 def test_paused_messages_are_not_expected():
-    """They are no reason to wait."""
     history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, known(5, is_paused=True), 1.1)
     assert seen(history)["a:1"].seen is Seen.KNOWN
@@ -162,14 +155,12 @@ def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(dep
 
 
 def test_messages_that_wait_are_expected_while_a_connection_has_rdy_to_spare():
-    """Not in a backoff, for example."""
     history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, known(3), 1.0)
     assert watch(history, 1.0, 50, quiet=7.0) == 7.0
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted():
-    """Nobody looked."""
     history = DepthHistory(RULES, 0.2)
     history.on_answer(1.0, ChannelDepths({}, {"a:1": "refused"}), 1.0)
     seen(history, 1.0)

@@ -18,7 +18,6 @@ UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
 
 
 def test_bad_arguments_are_refused():
-    """With what to write."""
     config = Config()
     for silence in (0, -1, "x"):
         with pytest.raises(ConfigError, match="end_after_silence"):
@@ -34,7 +33,6 @@ def test_bad_arguments_are_refused():
 
 
 def test_the_rules_of_a_drain_are_checked():
-    """Patience is an option of the Config."""
     config = Config(drain_patience=7)
     assert check_rules(None, False, config, is_loop=True) == DrainRules(7.0, is_loop=True)
     assert check_rules(3, False, config, is_loop=False) == DrainRules(7.0, 3.0)
@@ -83,8 +81,6 @@ class Bench:
 
 
 class Hashable(SimpleNamespace):
-    """A connection."""
-
     __hash__ = object.__hash__
 
     def count_in_flight(self, now):
@@ -105,7 +101,6 @@ def test_two_empty_answers_in_a_row_take_a_moment(monkeypatch):
 
 
 def test_a_connection_is_quiet_while_it_has_rdy_to_spare(monkeypatch):
-    """Not without RDY, and not with all of it out."""
     assert 2.0 <= Bench(monkeypatch, UNKNOWN, silence=2.0).looks() <= 2.6
     for place, blocked in (("rdy_state.rdy", 0), ("in_flight", 1)):
         bench = Bench(monkeypatch, UNKNOWN, silence=2.0)
@@ -129,20 +124,7 @@ def test_a_time_in_which_the_process_was_suspended_is_not_counted(monkeypatch):
     assert bench.looks() >= 0.9
 
 
-def test_an_nsqd_that_restarts_is_waited_for(monkeypatch):
-    """It may not be listed meanwhile, so that the others alone say that nothing is left."""
-    bench = Bench(monkeypatch, EMPTY._replace(unknown={"b:1": "no nsqlookupd lists it"}))
-    lost = bench.subscriptions.pop()
-    for _ in range(300):
-        bench.now += TICK
-        assert not bench.drain.is_over()
-    bench.subscriptions.append(bench.make_sub(lost.address))
-    bench.depths = EMPTY
-    assert bench.looks() <= 4.0
-
-
 def test_an_nsqd_that_stays_away_is_an_error_after_drain_patience(monkeypatch):
-    """It is named, with what it said last."""
     bench = Bench(monkeypatch, EMPTY._replace(unknown={"b:1": "refused"}))
     began = bench.now
     with pytest.raises(ConnectError, match="for 60 s .drain_patience.: b:1: refused"):
@@ -151,7 +133,6 @@ def test_an_nsqd_that_stays_away_is_an_error_after_drain_patience(monkeypatch):
 
 
 def test_a_topic_that_cannot_be_consumed_is_an_error_at_once(monkeypatch):
-    """Its reason is raised."""
     bench = Bench(monkeypatch, EMPTY)
     bench.manager.incompatibility = PartitionError("ordered")
     with pytest.raises(PartitionError, match="ordered"):

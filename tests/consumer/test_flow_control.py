@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.subscription import Subscription
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
+from tests.support.processes import start_threads
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -49,7 +49,6 @@ class SimulatedNsqd(Subscription):
         self.deliver()
 
     def deliver(self):
-        """Send while fewer are out than RDY says."""
         while self.queue and len(self.out) < self._in_force:
             self.queue -= 1
             self.out.append(next(self._seen))
@@ -68,8 +67,6 @@ class SimulatedNsqd(Subscription):
 
 
 class World:
-    """One FlowControl and its nsqds."""
-
     def __init__(self, config, max_in_flight, seed=0, workers=None):
         self.timer = VirtualTimer()
         self.log = []
@@ -95,13 +92,11 @@ class World:
         self.flow.detach(nsqd)
 
     def commands(self):
-        """What was sent since the last call."""
         commands, self.log[:] = list(self.log), []
         return commands
 
 
 def test_a_second_connection_waits_until_the_first_has_settled():
-    """The first is lowered at once; the second gets its share when that surely is in force."""
     world = World(Config(), 10)
     world.add("a")
     world.commands()
@@ -113,7 +108,7 @@ def test_a_second_connection_waits_until_the_first_has_settled():
     assert world.commands() == [(0.5, "b RDY 5")]
 
 
-def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
+def test_a_hold_is_rdy_0_independent_of_a_pause_and_no_reason_for_a_repair():
     """Nothing flows while too many bytes wait, for as long as that takes; then all at once."""
     world = World(Config(), 10)
     world.add("a")
@@ -121,47 +116,14 @@ def test_a_hold_is_rdy_0_and_no_reason_for_a_repair():
     world.flow.set_held(True)
     assert world.commands() == [(0, "a RDY 0")]
     world.timer.advance(3600)
-    assert (world.commands(), world.flow.repairs) == ([], 0)
+    world.flow.set_paused(True)
     world.flow.set_held(False)
+    assert (world.commands(), world.flow.repairs) == ([], 0)
+    world.flow.set_paused(False)
     assert world.commands() == [(3600, "a RDY 10")]
 
 
-def test_a_hold_and_a_pause_are_independent():
-    """Messages flow when neither is in force."""
-    world = World(Config(), 10)
-    world.add("a")
-    world.commands()
-    world.flow.set_held(True)
-    world.flow.set_paused(True)
-    world.flow.set_held(False)
-    assert world.commands() == [(0, "a RDY 0")]
-    world.flow.set_paused(False)
-    assert world.commands() == [(0, "a RDY 10")]
-
-
-def test_the_exact_commands_of_a_minute_of_failures():
-    """RDY 0, wait, RDY 1, one failure, and so on; then one success for each step back."""
-    world = World(Config(), 10)
-    world.add("a")
-    world.commands()
-    world.flow.on_result(Outcome.FAILURE)
-    seen = 0
-    while world.flow.phase is not Phase.FLOWING:
-        world.timer.advance(0.1)
-        if world.flow.phase is Phase.TESTING and len(world.log) != seen:
-            # The handler had the one message that RDY 1 let through.
-            ok = world.timer.now >= 60
-            world.flow.on_result(Outcome.SUCCESS if ok else Outcome.FAILURE)
-        seen = len(world.log)
-    commands = [command for _, command in world.commands()]
-    assert commands == ["a RDY 0", "a RDY 1"] * 9 + ["a RDY 10"]
-    waits = [wait for phase, wait in world.phases if phase is Phase.WAITING]
-    assert waits == [2, 4, 8, 16, 32, 16, 8, 4, 2]
-    assert world.phases[-1] == (Phase.FLOWING, 0.0)
-
-
 def test_backoff_survives_the_loss_of_the_testing_connection():
-    """Another connection gets the test, and a later one when there is none."""
     world = World(Config(), 10)
     a = world.add("a")
     world.flow.on_result(Outcome.FAILURE)
@@ -236,7 +198,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
     assert flow.repairs == 0
 
 
-def test_phases_are_reported_in_their_order():
+def test_phases_are_reported_in_their_order_with_the_wait():
     """The message of the test may be handled before the test is reported."""
     world = World(Config(backoff_multiplier=1.0), max_in_flight=5)
     nsqd = world.add("a")
@@ -251,7 +213,7 @@ def test_phases_are_reported_in_their_order():
 
     nsqd.post_rdy = post_and_handle
     world.timer.advance(10)
-    assert [phase for phase, _ in world.phases] == [Phase.WAITING, Phase.TESTING, Phase.FLOWING]
+    assert world.phases == [(Phase.WAITING, 2.0), (Phase.TESTING, 0.0), (Phase.FLOWING, 0.0)]
 
 
 @pytest.mark.parametrize("function", [
@@ -281,7 +243,6 @@ def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
 
 
 def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
-    """A failure in the test begins a wait of its full length."""
     world = World(Config(), 10)
     world.add("a")
     world.flow.on_result(Outcome.FAILURE)
@@ -295,7 +256,6 @@ def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
 
 
 def test_loops_that_come_and_go_leave_the_right_state():
-    """Whatever threads do at once, messages flow exactly while there is a loop."""
     flow = World(Config(), 10).flow
 
     def come_and_go():
@@ -305,10 +265,7 @@ def test_loops_that_come_and_go_leave_the_right_state():
             flow.end_loop(loop)
 
     flow.begin_loop(come_and_go)
-    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread in start_threads(4, come_and_go):
         thread.join()
     assert not flow.is_paused
     flow.end_loop(come_and_go)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -42,8 +43,6 @@ class FakeProcessor:
 
 
 class FakeSubscription:
-    """Keeps what goes back."""
-
     def __init__(self):
         self.back = []
 
@@ -58,16 +57,12 @@ class FakeSubscription:
 
 
 class FakeFlow:
-    """Knows the loops that run."""
-
     def __init__(self):
         self.loops = set()
         self.begin_loop, self.end_loop = self.loops.add, self.loops.discard
 
 
 class Bench:
-    """A queue of messages, and the loops over it."""
-
     def __init__(self, bodies=b"abc"):
         self.pool = WorkerPool("nsq-test", 0, print)
         self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
@@ -91,7 +86,6 @@ class Bench:
 
 
 def test_each_turn_ends_with_its_message_finished():
-    """The loop ends when no message comes in time."""
     bench = Bench()
     assert [message.body for message in bench.loop()] == [b"a", b"b", b"c"]
     assert (bench.processor.finished, bench.processor.turns) == ([b"a", b"b", b"c"], 0)
@@ -99,7 +93,6 @@ def test_each_turn_ends_with_its_message_finished():
 
 @pytest.mark.parametrize("how", ["break", "raise"])
 def test_a_loop_that_is_left_requeues_its_message(how):
-    """The rest waits for the next loop."""
     bench = Bench()
     with pytest.raises(StopIteration if how == "break" else RuntimeError):
         for message in bench.loop():
@@ -113,7 +106,6 @@ def test_a_loop_that_is_left_requeues_its_message(how):
 
 
 def test_messages_flow_while_a_loop_runs():
-    """The first loop lets them flow, the end of the last one stops them."""
     bench = Bench()
     first, second = bench.loop(), bench.loop()
     assert len(bench.flow.loops) == 0
@@ -127,7 +119,6 @@ def test_messages_flow_while_a_loop_runs():
 
 
 def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
-    """A message that was taken when the stop began is not given to the loop."""
     bench = Bench(b"a")
 
     def stop_now(message, now):
@@ -161,7 +152,6 @@ def test_a_loop_waits_on_until_the_end_is_there():
 
 
 def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
-    """It ends as it should."""
     bench = Bench(b"")
     loop = bench.loop(timeout=None)
     bench.pool.take_into = lambda taken, timeout: setattr(bench, "is_over", True)
@@ -173,12 +163,9 @@ def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
     def run(number):
         bench = Bench(b"ab")
         interruption = Interruption(number)
-        try:
-            with interruption:
-                for _ in bench.loop():
-                    pass
-        except KeyboardInterrupt:
-            pass
+        with contextlib.suppress(KeyboardInterrupt), interruption:
+            for _ in bench.loop():
+                pass
         left = bench.pool.take_all()
         assert bench.processor.turns == 0, interruption.place
         entry = sorted([*bench.sub.back, *bench.processor.finished, *(m.body for m in left)])

@@ -26,8 +26,6 @@ LAG = 0.0002
 
 
 class Nsqd(Subscription):
-    """A connection and the nsqd behind it."""
-
     def __init__(self, world, msg_timeout):
         self.rdy_state = None
         self.msg_timeout = msg_timeout
@@ -165,22 +163,6 @@ def test_handlers_that_become_a_hundred_times_slower_and_recover():
     assert world.nsqds[0].commands <= 40
 
 
-@pytest.mark.parametrize("slow", [0.1, 0.4])
-def test_bimodal_handlers_expire_next_to_no_message(slow):
-    """One of twenty is much slower: the level is that of the slow ones, and no worker idles."""
-    chance, spent = random.Random(1), []
-
-    def handler_time(now):
-        spent.append(slow if chance.random() < 0.05 else 0.001)
-        return spent[-1]
-
-    world = World(handler_time)
-    world.nsqds[0].publish(1000)
-    assert world.run_until(1000) <= 1.1 * sum(spent) + 1
-    assert world.deliveries <= 1.01 * 1000
-    assert world.nsqds[0].commands <= 50
-
-
 def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
     """RDY is lowered while it hangs, so that what was queued does not come again and again."""
     world = World(lambda now: 20.0 if 1 <= now < 2 else 0.005)
@@ -190,7 +172,6 @@ def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
 
 
 def test_the_log_names_the_time_of_a_first_handler_that_still_runs(caplog):
-    """No handler has ended when the level is decided."""
     caplog.set_level(logging.INFO, "nsqclient")
     world = World(lambda now: 0.3, rdy_redistribute_interval=0.2)
     world.nsqds[0].publish(10)
@@ -200,7 +181,6 @@ def test_the_log_names_the_time_of_a_first_handler_that_still_runs(caplog):
 
 
 def test_a_burst_after_an_hour_is_met_with_the_level_from_before():
-    """While nothing comes, what was learned stays."""
     world = World(lambda now: 0.005)
     world.nsqds[0].publish(1000)
     world.run_until(1000)
@@ -210,21 +190,6 @@ def test_a_burst_after_an_hour_is_met_with_the_level_from_before():
     world.nsqds[0].publish(1000)
     world.run_until(2000, limit=4000)
     assert world.deliveries == 2000
-
-
-def test_a_pause_changes_no_level():
-    """RDY is 0 meanwhile, and afterwards what it was."""
-    world = World(lambda now: 0.005)
-    world.nsqds[0].publish(1000)
-    world.run_until(500)
-    level = world.flow.level
-    world.flow.set_paused(True)
-    world.timer.advance(100)
-    assert world.nsqds[0].rdy_state.rdy == 0
-    world.flow.set_paused(False)
-    assert world.nsqds[0].rdy_state.rdy == level
-    world.run_until(1000)
-    assert world.deliveries == 1000
 
 
 def test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy():
@@ -246,7 +211,6 @@ def test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy():
 
 
 def test_busy_nsqds_take_turns_where_the_level_is_below_their_number():
-    """None starves, and next to nothing expires."""
     world = World(lambda now: 0.4, timeouts=[1.0] * 4)
     for nsqd in world.nsqds:
         nsqd.publish(400)
@@ -257,9 +221,8 @@ def test_busy_nsqds_take_turns_where_the_level_is_below_their_number():
                    for name, when in finished.items())
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2, 10, 1000])
+@pytest.mark.parametrize("max_in_flight", [1, 1000])
 def test_collected_messages_fill_max_in_flight(max_in_flight):
-    """A handler keeps all that come: the level is max_in_flight at once."""
     world = World(lambda now: 0.0, max_in_flight=max_in_flight)
     world.nsqds[0].finish = lambda name, deadline: world.flow.hold()
     world.nsqds[0].publish(2000)

@@ -38,7 +38,6 @@ def test_a_queue_near_its_limit_is_not_measured_for_every_message():
 
 
 def test_more_than_the_limit_begins_a_hold_and_half_of_it_ends_it():
-    """In between nothing changes, in either direction."""
     bound = QueueLimit(LIMIT, 0.5)
     seen = []
     for size in (1000, 1001, 900, 501, 500, 501, 1000, 1001):
@@ -98,7 +97,6 @@ def test_after_the_settle_time_twice_the_highest_rdy_may_still_arrive():
 
 
 def test_a_connection_that_never_had_rdy_may_send_nothing():
-    """A connection that was opened while the flow is held."""
     assert held().is_flood("a", 1, 1, 0, now=0.5)
 
 
@@ -110,7 +108,6 @@ def test_after_the_settle_time_no_more_bytes_arrive_than_sockets_hold():
 
 
 def test_a_new_hold_begins_to_count_again():
-    """What arrived late in an earlier one is forgotten."""
     bound = held()
     assert not bound.is_flood("a", 2, 2, 1, now=1.0)
     bound.add(UNDER_WAY)

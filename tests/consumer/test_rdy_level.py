@@ -28,7 +28,6 @@ def test_the_first_level_is_one_for_each_worker_and_each_connection(workers, con
 
 
 def test_the_level_doubles_whenever_as_many_messages_have_arrived():
-    """From one message up to max_in_flight, where handlers are fast."""
     level = make()
     level.handler_times.append(1e-6)
     levels = []
@@ -72,7 +71,6 @@ def test_the_slowest_of_the_last_handlers_counts():
 
 
 def test_a_handler_that_is_still_running_counts():
-    """It hangs, and nothing else is known of it."""
     assert make(0.001, value=400, longest_running=0.25).value == 2
 
 

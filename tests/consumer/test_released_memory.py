@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import threading
 
 import pytest
 
 from nsqclient.consumer.backpressure import release_memory
 from tests.support.memory import MIB, resident
 from tests.support.packages import HAS_INTERPRETER_LOCK
-from tests.support.processes import in_child
+from tests.support.processes import in_child, start_threads
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or not HAS_INTERPRETER_LOCK,
@@ -26,9 +25,7 @@ def test_what_another_thread_freed_is_released():
             kept.append(b"x" * 100_000)
             blocks.clear()
 
-        thread = threading.Thread(target=allocate)
-        thread.start()
-        thread.join()
+        start_threads(1, allocate)[0].join()
         before, _ = resident()
         release_memory()
         after, _ = resident()
@@ -39,7 +36,6 @@ def test_what_another_thread_freed_is_released():
 
 @pytest.mark.parametrize("error", [AttributeError, OSError, TypeError])
 def test_nothing_is_released_with_other_c_libraries(monkeypatch, error):
-    """Nothing happens where there is no such function."""
     def fail(name):
         raise error("no malloc_trim")
 

@@ -8,7 +8,7 @@ import pytest
 
 from nsqclient import Consumer, Retry, RetryTable
 from nsqclient.config import Config
-from nsqclient.consumer.retry import Decision, check_retry, decide
+from nsqclient.consumer.retry import Decision, decide
 from nsqclient.errors import ConfigError
 from nsqclient.message import GiveUp, Message, Requeue
 
@@ -21,23 +21,19 @@ class Unspeakable(Exception):
 
 
 def delivered(attempts=1):
-    """A message in its so many-th delivery."""
     return Message(b"x", b"0" * 16, attempts, 1, 0.0, 60.0, object())
 
 
 def delays(retry, count):
-    """The delays after the first deliveries."""
     return [retry(delivered(attempts), OSError()).delay for attempts in range(1, count + 1)]
 
 
 def test_delays_grow_up_to_the_maximum():
-    """The base, then a factor more each time."""
     assert delays(Retry(5, 3, 100, 0), 5) == [5, 15, 45, 100, 100]
     assert delays(Retry(timedelta(minutes=1), 1, jitter=0), 3) == [60, 60, 60]
 
 
 def test_a_delay_of_many_attempts_is_the_maximum():
-    """However large the factor; no number overflows."""
     assert Retry(1, 1e6, 60, 0).delay(65535) == 60
     assert Retry(0, 2, 60, 0).delay(65535) == 0
 
@@ -49,7 +45,6 @@ def test_jitter_shortens_delays_by_up_to_its_part():
 
 
 def test_a_retry_gives_up_after_its_own_number_of_attempts():
-    """With the exception as the reason."""
     retry = Retry(max_attempts=3, backoff=False)
     assert retry(delivered(2), OSError("down")).backoff is False
     decision = retry(delivered(3), OSError("down"))
@@ -111,7 +106,6 @@ def test_a_retry_is_planned_where_the_policy_requeues(retry, raised, attempts, i
     (Requeue(), "the handler raised Requeue, after 5 attempts"),
 ])
 def test_the_reason_is_one_line(raised, reason):
-    """Type and text of what was raised, with controls escaped."""
     assert decide(None, delivered(5), raised, 5, 5) == Decision(None, (reason, raised), True)
 
 
@@ -145,13 +139,11 @@ def test_a_requeue_that_was_raised_from_an_exception_names_that():
     (lambda: RetryTable({}, default=5), "rule for default"),
 ])
 def test_what_cannot_be_right_is_refused(make, text):
-    """When it is made, with what to do."""
     with pytest.raises(ConfigError, match=text):
         make()
 
 
 def consumer(handler=print, **options):
-    """A consumer that is not started."""
     return Consumer("t", "c", handler, **{"nsqd_tcp_addresses": ["127.0.0.1:1"], **options})
 
 
@@ -174,9 +166,3 @@ def test_a_policy_needs_a_handler_and_no_order():
     with pytest.raises(ConfigError, match="use on_blocked"):
         Consumer("t", "c", print, lookupd_http_addresses=["127.0.0.1:1"], ordered=True,
                  retry=Retry())
-
-
-def test_a_number_of_attempts_is_an_option():
-    """``retry`` is a function."""
-    with pytest.raises(ConfigError, match="write config=Config.max_attempts=3"):
-        check_retry(3, 5, has_handler=True, ordered=False)

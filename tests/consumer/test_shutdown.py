@@ -17,13 +17,12 @@ from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from tests.support.consumer_context import make_context
+from tests.support.processes import start_threads
 from tests.support.servers.scripted import CLOSE_WAIT, ScriptedServer, message
 from tests.support.waiting import wait_until
 
 
 class FakeConnection:
-    """Confirms CLS, or does not."""
-
     def __init__(self, sub, log, behaviour):
         self._sub, self._log, self._behaviour = sub, log, behaviour
 
@@ -47,8 +46,6 @@ class FakeConnection:
 
 
 class FakeSubscription:
-    """A connection of a consumer, and its last bytes."""
-
     address = "nsqd:4150"
     was_drained = is_lost = False
 
@@ -66,8 +63,6 @@ class FakeSubscription:
 
 
 class World:
-    """A procedure with one connection."""
-
     def __init__(self, behaviour="good", batch=None):
         self.log = []
         self.sub = FakeSubscription(self.log, behaviour)
@@ -94,7 +89,6 @@ class World:
 
 
 def test_a_stop_takes_its_steps_in_order():
-    """No RDY, CLS, the last FINs, then the end of the connection."""
     world = World()
     assert world.stop().complete
     assert world.log == ["no RDY", "CLS", "FIN", "drain", "close"]
@@ -137,13 +131,9 @@ def test_a_step_that_fails_does_not_skip_the_end(step, caplog):
 
 
 def test_later_calls_get_the_same_report():
-    """And wait for it, each as long as it was asked to."""
     world = World()
     results = []
-    threads = [threading.Thread(target=lambda: results.append(world.stop())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread in start_threads(8, lambda: results.append(world.stop())):
         thread.join()
     assert all(result is results[0] for result in results)
     assert world.log.count("CLS") == 1
@@ -158,7 +148,6 @@ def test_a_caller_that_does_not_wait_gets_an_incomplete_report():
 
 
 def test_a_message_that_comes_after_cls_is_requeued():
-    """It reaches no handler, and is requeued at once."""
     has_begun = threading.Event()
     handled = []
 
@@ -182,15 +171,6 @@ def test_a_message_that_comes_after_cls_is_requeued():
     assert handled == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_sets_the_flag(signum):
-    """It interrupts nothing."""
-    with catch_shutdown_signals() as came:
-        assert not came.wait(0)
-        signal.raise_signal(signum)
-        assert came.wait(0)
-
-
 @pytest.fixture
 def interrupting():
     """SIGINT raises KeyboardInterrupt, also in a process that was started in the background."""
@@ -200,23 +180,25 @@ def interrupting():
 
 
 def test_the_second_signal_interrupts(interrupting):
-    """A second Ctrl-C finds the handler that was there before."""
     with pytest.raises(KeyboardInterrupt), catch_shutdown_signals() as came:
         signal.raise_signal(signal.SIGINT)
         assert came.wait(0)
         signal.raise_signal(signal.SIGINT)
 
 
-def test_handlers_are_put_back_at_the_end():
-    """What was installed before is in force after the block, signal or not."""
-    before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
-    with catch_shutdown_signals():
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, None])
+def test_the_first_signal_sets_the_flag_and_handlers_are_put_back_at_the_end(signum):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with catch_shutdown_signals() as came:
         assert signal.getsignal(signal.SIGTERM) not in before
-    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+        assert not came.wait(0)
+        if signum is not None:
+            signal.raise_signal(signum)
+            assert came.wait(0)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_other_threads_catch_no_signal():
-    """Outside the main thread the flag is never set, and nothing is installed."""
     before = signal.getsignal(signal.SIGTERM)
     seen = []
 
@@ -224,9 +206,7 @@ def test_other_threads_catch_no_signal():
         with catch_shutdown_signals() as came:
             seen.append((signal.getsignal(signal.SIGTERM), came.wait(0)))
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    start_threads(1, run)[0].join()
     assert seen == [(before, False)]
 
 

@@ -9,14 +9,13 @@ pytest.importorskip("flask", reason="Flask comes with the test extra")
 from flask import Flask, current_app, g  # noqa: E402 - after the check
 
 from nsqclient import (  # noqa: E402
-    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp, InvalidTopicError,
+    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp,
 )
 from nsqclient.contrib.flask import NSQ  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
 
 def make_app(nsq: NSQ, address: str = "127.0.0.1:1") -> Flask:
-    """An app with the extension."""
     app = Flask("shop")
     app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [address]}
     nsq.init_app(app)
@@ -25,20 +24,17 @@ def make_app(nsq: NSQ, address: str = "127.0.0.1:1") -> Flask:
 
 @pytest.fixture
 def nsq():
-    """An extension without an app."""
     return NSQ()
 
 
 @pytest.fixture
 def app(nsq, nsqd):
-    """An app whose producer publishes to the running nsqd."""
     app = make_app(nsq, nsqd.tcp_address)
     yield app
     assert nsq.close(app)
 
 
 def test_a_view_publishes(nsq, app, nsqd):
-    """``publish`` stores with the current app's producer, one for the process."""
     app.add_url_rule("/", view_func=lambda: nsq.publish("events", b"x") or "ok")
     client = app.test_client()
     assert [client.get("/").text for _ in range(2)] == ["ok", "ok"]
@@ -48,7 +44,6 @@ def test_a_view_publishes(nsq, app, nsqd):
 
 
 def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
-    """The current app decides where a message goes."""
     other = nsqd_factory()
     second = make_app(nsq, other.tcp_address)
     for each, body in ((app, b"first"), (second, b"second")):
@@ -60,7 +55,6 @@ def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
 
 
 def test_without_a_factory_the_app_is_given_at_once(nsqd):
-    """``NSQ(app)`` is ``init_app``."""
     app = Flask("shop")
     app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [nsqd.tcp_address]}
     nsq = NSQ(app)
@@ -70,22 +64,16 @@ def test_without_a_factory_the_app_is_given_at_once(nsqd):
 
 
 def test_an_app_without_the_extension_raises_an_error(nsq):
-    """The error names the missing call."""
     with Flask("shop").app_context(), pytest.raises(RuntimeError, match="init_app"):
         nsq.publish("events", b"x")
 
 
-@pytest.mark.parametrize("value", [None, {}, {"NSQD_TCP_ADDRESSES": ["x"]}])
-def test_a_wrong_setting_fails_at_the_start(nsq, value):
-    """``init_app`` checks the setting."""
-    app = Flask("shop")
-    app.config["NSQCLIENT"] = value
-    with pytest.raises(ConfigError, match="NSQCLIENT|addresses"):
-        nsq.init_app(app)
+def test_a_wrong_setting_fails_at_the_start(nsq):
+    with pytest.raises(ConfigError, match="NSQCLIENT"):
+        nsq.init_app(Flask("shop"))
 
 
 def test_a_handler_has_an_app_context_of_its_own(nsq, app, nsqd):
-    """``g`` is new for each message, and teardown functions run after it."""
     seen, cleaned = [], []
     app.teardown_appcontext(lambda exc: cleaned.append(exc))
 
@@ -125,7 +113,6 @@ def test_a_handler_has_a_retry_policy_and_dead_letters(nsq, app, nsqd):
 
 
 def test_a_handler_may_have_several_topics_and_batches(nsq, app, nsqd):
-    """A handler of several topics has a consumer for each; a BatchHandler works as well."""
     seen = []
     nsq.handler("a", "b", channel="c")(BatchHandler(
         lambda batch: seen.extend(current_app.name for _ in batch), size=2, max_wait=0.05))
@@ -138,14 +125,9 @@ def test_a_handler_may_have_several_topics_and_batches(nsq, app, nsqd):
     assert all(group.stop(5))
 
 
-@pytest.mark.parametrize(("topics", "channel", "error"), [
-    ((), "c", ConfigError), (("a b",), "c", InvalidTopicError),
-    (("a",), "", ValueError),
-])
-def test_an_invalid_handler_is_rejected_by_the_decorator(nsq, topics, channel, error):
-    """The error is raised at import time, not when the worker starts."""
-    with pytest.raises(error):
-        nsq.handler(*topics, channel=channel)(print)
+def test_a_handler_without_a_topic_is_rejected_by_the_decorator(nsq):
+    with pytest.raises(ConfigError, match="needs a topic"):
+        nsq.handler(channel="c")(print)
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -153,22 +135,23 @@ def test_an_invalid_handler_is_rejected_by_the_decorator(nsq, topics, channel, e
     (["--topic", "refunds"], "no handler is registered for refunds"),
 ])
 def test_the_command_needs_a_handler(nsq, app, words, said):
-    """Without one it ends with 1 and an example."""
     if words:
         nsq.handler("orders", channel="c")(lambda message: None)
     result = app.test_cli_runner().invoke(args=["nsq", "consume", *words])
     assert result.exit_code == (2 if words else 1) and said in result.output
 
 
-def test_the_command_takes_one_topic_of_many(nsq, app):
-    """``--topic`` chooses the handlers that run in this process."""
+def test_a_variable_wins_over_the_setting(nsq, nsqd, monkeypatch):
+    """The nsqd of the setting does not answer. ``--topic`` chooses among the handlers."""
     nsq.handler("orders", "refunds", channel="c")(lambda message: None)
-    nsq.handler("mails", channel="c")(lambda message: None)
-    assert [c.topic for c in nsq.make_group(app, ("refunds",)).consumers] == ["refunds"]
+    monkeypatch.setenv("NSQD_TCP_ADDRESS", nsqd.tcp_address)
+    runner = make_app(nsq).test_cli_runner()
+    result = runner.invoke(args=["nsq", "consume", "--check", "--topic", "refunds"])
+    assert result.exit_code == 0 and f"OK     nsqd {nsqd.tcp_address}" in result.output
+    assert "consuming refunds" in result.output and "consuming orders" not in result.output
 
 
 def test_a_factory_that_runs_twice_registers_its_handlers_anew(nsq):
-    """A function inside of a factory replaces its former self."""
     def create_app() -> Flask:
         @nsq.handler("orders", channel="c")
         def handle(message):

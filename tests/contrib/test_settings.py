@@ -19,31 +19,22 @@ NSQD = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
     ({"NSQD_TCP_ADRESSES": []} | NSQD, "did you mean NSQD_TCP_ADDRESSES?"),
     ({"nsqd_tcp_addresses": []} | NSQD, "did you mean NSQD_TCP_ADDRESSES?"),
     ({}, "give nsqd_tcp_addresses or lookupd_http_addresses"),
-    ({"NSQD_TCP_ADDRESSES": "127.0.0.1:4150"}, "must be a list"),
-    ({"NSQD_TCP_ADDRESSES": ["127.0.0.1"]}, "127.0.0.1"),
     (NSQD | {"OPTIONS": []}, "must be a dict"),
     (NSQD | {"OPTIONS": {"max_inflight": 1}}, "did you mean max_in_flight?"),
-    (NSQD | {"OPTIONS": {"max_in_flight": -1}}, "out of range"),
     (NSQD | {"OPTIONS": {"publish_timeout": "soon"}}, "soon"),
-    (NSQD | {"PRODUCER": 1}, "must be a dict"),
     (NSQD | {"MAX_IN_FLIGHT": 5}, 'it belongs into "OPTIONS": {"max_in_flight": ...}'),
-    (NSQD | {"OPTIONS": {"sticky": True}},
-     'it belongs into "PRODUCER": {"sticky": ...}'),
-    (NSQD | {"PRODUCER": {"publish_timeout": 1}},
-     'it belongs into "OPTIONS": {"publish_timeout": ...}'),
+    (NSQD | {"OPTIONS": {"sticky": True}}, 'it belongs into "PRODUCER": {"sticky": ...}'),
     (NSQD | {"PRODUCER": {"stikcy": True}}, "did you mean sticky?"),
     (NSQD | {"PRODUCER": {"max_pending": 0}}, "max_pending"),
     (NSQD | {"MIDDLEWARE": "shop.errors"}, "must be a list of dotted paths"),
     (NSQD | {"MIDDLEWARE": [1]}, "must be a list of dotted paths"),
 ])
 def test_a_wrong_setting_is_reported_with_a_hint(mapping, words):
-    """The error says what is wrong, and where it can, what was meant."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         Settings.read(mapping)
 
 
 def test_options_may_be_text():
-    """Environment variables are text: durations, numbers and flags are read from it."""
     settings = Settings.read(NSQD | {"OPTIONS": {
         "max_in_flight": "7", "publish_timeout": "1m30s", "tls_v1": "true", "client_id": "me",
         "msg_timeout": 30,
@@ -64,14 +55,12 @@ def test_consumers_discover_and_producers_use_the_given_nsqd():
 
 @pytest.fixture
 def holder(nsqd):
-    """A holder of a producer for the running nsqd."""
     holder = ProcessProducer(lambda: Producer([nsqd.tcp_address]))
     yield holder
     holder.close()
 
 
 def test_all_threads_get_the_same_producer(holder):
-    """Concurrent first calls create one producer."""
     seen = []
     for thread in start_threads(8, lambda: seen.append(holder.get())):
         thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 
@@ -10,7 +9,6 @@ import pytest
 
 from nsqclient import Config, Consumer
 from tests.support.processes import LIMIT, start_threads
-from tests.support.servers.factories import ServerFactory
 from tests.support.servers.web_servers import Gunicorn, end
 from tests.support.waiting import wait_until
 
@@ -19,20 +17,6 @@ for name in ("django", "flask", "gunicorn"):
 
 SYNC = ("--workers", "2")
 THREADS = ("--workers", "2", "--worker-class", "gthread", "--threads", "4")
-REAL = pytest.mark.real
-
-
-@pytest.fixture
-def servers(leak_guard, tmp_path):
-    """Start an nsqd: ``servers("real")``."""
-    with contextlib.ExitStack() as stack:
-        def start(kind):
-            factory = ServerFactory(kind, tmp_path / kind)
-            (tmp_path / kind).mkdir()
-            stack.callback(factory.close)
-            return factory()
-
-        yield start
 
 
 def consumed(nsqd, topic: str, count: int) -> list[str]:
@@ -50,18 +34,13 @@ def consumed(nsqd, topic: str, count: int) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("framework", "flags", "kind"), [
-    pytest.param("django", SYNC, "embedded", id="django-sync"),
-    pytest.param("django", (*THREADS, "--preload"), "real", id="django-gthread-preload",
-                 marks=REAL),
-    pytest.param("flask", (*SYNC, "--preload"), "real", id="flask-sync-preload",
-                 marks=REAL),
-    pytest.param("flask", THREADS, "embedded", id="flask-gthread"),
-])
-def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framework, flags, kind):
+@pytest.mark.parametrize(("framework", "flags", "server_kind"), [
+    pytest.param("django", (*THREADS, "--preload"), "real", marks=pytest.mark.real),
+    ("flask", (*SYNC, "--preload"), "embedded"),
+], indirect=["server_kind"])
+def test_a_graceful_reload_under_load_loses_no_publish(server, tmp_path, framework, flags):
     """Every successful request has its message in nsqd; gunicorn ends without errors."""
-    nsqd = servers(kind)
-    with Gunicorn(framework, tmp_path, nsqd.tcp_address, *flags) as web:
+    with Gunicorn(framework, tmp_path, server.tcp_address, *flags) as web:
         over = threading.Event()
         numbers = iter(range(100_000))
 
@@ -83,30 +62,16 @@ def test_a_graceful_reload_under_load_loses_no_publish(servers, tmp_path, framew
         assert not any(thread.is_alive() for thread in threads)
         assert end(web.process) == 0
     assert web.failed == [] and "Traceback" not in web.log()
-    assert web.accepted <= set(consumed(nsqd, web.topic, len(web.accepted)))
+    assert web.accepted <= set(consumed(server, web.topic, len(web.accepted)))
 
 
-@pytest.mark.long
-def test_a_worker_that_is_stopped_finishes_its_requests(servers, tmp_path):
-    """When gunicorn stops under load, each request is answered or its connection refused."""
-    nsqd = servers("embedded")
-    with Gunicorn("flask", tmp_path, nsqd.tcp_address, *THREADS) as web:
-        threads = start_threads(8, lambda: [web.post(f"n{n}") for n in range(50)])
-        wait_until(lambda: web.accepted, LIMIT)
-        assert end(web.process) == 0
-        for thread in threads:
-            thread.join(LIMIT)
-    assert web.failed == [] and "Traceback" not in web.log()
-
-
-def test_requests_fail_in_time_while_nsqd_is_down_and_work_again_after(servers, tmp_path):
-    """A publish fails within its deadline; the readiness check fails before."""
-    nsqd = servers("embedded")
-    with Gunicorn("flask", tmp_path, nsqd.tcp_address, *SYNC) as web:
+@pytest.mark.parametrize("server_kind", ["embedded"], indirect=True)
+def test_requests_fail_in_time_while_nsqd_is_down_and_work_again_after(server, tmp_path):
+    with Gunicorn("flask", tmp_path, server.tcp_address, *SYNC) as web:
         web.post("before")
-        nsqd.stop()
+        server.stop()
         wait_until(lambda: not web.is_ready(), LIMIT, "still ready")
-        nsqd.start()
+        server.start()
         wait_until(web.is_ready, LIMIT, "not ready again")
         web.post("after")
         assert {"before", "after"} == web.accepted and end(web.process) == 0

@@ -17,7 +17,6 @@ from tests.support.waiting import wait_until
 
 
 def echo(sock, _address):
-    """Send everything back."""
     while data := sock.recv(1000):
         sock.sendall(data)
 
@@ -38,7 +37,6 @@ def make(leak_guard):
 
 
 def test_silent_client_does_not_delay_another(make):
-    """Each client has its own thread."""
     acceptor = make()
     acceptor.start()
     with connect(acceptor.address), connect(acceptor.address) as second:
@@ -68,7 +66,6 @@ def test_a_client_too_many_is_closed(make, monkeypatch, caplog):
 
 
 def test_stop_ends_clients_and_frees_the_port(make):
-    """After stop no client is connected and the port can be bound again."""
     acceptor = make()
     acceptor.start()
     with connect(acceptor.address) as client:
@@ -81,7 +78,6 @@ def test_stop_ends_clients_and_frees_the_port(make):
 
 
 def test_error_for_a_port_in_use_names_the_address(make):
-    """The error has the address, the reason and the errno."""
     first = make()
     first.start()
     with pytest.raises(OSError, match=f"cannot listen on {first.address}: ") as caught:
@@ -90,7 +86,6 @@ def test_error_for_a_port_in_use_names_the_address(make):
 
 
 def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):
-    """Stop keeps its deadline and names the thread."""
     release = threading.Event()
     acceptor = make(lambda _sock, _address: release.wait(10))
     acceptor.start()
@@ -102,7 +97,6 @@ def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):
 
 
 def fail_once(monkeypatch, target, name, error):
-    """Let the first call of a method raise."""
     errors = [error]
     real = getattr(target, name)
 

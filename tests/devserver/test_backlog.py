@@ -28,29 +28,21 @@ def broker(request, tmp_path):
 
 
 def publish(broker, first=0, count=COUNT, deferral=0.0):
-    """Publish messages with numbers as bodies."""
     bodies = [b"%d" % number for number in range(first, first + count)]
     broker.publish("t", bodies, 0.0, 1, deferral)
 
 
 def held(broker, channel):
-    """The numbers of a channel's waiting messages."""
     return [int(message.body) for message in broker.channel("t", channel).queue.peek()]
 
 
 def test_the_first_channel_takes_the_backlog_at_once(broker):
-    """In order, and counted; the topic has none of it."""
-    publish(broker)
-    broker.open_channel("t", "c", 0.0)
-    assert held(broker, "c") == list(range(COUNT))
-    assert broker.channel("t", "c").message_count == COUNT
-    assert len(broker.topic("t").queue) == 0 and not broker.scheduler.flowing
-
-
-def test_messages_come_and_go_behind_it(broker):
-    """What is published later follows, and all are delivered in order."""
+    """In order, and counted; the topic has none of it. Later messages follow."""
     publish(broker)
     channel = broker.open_channel("t", "c", 0.0)
+    assert held(broker, "c") == list(range(COUNT))
+    assert channel.message_count == COUNT
+    assert len(broker.topic("t").queue) == 0 and not broker.scheduler.flowing
     publish(broker, COUNT, 5)
     consumer = Consumer(1, 60.0)
     channel.add_consumer(consumer)
@@ -59,7 +51,6 @@ def test_messages_come_and_go_behind_it(broker):
 
 
 def test_a_file_changes_its_name_and_is_not_written_again(tmp_path):
-    """It is the same file before and after."""
     data = DataPath(str(tmp_path))
     broker = Broker(QueueLimits(mem_queue_size=0), open_backend=data.open_disk_queue)
     publish(broker)
@@ -108,7 +99,6 @@ def test_several_channels_get_it_in_slices(broker):
 
 
 def test_a_channel_with_messages_of_its_own_gets_slices(broker):
-    """They go behind its own."""
     broker.open_channel("t", "c", 0.0)
     publish(broker, 0, 5)
     broker.pause_topic("t", True, 0.0)
@@ -125,7 +115,6 @@ def test_a_channel_with_messages_of_its_own_gets_slices(broker):
     lambda broker: broker.delete_topic("t"),
 ])
 def test_pausing_emptying_and_deleting_end_the_move(broker, change):
-    """No further slice is moved."""
     broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
     publish(broker)
     broker.pause_topic("t", False, 0.0)

@@ -6,13 +6,7 @@ import errno
 
 import pytest
 
-from nsqclient.devserver.broker import (
-    Broker,
-    BrokerError,
-    TopicChange,
-    TopicNotFound,
-    Unwritten,
-)
+from nsqclient.devserver.broker import Broker, BrokerError, TopicChange, TopicNotFound, Unwritten
 from nsqclient.devserver.queues import Consumer, Backend, QueueLimits
 
 WALL = 1_795_000_000_000_000_000
@@ -62,7 +56,6 @@ def bodies(consumer):
 
 
 def test_first_channel_gets_the_stored_messages():
-    """The first channel gets all stored messages, later channels only new ones."""
     broker = Broker()
     publish(broker, "t", b"1", b"2")
     assert len(broker.topic("t").queue) == 2
@@ -74,7 +67,6 @@ def test_first_channel_gets_the_stored_messages():
 
 
 def test_paused_topic_stores_messages():
-    """A paused topic keeps its messages, deferred ones with their whole delay."""
     broker = Broker()
     joined, consumer = subscribe(broker, "t", "c")
     broker.pause_topic("t", True, 0.0)
@@ -86,7 +78,6 @@ def test_paused_topic_stores_messages():
 
 
 def test_ephemeral_channel_is_deleted_with_its_last_consumer():
-    """An ephemeral channel exists as long as it has a consumer."""
     broker = Broker()
     joined, first = subscribe(broker, "t", "c#ephemeral", 1)
     _, second = subscribe(broker, "t", "c#ephemeral", 2)
@@ -110,7 +101,6 @@ def test_ephemeral_topic_is_deleted_with_its_last_channel():
 
 
 def test_an_old_consumer_does_not_delete_a_new_channel():
-    """A consumer of a deleted channel does not affect a new one of the same name."""
     broker = Broker()
     joined, consumer = subscribe(broker, "t", "c#ephemeral")
     broker.delete_channel("t", "c#ephemeral")
@@ -120,7 +110,6 @@ def test_an_old_consumer_does_not_delete_a_new_channel():
 
 
 def test_delete_topic_ends_consumers_and_reports_changes():
-    """Deleting a topic ends the consumers of its channels; changes are in order."""
     broker = Broker()
     _, consumer = subscribe(broker, "t", "c")
     broker.delete_topic("t")
@@ -133,7 +122,6 @@ def test_delete_topic_ends_consumers_and_reports_changes():
 
 
 def test_consumer_over_the_limit_is_rejected():
-    """A consumer over max_channel_consumers gets nsqd's error."""
     broker = Broker(QueueLimits(max_channel_consumers=1))
     subscribe(broker, "m2", "c", 1)
     with pytest.raises(BrokerError, match="^consumers for m2:c exceeds limit of 1$"):
@@ -141,7 +129,6 @@ def test_consumer_over_the_limit_is_rejected():
 
 
 def test_exiting_broker_rejects_publish_and_subscribe():
-    """A broker that is exiting accepts nothing."""
     broker = Broker()
     broker.is_exiting = True
     for act in (
@@ -154,7 +141,6 @@ def test_exiting_broker_rejects_publish_and_subscribe():
 
 
 def test_empty_topic_keeps_the_messages_of_channels():
-    """Emptying a topic does not affect its channels, and the other way round."""
     broker = Broker()
     publish(broker, "t", b"1")
     broker.topic("t").empty()
@@ -218,7 +204,6 @@ def test_full_disk_loses_no_message_that_comes_back(give_back):
 
 
 def test_full_disk_loses_no_message_on_its_way_to_the_channels():
-    """A topic that resumes gives its stored messages to all channels."""
     broker = make_full_broker()
     broker.pause_topic("t", True, 0.0)
     for name in ("a", "b"):

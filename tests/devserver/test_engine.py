@@ -36,7 +36,6 @@ def publish(engine, deferral=0.0):
 
 
 def test_consumer_with_messages_is_woken_after_the_block(engine):
-    """Leaving the block wakes the session of a consumer that has messages to send."""
     wakes = []
     _, consumer = subscribe(engine)
     consumer.wake = lambda: wakes.append(1)
@@ -45,7 +44,6 @@ def test_consumer_with_messages_is_woken_after_the_block(engine):
 
 
 def test_earlier_ticks_replace_later_ones(engine):
-    """However often an earlier time comes up, one tick is scheduled in the end."""
     channel, _ = subscribe(engine, ready=0)
     for number in range(20):
         publish(engine, deferral=0.2 - number / 100)
@@ -56,7 +54,6 @@ def test_earlier_ticks_replace_later_ones(engine):
 
 
 def test_wait_until_ends_when_a_tick_moves_a_message(engine):
-    """A wait ends when the timer moves a message."""
     channel, _ = subscribe(engine, ready=0)
     publish(engine, deferral=0.05)
     assert engine.wait_until(lambda broker: len(channel.queue) == 1, 10.0)
@@ -64,7 +61,6 @@ def test_wait_until_ends_when_a_tick_moves_a_message(engine):
 
 
 def test_observer_that_fails_is_logged_and_the_next_is_called(engine, caplog):
-    """An observer's exception does not keep the next observer from its call."""
     heard = []
 
     def fail(change):
@@ -79,7 +75,6 @@ def test_observer_that_fails_is_logged_and_the_next_is_called(engine, caplog):
 
 
 def test_observers_get_the_changes_of_all_threads_in_order(engine):
-    """Each change is reported once, one at a time, in the order of the broker."""
     heard = []
 
     engine.add_observer(lambda change: heard.append(change.topic))

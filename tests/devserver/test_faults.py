@@ -28,14 +28,12 @@ def client(nsqd):
 
 
 def test_commands_are_recorded(nsqd, client):
-    """The commands of a client can be read in order."""
     client.ask(b"SUB t c\n")
     assert [command.name for command in nsqd.commands] == ["NOP", "PUB", "SUB"]
     assert nsqd.commands[1].event == Pub("t", b"x")
 
 
 def test_record_is_bounded(monkeypatch):
-    """Only the last commands are kept, with a limit on the bytes of their bodies."""
     monkeypatch.setattr("nsqclient.devserver.faults.RECORD_SIZE", 3)
     monkeypatch.setattr("nsqclient.devserver.faults.RECORD_BYTES", 10)
     faults = Faults(lambda: None, lambda client, reset: 0)
@@ -48,7 +46,6 @@ def test_record_is_bounded(monkeypatch):
 
 
 def test_fail_next_fails_one_command(nsqd, client):
-    """The next command of a name fails with a code, and has no effect."""
     nsqd.faults.fail_next("PUB", "E_FIN_FAILED", "made up", times=2)
     nsqd.faults.fail_next("PUB", "E_PUB_FAILED")
     client.send(PUB * 3)
@@ -92,7 +89,6 @@ def test_delayed_answer_is_sent_after_its_delay(nsqd, client):
 
 
 def test_heartbeat_can_precede_every_answer(nsqd, client):
-    """A heartbeat can be sent just before every answer."""
     nsqd.faults.heartbeat_before_answers = True
     client.send(PUB)
     raw = client._socket.recv(100)
@@ -100,7 +96,6 @@ def test_heartbeat_can_precede_every_answer(nsqd, client):
 
 
 def test_silent_client_is_dropped_without_heartbeats(nsqd, client):
-    """Without heartbeats a silent client is dropped after the same time."""
     nsqd.faults.heartbeats_withheld = True
     client.ask(b'IDENTIFY\n\0\0\0\x1b{"heartbeat_interval":1000}')
     client._socket.settimeout(10)
@@ -119,7 +114,6 @@ def test_split_frames_writes_small_pieces(nsqd, client):
 
 
 def test_same_seed_splits_frames_in_the_same_pieces():
-    """The same seed gives the same pieces for the same connection."""
     def sizes(seed):
         faults = Faults(lambda: None, lambda client, reset: 0)
         faults.split_frames(seed)
@@ -131,7 +125,6 @@ def test_same_seed_splits_frames_in_the_same_pieces():
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_drop_connections_ends_all_or_one_client(nsqd, client, reset):
-    """Connections can be ended, of all clients or of one, orderly or with a reset."""
     assert nsqd.faults.drop_connections("nobody") == 0
     with RawClient(nsqd.tcp_address) as other:
         other.ask(b'IDENTIFY\n\0\0\0\x12{"client_id":"me"}')

@@ -10,8 +10,6 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """A clock in ns."""
-
     def __init__(self):
         self.now = 1000 * SECOND
 
@@ -20,18 +18,15 @@ class Clock:
 
 
 def make(percentiles=(0.5, 0.99, 1.0)):
-    """A window of ten seconds, and its clock."""
     clock = Clock()
     return LatencyWindow(percentiles, 10.0, clock), clock
 
 
 def values(*windows):
-    """The values of the percentiles."""
     return [each["value"] for each in summary(windows)["percentiles"]]
 
 
 def test_percentiles_are_within_one_percent():
-    """Of 1 to 100 ms the median is 50 ms, and the maximum is 100 ms."""
     window, clock = make()
     for ms in range(1, 101):
         window.insert(clock.now - ms * 1_000_000)
@@ -44,7 +39,7 @@ def test_without_percentiles_there_are_none():
     assert summary([None]) == summary([]) == {"count": 0, "percentiles": None}
 
 
-@pytest.mark.parametrize("seconds, count", [(0, 2), (4, 2), (6, 1), (11, 0), (1000, 0)])
+@pytest.mark.parametrize("seconds, count", [(4, 2), (6, 1), (11, 0)])
 def test_old_latencies_leave_the_window_by_halves(seconds, count):
     """The first message leaves after one to two halves, the second with the next."""
     window, clock = make()
@@ -63,7 +58,6 @@ def test_a_timestamp_in_the_future_counts_as_zero():
 
 
 def test_a_topic_has_the_latencies_of_all_its_channels():
-    """They are merged."""
     (slow, clock), (fast, other) = make(), make()
     slow.insert(clock.now - 2 * SECOND)
     fast.insert(other.now - SECOND)

@@ -19,7 +19,6 @@ NSQD = Identity("127.0.0.1", "there", 4151, 4150, "1.3.0")
 
 @pytest.fixture
 def lookupd(leak_guard):
-    """A running nsqlookupd."""
     with Nsqlookupd() as lookupd:
         yield lookupd
 
@@ -31,13 +30,11 @@ class Owner:
         self.has: list[tuple[str, str | None]] = []
 
     def registrations(self) -> list[tuple[str, str | None]]:
-        """Everything it has now."""
         return list(self.has)
 
 
 @pytest.fixture
 def owner():
-    """The owner of the topics."""
     return Owner()
 
 
@@ -63,7 +60,6 @@ def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
 
 
 def test_start_registers_all_topics_and_channels(make, lookupd, owner):
-    """When start returns, nsqlookupd has every topic and channel."""
     owner.has = [("t", "c"), ("u", None)]
     make(lookupd.tcp_address)
     assert nodes(lookupd) == [["t", "u"]]
@@ -71,7 +67,6 @@ def test_start_registers_all_topics_and_channels(make, lookupd, owner):
 
 
 def test_changes_are_registered_in_order(make, lookupd):
-    """Created topics are registered, deleted ones unregistered."""
     peers = make(lookupd.tcp_address)
     peers.notify(TopicChange(True, "t", None))
     peers.notify(TopicChange(True, "t", "c"))
@@ -100,7 +95,6 @@ def test_lost_connection_is_dialed_and_registered_again(make, lookupd, owner):
 
 
 def test_nsqlookupd_that_starts_later_is_registered_with(make, owner):
-    """An nsqlookupd that was not there at start is dialed again with the next change."""
     port = free_port()
     peers = make(f"127.0.0.1:{port}")
     with Nsqlookupd(tcp_port=port) as lookupd:
@@ -110,7 +104,6 @@ def test_nsqlookupd_that_starts_later_is_registered_with(make, owner):
 
 
 def test_addresses_can_be_changed(make, lookupd, owner):
-    """New addresses are registered with, missing ones are left, the others stay."""
     owner.has = [("t", None)]
     peers = make(lookupd.tcp_address)
     with Nsqlookupd() as other:
@@ -121,7 +114,6 @@ def test_addresses_can_be_changed(make, lookupd, owner):
 
 
 def test_channels_of_all_nsqlookupds_are_merged(make, lookupd):
-    """Each channel is returned once; ephemeral ones are left out."""
     with Nsqlookupd() as other:
         for registry in (lookupd._registry, other._registry):
             registry.create("t", "c")
@@ -145,7 +137,6 @@ def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplo
 
 @pytest.mark.parametrize("answer", [{}, [], {"channels": 1}])
 def test_response_without_channels_is_an_error(leak_guard, answer):
-    """The error quotes the response of another server."""
     server = HTTPServer("test-http", "127.0.0.1", 0, [
         ("GET", "/channels", lambda request: answer)])
     server.start()
@@ -157,13 +148,11 @@ def test_response_without_channels_is_an_error(leak_guard, answer):
 
 
 def test_http_port_as_tcp_address_is_logged(make, lookupd, caplog):
-    """The HTTP port given for the TCP port is recognised and logged."""
     make(lookupd.http_address)
     assert "this looks like nsqlookupd's HTTP port" in caplog.text
 
 
 def test_silent_peer_is_given_up_after_the_time_limit(leak_guard, caplog, monkeypatch):
-    """The log says that there was no answer."""
     monkeypatch.setattr("nsqclient.devserver.lookupd_peers.IO_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -174,7 +163,6 @@ def test_silent_peer_is_given_up_after_the_time_limit(leak_guard, caplog, monkey
 
 
 def test_stop_interrupts_a_wait_for_an_answer(leak_guard, monkeypatch):
-    """Stop does not wait for an nsqlookupd that does not answer."""
     monkeypatch.setattr("nsqclient.devserver.lookupd_peers.IO_TIMEOUT", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -30,7 +30,6 @@ def connect(server):
 
 
 def consume(server, ready=10, topic="t", channel="c"):
-    """Return a subscribed client with this RDY."""
     client = connect(server)
     client.subscribe(topic, channel)
     client.send(b"RDY %d\n" % ready)
@@ -49,32 +48,15 @@ def channel_stats(server, topic="t", channel="c"):
     return server.stats(topic, channel)["topics"][0]["channels"][0]
 
 
-def test_mpub_keeps_the_order_and_dpub_delays(nsqd):
-    """DPUB delivers after its delay, not before."""
-    with consume(nsqd) as consumer, connect(nsqd) as producer:
-        assert producer.ask(b"DPUB t 300\n\0\0\0\1d") == OK
-        bodies = b"\0\0\0\2\0\0\0\1a\0\0\0\1b"
-        assert producer.ask(b"MPUB t\n\0\0\0\x0e" + bodies) == OK
-        assert [consumer.read_message()[2] for _ in range(3)] == [b"a", b"b", b"d"]
-        assert nsqd.messages("t", "c")[0].state == "in_flight"
-
-
-def test_consumer_dropped_for_an_error_gets_no_more_messages(nsqd):
-    """It leaves its channel at once."""
-    with consume(nsqd) as consumer:
-        assert consumer.ask(b"FOO\n") == (ERROR, b"E_INVALID invalid command FOO")
-        consumer.read_end()
-        wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
-
-
 def test_no_frame_follows_a_fatal_error(nsqd):
-    """No message follows it, even when some are waiting."""
+    """No message follows it, even when some are waiting; the client leaves its channel at once."""
     nsqd.publish("t", b"x")
     with connect(nsqd) as consumer:
         consumer.send(b"SUB t c\nRDY 1\nFOO\n")
         assert consumer.read_frame() == OK
         assert consumer.read_frame() == (ERROR, b"E_INVALID invalid command FOO")
         consumer.read_end()
+        wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
 
 
 def test_no_message_follows_close_wait(nsqd):
@@ -89,18 +71,8 @@ def test_no_message_follows_close_wait(nsqd):
         assert channel_stats(nsqd)["depth"] == 1
 
 
-@pytest.mark.parametrize("delete", [["delete_topic", "t"], ["delete_channel", "t", "c"]])
-def test_delete_ends_consumers_without_a_frame(nsqd, delete):
-    """Consumers of a deleted topic or channel lose the connection."""
-    with consume(nsqd) as consumer:
-        consumer.send(b"NOP\n")
-        getattr(nsqd, delete[0])(*delete[1:])
-        consumer.read_end()
-
-
 def test_second_stop_waits_for_the_first(tmp_path, monkeypatch):
-    """When any of them has returned, all is written and the data path is free; or its time is over.
-    """
+    """When any has returned, all is written and the data path is free; or its time is over."""
     may_end, in_stop, second_ended = threading.Event(), threading.Event(), threading.Event()
     nsqd = Nsqd(data_path=str(tmp_path))
     nsqd.start()
@@ -151,7 +123,6 @@ def test_stop_unregisters_before_connections_end():
 
 
 def test_silent_client_is_dropped_after_two_heartbeats(nsqd):
-    """A silent client gets a heartbeat per interval, and is dropped after two."""
     with connect(nsqd) as client:
         client.send(identify(b'{"heartbeat_interval":1000}'))
         started = threading.Event()
@@ -171,7 +142,6 @@ def test_error_arrives_before_the_connection_ends(nsqd):
 
 
 def test_client_that_does_not_read_is_dropped(nsqd, caplog):
-    """A client that takes no bytes for a heartbeat interval loses the connection."""
     caplog.set_level("INFO", "nsqclient.devserver")
     nsqd.publish_many("t", [b"x" * 100_000] * 200)
     with connect(nsqd) as client:
@@ -188,7 +158,6 @@ def test_client_that_does_not_read_is_dropped(nsqd, caplog):
 
 
 def test_stats_have_nsqds_keys(nsqd):
-    """For consumers and for producers."""
     with consume(nsqd, 5) as consumer:
         consumer.ask(pub(b"t", b"abc"))
         consumer.read_message()
@@ -205,7 +174,6 @@ def test_stats_have_nsqds_keys(nsqd):
 
 
 def test_wait_until_empty_counts_the_messages_left(nsqd):
-    """The TimeoutError says what is left."""
     nsqd.publish("t", b"x")
     with pytest.raises(TimeoutError, match="there is no such channel"):
         nsqd.wait_until_empty("t", "c", 0.01)
@@ -261,7 +229,6 @@ def test_start_that_fails_leaves_nothing_open(tmp_path):
 
 
 def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
-    """The error has the reason, and health() shows it."""
     with Nsqd(data_path=str(tmp_path), mem_queue_size=0) as nsqd, connect(nsqd) as client:
         with monkeypatch.context() as patch:
             patch.setattr("os.pwrite", lambda *_: 0)
@@ -274,12 +241,9 @@ def test_publish_on_a_full_disk_fails(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("body", "defer", "error", "hint"), [
     ("text", 0.0, InvalidMessageError, "encode it first, body.encode()"),
-    ([b"x"], 0.0, InvalidMessageError, "must be bytes, not list"),
     (b"", 0.0, InvalidMessageError, "is empty"),
     (b"x" * 11, 0.0, InvalidMessageError, "over nsqd's limit of 10"),
     (b"x", -1, ConfigError, "at least 0 s"),
-    (b"x", 1e306, ConfigError, "at most 1e[+]15 s"),
-    (b"x", float("nan"), ConfigError, "finite"),
     (b"x", "1", ConfigError, "number of seconds"),
 ])
 def test_publish_of_a_test_checks_its_arguments(body, defer, error, hint):

@@ -32,20 +32,12 @@ def numbers(messages):
     return [message.timestamp for message in messages]
 
 
-def test_data_path_in_use_is_an_error(data, tmp_path):
-    """The error has nsqd's words."""
-    with pytest.raises(DataPathError, match="failed to lock data-path: cannot flock directory"):
-        DataPath(str(tmp_path))
-
-
 def test_missing_data_path_is_an_error(tmp_path):
-    """A data path has to exist."""
     with pytest.raises(DataPathError, match="failed to lock data-path: No such file"):
         DataPath(str(tmp_path / "no"))
 
 
 def test_metadata_has_nsqds_format(data, tmp_path):
-    """nsqd.dat is read as it was saved."""
     topics = [
         TopicMetadata("events", False, {"archive": True}),
         TopicMetadata("other", True, {}),
@@ -85,7 +77,6 @@ def test_disk_queue_is_first_in_first_out(data, tmp_path):
 
 
 def test_disk_queue_continues_after_a_clean_close(data):
-    """Reading continues behind the messages that were read."""
     spool = data.open_disk_queue("t", None)
     for number in range(4):
         spool.put(make_message(number, size=200_000))
@@ -187,7 +178,6 @@ def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
 
 
 def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
-    """A message that does not fit on the disk is an error, and the others stay readable."""
     spool = data.open_disk_queue("t", None)
     spool.put(make_message(1))
     real = os.pwrite
@@ -217,7 +207,6 @@ def test_full_disk_is_logged_once_until_a_write_succeeds(data, monkeypatch, capl
 
 
 def test_file_that_cannot_be_created_is_a_write_error(data, tmp_path):
-    """As a full disk: the publish fails, and the health is bad."""
     spool = data.open_disk_queue("t", None)
     (tmp_path / "t.spool").mkdir()
     with pytest.raises(OSError, match="Is a directory"):

@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqclient.devserver.queues import (
-    Channel,
-    Consumer,
-    Backend,
-    MessageIds,
-    NullBackend,
-    QueueLimits,
-    Scheduler,
-    StoredMessage,
+    Channel, Consumer, Backend, MessageIds, NullBackend, QueueLimits, Scheduler, StoredMessage,
 )
 
 WALL = 1_795_000_000_000_000_000
@@ -65,7 +58,6 @@ def test_rdy_limits_the_messages_in_flight():
 
 
 def test_ready_consumers_take_turns():
-    """Messages are distributed among the ready consumers."""
     channel = make_channel()
     first, second = join(channel, 10, 1), join(channel, 2, 2)
     fill(channel, 8)
@@ -74,7 +66,6 @@ def test_ready_consumers_take_turns():
 
 
 def test_attempts_count_deliveries_modulo_2_16():
-    """Each delivery adds one; the field is 16 bits wide and wraps."""
     channel = make_channel()
     consumer = join(channel)
     message = make_message(7)
@@ -86,7 +77,6 @@ def test_attempts_count_deliveries_modulo_2_16():
 
 
 def test_fin_req_and_touch_need_the_owner():
-    """They fail for messages that are not in flight, or in flight at another consumer."""
     channel = make_channel()
     owner, other = join(channel, 1, 1), join(channel, 0, 2)
     fill(channel, 1)
@@ -101,7 +91,6 @@ def test_fin_req_and_touch_need_the_owner():
 
 
 def test_timeout_is_prompt_and_never_early():
-    """At its deadline, not before, a message is requeued and counted."""
     channel = make_channel()
     consumer = join(channel, 1, msg_timeout=2.0)
     fill(channel, 1, now=10.0)
@@ -143,18 +132,7 @@ def test_requeue_now_goes_to_the_end_and_later_is_deferred():
     assert numbers(consumer) == [1]
 
 
-def test_deferral_starts_at_the_channel():
-    """A deferred message waits its whole delay from the moment the channel gets it."""
-    channel = make_channel()
-    consumer = join(channel)
-    channel.put(make_message(1, deferral=2.0), 10.0)
-    assert (channel.message_count, len(channel.deferred), channel.scheduled) == (1, 1, 12.0)
-    channel.tick(12.0)
-    assert numbers(consumer) == [1]
-
-
 def test_removed_consumer_keeps_messages_until_their_timeout():
-    """Removing a consumer requeues nothing."""
     channel = make_channel()
     gone = join(channel, 1, 1, msg_timeout=5.0)
     fill(channel, 1)
@@ -193,7 +171,6 @@ def test_empty_drops_all_messages():
 
 
 def test_memory_overflows_to_the_backend_in_order():
-    """Beyond its memory a channel uses its backend, and the order stays."""
     channel = make_channel(QueueLimits(mem_queue_size=2))
     fill(channel, 5)
     assert (len(channel.queue), channel.queue.backend.depth) == (5, 3)
@@ -214,7 +191,6 @@ def test_ephemeral_channel_drops_messages_beyond_memory():
 
 
 def test_message_reaches_a_waiting_consumer_without_memory():
-    """With a memory of 0 a ready consumer gets the message directly."""
     channel = make_channel(QueueLimits(mem_queue_size=0), NullBackend())
     consumer = join(channel, 1)
     fill(channel, 2)
@@ -237,7 +213,6 @@ def test_sample_rate_drops_for_the_whole_channel():
 
 
 def test_deadlines_of_finished_messages_are_removed():
-    """They are removed long before they pass."""
     channel = make_channel()
     consumer = join(channel, 10)
     for number in range(5000):
@@ -248,7 +223,6 @@ def test_deadlines_of_finished_messages_are_removed():
 
 
 def test_scheduler_wakes_once_and_ticks_due_channels():
-    """A consumer is woken once for a full outbox; a channel ticks at its earliest time."""
     channel = make_channel()
     scheduler = channel._scheduler
     consumer = join(channel, 2, msg_timeout=3.0)
@@ -324,7 +298,6 @@ def test_ids_increase_and_are_consecutive():
 
 
 def test_id_has_nsqds_layout():
-    """Time, node and sequence have nsqd's positions in the id."""
     number = int(MessageIds(691).take(1, WALL)[0], 16)
     assert number >> 22 == (WALL >> 20) - 1288834974288
     assert (number >> 12 & 1023, number & 4095) == (691, 0)

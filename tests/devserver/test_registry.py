@@ -7,27 +7,23 @@ from nsqclient.devserver.registry import PeerInfo, Registry
 
 
 def make_peer(number: int, now: float = 0.0) -> PeerInfo:
-    """A peer named by a number."""
     identity = Identity(f"host{number}", f"host{number}", 4151, 4150, "1.3.0")
     return PeerInfo(f"127.0.0.1:{number}", identity, now)
 
 
 @pytest.fixture
 def registry():
-    """An empty registry with the real one's timeouts."""
     return Registry(300.0, 45.0)
 
 
 @pytest.fixture
 def peer(registry):
-    """A peer that has identified itself at time 0."""
     peer = make_peer(1)
     registry.identify(peer)
     return peer
 
 
 def test_registering_a_channel_registers_its_topic(registry, peer):
-    """The producer is found under the topic."""
     registry.register(peer, "t", "c")
     assert registry.topics() == ["t"]
     assert registry.lookup("t", 0.0) == (["c"], [peer])
@@ -59,7 +55,6 @@ def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
 
 
 def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
-    """A producer silent for longer than the timeout is in no response until its next PING."""
     registry.register(peer, "t", None)
     assert registry.lookup("t", 300.0)[1] == [peer]
     assert registry.lookup("t", 300.1) == ([], [])
@@ -69,7 +64,6 @@ def test_inactive_producers_are_hidden_until_they_ping(registry, peer):
 
 
 def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while(registry, peer):
-    """A tombstoned producer is missing in /lookup and marked in /nodes until it expires."""
     other = make_peer(2)
     for topic in ("t", "u"):
         registry.register(peer, topic, None)
@@ -83,7 +77,6 @@ def test_a_tombstone_hides_one_producer_of_one_topic_for_a_while(registry, peer)
 
 
 def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
-    """Registering again on the same connection keeps the tombstone; a new one has none."""
     registry.register(peer, "t", None)
     registry.tombstone("t", "host1:4151", 0.0)
     registry.register(peer, "t", None)

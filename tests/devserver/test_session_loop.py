@@ -30,12 +30,10 @@ def auth_server(leak_guard):
 
 
 def address_of(server):
-    """``host:port`` of a listening socket."""
     return "{}:{}".format(*server.getsockname())
 
 
 def thread_names():
-    """Names of the threads of embedded servers."""
     return [each.name for each in threading.enumerate() if each.name.startswith("nsq-devserver")]
 
 
@@ -164,10 +162,7 @@ def test_a_socket_is_readable_where_the_selector_reports_each_event_alone():
     key = selectors.SelectorKey(0, 0, 0, session)
 
     class Selector:
-        """Has two events."""
-
         def select(self, timeout):
-            """Return them."""
             assert timeout == 0.0
             return [(key, selectors.EVENT_READ), (key, selectors.EVENT_WRITE)]
 
@@ -211,16 +206,13 @@ class Due:
         self.due = due
 
     def drop(self, reset):
-        """Do nothing."""
         return True
 
     def next_due(self):
-        """The time."""
         return self.due
 
 
 def test_due_times_that_come_and_go_do_not_pile_up():
-    """One session with many early due times leaves few entries."""
     loop = SessionLoop("test")
     late, early = Due(1e12), Due(1e12)
     loop._schedule(late)

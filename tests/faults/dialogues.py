@@ -51,7 +51,6 @@ class Seen:
 
 
 def make_channel(server: ServerUnderTest, topic: str) -> None:
-    """Create the topic with its channel."""
     server.post("/topic/create", topic=topic)
     server.post("/channel/create", topic=topic, channel="c")
 

@@ -46,8 +46,6 @@ class Sample(NamedTuple):
 
 
 class Soak:
-    """One run."""
-
     def __init__(self, address: str, proxy: FaultProxy) -> None:
         config = Config(max_attempts=0, max_backoff_duration=0, msg_timeout=5)
         self._proxy = proxy
@@ -163,7 +161,6 @@ def _median(values: list[int]) -> int:
 
 
 def main() -> int:
-    """Run and report."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0, help="default: half an hour")
     seconds = parser.parse_args().seconds

@@ -41,7 +41,6 @@ with Producer([sys.argv[1]], config=config) as producer:
 
 
 def wall_clock_calls(path: Path) -> list[int]:
-    """The lines that ask for the time of day."""
     return [
         node.lineno for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
@@ -83,7 +82,6 @@ def test_jumps_of_the_wall_clock_do_nothing(server, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(60 + SUSPENDED)
 def test_a_process_that_was_suspended_publishes_and_consumes_again(server):
-    """SIGSTOP for longer than the server waits, then SIGCONT: it publishes and consumes again."""
     make_channel(server, "events")
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CLIENT, server.tcp_address], text=True,

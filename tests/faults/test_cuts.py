@@ -7,17 +7,10 @@ import zlib
 import pytest
 
 from tests.faults.dialogues import (
-    DIALOGUES,
-    FULL,
-    QUICK,
-    faithful,
-    make_channel,
-    positions,
-    try_all,
+    DIALOGUES, FULL, QUICK, faithful, make_channel, positions, try_all,
 )
 from tests.support.certificates import Certificates
 from tests.support.faults.proxy import CLIENT, SERVER
-from tests.support.servers.factories import ServerFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 
@@ -25,16 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
 _CHOICE = 6
 
 
-@pytest.fixture
-def embedded(tmp_path):
-    """Factory of embedded servers."""
-    factory = ServerFactory("embedded", tmp_path)
-    yield factory
-    factory.close()
-
-
 def cuts(places, direction, reset):
-    """A named fault for each place."""
     return [
         (f"{place:05d}", lambda proxy, place=place: proxy.cut_after(place, direction, reset=reset))
         for place in places

@@ -7,23 +7,11 @@ import pytest
 from nsqclient import Consumer, Producer, PublishError
 from nsqclient.producer.nodes import HANDSHAKE_TIMEOUT
 from tests.faults.dialogues import (
-    BODIES,
-    FULL,
-    QUICK,
-    RECOVERY,
-    SCAN,
-    Seen,
-    consume,
-    drain,
-    faithful,
-    make_channel,
-    positions,
-    publish_three_ways,
-    try_all,
+    BODIES, FULL, QUICK, RECOVERY, SCAN, Seen, consume, drain, faithful, make_channel,
+    positions, publish_three_ways, try_all,
 )
 from tests.support.certificates import Certificates
 from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
-from tests.support.servers.factories import ServerFactory
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
@@ -33,16 +21,7 @@ _CHOICE = 8
 # does for HANDSHAKE_TIMEOUT before it dials again.
 
 
-@pytest.fixture
-def embedded(tmp_path):
-    """Factory of embedded servers."""
-    factory = ServerFactory("embedded", tmp_path)
-    yield factory
-    factory.close()
-
-
 def flips(places, direction):
-    """A named fault for each place."""
     return [
         (f"{direction} {place}", lambda proxy, place=place: proxy.flip_after(place, direction))
         for place in places
@@ -83,27 +62,21 @@ def survive_consuming(server, topic, config, fault):
     return forwarded
 
 
-def persist(server, topic, config, fault):
-    """As ``publish``; a handshake with a permanent error is tried again."""
-    with FaultProxy(server.tcp_address) as proxy:
-        fault(proxy)
-        with Producer([proxy.address], config=config) as producer:
-            wait_until(lambda: publishes(producer, topic), HANDSHAKE_TIMEOUT + RECOVERY)
-        forwarded = dict(proxy.forwarded)
-    everything = frozenset(BODIES | {b"later"})
-    assert drain(server, topic, everything) == everything
-    return forwarded
-
-
-def survive_publishing(server, topic, config, fault):
+def survive_publishing(server, topic, config, fault, expected=frozenset()):
     """Every publish has one of its outcomes, and soon a good one."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
             wait_until(lambda: publishes(producer, topic), HANDSHAKE_TIMEOUT + RECOVERY)
         forwarded = dict(proxy.forwarded)
-    drain(server, topic)
+    found = drain(server, topic, expected)
+    assert not expected or found == expected
     return forwarded
+
+
+def persist(*dialogue):
+    """As ``publish``; a handshake with a permanent error is tried again."""
+    return survive_publishing(*dialogue, expected=frozenset(BODIES | {b"later"}))
 
 
 def publishes(producer, topic):

@@ -9,14 +9,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.faults.dialogues import (
-    DIALOGUES,
-    FULL,
-    QUICK,
-    SCAN,
-    make_channel,
-    try_all,
-)
+from tests.faults.dialogues import DIALOGUES, FULL, QUICK, SCAN, make_channel, try_all
 from tests.support.faults.proxy import CLIENT, SERVER
 from tests.support.waiting import wait_until
 
@@ -32,8 +25,6 @@ MOST = 160 if FULL else _ANYWHERE + _AT_BOUNDARIES
 
 
 class Tap:
-    """Keeps what is forwarded."""
-
     def __init__(self) -> None:
         self.data: dict[str, bytes] = defaultdict(bytes)
 
@@ -42,7 +33,6 @@ class Tap:
 
 
 def ends_of_frames(data: bytes) -> list[int]:
-    """Where each frame of nsqd ends."""
     ends, at = [], 0
     while at < len(data):
         at += 4 + struct.unpack(">I", data[at:at + 4])[0]
@@ -62,14 +52,6 @@ def ends_of_commands(data: bytes) -> list[int]:
             at += 4 + struct.unpack(">I", data[at:at + 4])[0]
         ends.append(at)
     return ends
-
-
-def test_the_boundaries_of_frames_and_commands_are_found():
-    """The bytes of a dialogue are taken apart where its frames and commands end."""
-    frame = struct.pack(">II", 6, 0) + b"OK"
-    assert ends_of_frames(frame + frame) == [10, 20]
-    sent = b"  V2IDENTIFY\n\0\0\0\2{}SUB t c\n"
-    assert ends_of_commands(sent) == [4, 13, 19, 27]
 
 
 def places(ends: list[int], length: int, rng: random.Random) -> list[int]:

@@ -39,7 +39,6 @@ def bomb() -> bytes:
 
 
 def identify(**fields: object) -> bytes:
-    """The magic and IDENTIFY."""
     return b"  V2" + commands.identify({"feature_negotiation": True, **fields})
 
 

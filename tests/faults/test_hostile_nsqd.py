@@ -12,13 +12,7 @@ import zlib
 import pytest
 
 from nsqclient import (
-    Config,
-    ConnectError,
-    Consumer,
-    NSQError,
-    Producer,
-    PublishError,
-    RemoteProtocolError,
+    Config, ConnectError, Consumer, NSQError, Producer, PublishError, RemoteProtocolError,
 )
 from nsqclient.connection.connection import Connection
 from nsqclient.runtime.deadline import Deadline
@@ -47,7 +41,6 @@ class Ended:
         self.ended = threading.Event()
 
     def on_closed(self, conn, error, unanswered):
-        """Note why."""
         self.error = error
         self.ended.set()
 
@@ -94,7 +87,6 @@ def test_an_answer_of_ten_megabytes_is_refused():
 
 
 def test_endless_heartbeats_do_not_hold_up_the_opening():
-    """The deadline of the opening holds though bytes come all the time."""
     began = time.monotonic()
 
     def script(peer: Peer) -> None:
@@ -141,12 +133,10 @@ def subscribed(
 
 @pytest.mark.long
 def test_answers_to_endless_heartbeats_do_not_pile_up():
-    """The answers do not pile up."""
     run_bounded(subscribed(lambda peer: pour(peer, BEAT, 8 * MIB)), LIMIT)
 
 
 def test_endless_error_frames_are_counted_and_not_kept():
-    """They are counted, not kept."""
     late = error("E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight")
     run_bounded(subscribed(lambda peer: pour(peer, late, 8 * MIB)), LIMIT)
 

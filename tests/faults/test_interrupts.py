@@ -6,6 +6,7 @@ last ones use signals, at random moments, in a process of their own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -35,22 +36,18 @@ class Expired(Exception):
     """What a watchdog raises."""
 
 
-def interrupt_each_point(call, check, first):
-    """Call again and again, interrupted a few points later each time; return how often."""
+def interrupt_each_point(work, first=0, step=STEP):
+    """Call ``work(interruption)`` again and again; return at which point no interruption came.
+
+    It interrupts a call, a few points later each time, and checks what is left.
+    """
     number = first
     while True:
         interruption = Interruption(number, error=Expired)
-        try:
-            with interruption:
-                call()
-        except Expired:
-            pass
-        else:
-            assert not interruption.has_come, f"swallowed: {interruption.place}"
-        check(interruption.place)
+        work(interruption)
         if not interruption.has_come:
             return number
-        number += STEP
+        number += step
 
 
 CALLS = {
@@ -66,40 +63,44 @@ def check_interrupted_call(producer, call, name, partitions=1):
     """Interrupt a call at each point: the next publishes are stored, and close() is clean."""
     producer.publish("events", b"x")
 
-    def check(place):
+    def work(interruption):
+        try:
+            with interruption:
+                call(producer)
+        except Expired:
+            pass
+        else:
+            assert not interruption.has_come, f"swallowed: {interruption.place}"
         for _ in range(partitions):  # one to each
             producer.publish("events", b"x", timeout=20)
-        assert producer.flush(20), place
+        assert producer.flush(20), interruption.place
 
-    first = sum(map(ord, name)) % STEP
-    assert interrupt_each_point(lambda: call(producer), check, first=first) > 20
+    assert interrupt_each_point(work, sum(map(ord, name)) % STEP) > 20
     assert producer.close(20)
+
+
+def check_interrupted_first_publish(make, step, **options):
+    """Interrupt the first publish of new producers at each point: the next one is stored."""
+    def work(interruption):
+        producer = make()
+        with contextlib.suppress(Expired), interruption:
+            producer.publish("events", b"x", timeout=20, **options)
+        producer.publish("events", b"x", timeout=20, **options)
+        # With a key a lookup may be under way, which close() does not wait for.
+        assert producer.close(20) or options, interruption.place
+
+    assert interrupt_each_point(work, step=step) > 50
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_interrupted_anywhere_leaves_the_producer_usable(name, server):
-    """The exception reaches the caller, the next publishes are stored, and close() is clean."""
     with Producer([server.tcp_address], config=Config(publish_timeout=20)) as producer:
         check_interrupted_call(producer, CALLS[name], name)
 
 
 def test_an_interrupted_first_publish_leaves_the_producer_usable(server):
-    """While threads are started and an nsqd is dialed: the next publish is stored all the same."""
-    number = 0
-    while True:
-        interruption = Interruption(number, error=Expired)
-        producer = Producer([server.tcp_address])
-        try:
-            with interruption:
-                producer.publish("events", b"x", timeout=20)
-        except Expired:
-            pass
-        producer.publish("events", b"x", timeout=20)
-        assert producer.close(20), interruption.place
-        if not interruption.has_come:
-            break
-        number += 3 * STEP
-    assert number > 50
+    """While threads are started and an nsqd is dialed."""
+    check_interrupted_first_publish(lambda: Producer([server.tcp_address]), 3 * STEP)
 
 
 @pytest.fixture
@@ -122,7 +123,6 @@ PARTITIONED_CALLS = {
 
 @pytest.mark.parametrize("name", PARTITIONED_CALLS)
 def test_an_interrupted_call_of_a_partitioned_producer_leaves_it_usable(name, cluster):
-    """As with a stock cluster: the next publishes to every partition are stored."""
     lookupds = cluster.lookupd_http_addresses
     with Producer(lookupd_http_addresses=lookupds, config=Config(publish_timeout=20)) as producer:
         check_interrupted_call(producer, PARTITIONED_CALLS[name], name, partitions=2)
@@ -130,54 +130,35 @@ def test_an_interrupted_call_of_a_partitioned_producer_leaves_it_usable(name, cl
 
 def test_an_interrupted_first_publish_to_a_partition_leaves_the_producer_usable(cluster):
     """While the cluster is detected, the leaders are looked up, and a leader is dialed."""
-    number = 0
-    while True:
-        interruption = Interruption(number, error=Expired)
-        producer = Producer(lookupd_http_addresses=cluster.lookupd_http_addresses)
-        try:
-            with interruption:
-                producer.publish("events", b"x", key="k", timeout=20)
-        except Expired:
-            pass
-        producer.publish("events", b"x", key="k", timeout=20)
-        producer.close(20)  # a lookup may be under way, which it does not wait for
-        if not interruption.has_come:
-            break
-        number += 5 * STEP
-    assert number > 50
+    lookupds = cluster.lookupd_http_addresses
+    check_interrupted_first_publish(
+        lambda: Producer(lookupd_http_addresses=lookupds), 5 * STEP, key="k")
 
 
 def test_an_interrupted_loop_leaves_the_consumer_usable(server):
     """Starting included: the next loop gets messages, and stop() is complete."""
+    # Each point costs messages an attempt, and may requeue one: none is given up or deferred.
+    config = Config(max_attempts=0, default_requeue_delay=0)
+
+    def work(interruption):
+        consumer = Consumer(
+            "events", "c", nsqd_tcp_addresses=[server.tcp_address], max_in_flight=5, config=config,
+        )
+        loops = []
+        with contextlib.suppress(Expired), interruption:
+            loops.append(consumer.messages(timeout=20))
+            next(loops[0])
+            loops[0].close()  # else a finalizer does it, whose exceptions Python drops
+        loops.append(consumer.messages(timeout=20))
+        assert next(loops[-1], None) is not None, interruption.place
+        for loop in loops:
+            loop.close()
+        producer.publish("events", b"x")
+        assert consumer.stop(20), interruption.place
+
     with Producer([server.tcp_address]) as producer:
         producer.publish_many("events", [b"x"] * 20)
-        number = 0
-        # Each point costs messages an attempt, and may requeue one: none is given up or deferred.
-        config = Config(max_attempts=0, default_requeue_delay=0)
-        while True:
-            consumer = Consumer(
-                "events", "c", nsqd_tcp_addresses=[server.tcp_address], max_in_flight=5,
-                config=config,
-            )
-            interruption = Interruption(number, error=Expired)
-            loops = []
-            try:
-                with interruption:
-                    loops.append(consumer.messages(timeout=20))
-                    next(loops[0])
-                    loops[0].close()  # else a finalizer does it, whose exceptions Python drops
-            except Expired:
-                pass
-            loops.append(consumer.messages(timeout=20))
-            assert next(loops[-1], None) is not None, interruption.place
-            for loop in loops:
-                loop.close()
-            producer.publish("events", b"x")
-            assert consumer.stop(20), interruption.place
-            if not interruption.has_come:
-                break
-            number += 6 * STEP
-    assert number > 50
+        assert interrupt_each_point(work, step=6 * STEP) > 50
 
 
 def test_a_start_that_failed_is_completed_by_the_next(server, monkeypatch):

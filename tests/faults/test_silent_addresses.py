@@ -29,11 +29,6 @@ def names_of_dialers() -> list[str]:
     return [name for name in names if name.startswith("nsq-dialer-")]
 
 
-def dialers() -> int:
-    """How many threads dial now."""
-    return len(names_of_dialers())
-
-
 class Threads:
     """The most threads that were alive at once, as far as anybody looked."""
 
@@ -72,7 +67,7 @@ def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
             lookupd_http_addresses=[bad.address, good.address],
         ).start()
         try:
-            wait_until(lambda: threads.look() and dialers() >= MAX_DIALS // 2, SOON)
+            wait_until(lambda: threads.look() and len(names_of_dialers()) >= MAX_DIALS // 2, SOON)
             began = time.monotonic()
             good.release.set()
             wait_until(lambda: threads.look() and consumer.healthy(), SOON)
@@ -83,7 +78,7 @@ def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
             print("all RDY after", time.monotonic() - began)
             wait_until(lambda: threads.look() and len(errors) > MAX_DIALS, SOON)
             print("threads", threads.most)
-            assert dialers() <= MAX_DIALS and threads.most < MOST_THREADS
+            assert len(names_of_dialers()) <= MAX_DIALS and threads.most < MOST_THREADS
         finally:  # the dials under way are broken off
             report = consumer.stop(10)
         assert report and report.threads == ()
@@ -99,7 +94,7 @@ def test_a_producer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
         publish = threading.Thread(target=lambda: producer.publish("t", b"x", timeout=SOON))
         publish.start()
         try:
-            wait_until(lambda: threads.look() and dialers() >= MAX_DIALS // 2, SOON)
+            wait_until(lambda: threads.look() and len(names_of_dialers()) >= MAX_DIALS // 2, SOON)
             began = time.monotonic()
             good.release.set()
             wait_until(lambda: threads.look() and not publish.is_alive(), SOON)
@@ -111,7 +106,7 @@ def test_a_producer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
                 and tried.update(names_of_dialers()) is None and len(tried) > MAX_DIALS, SOON,
             )
             print("threads", threads.most)
-            assert dialers() <= MAX_DIALS and threads.most < MOST_THREADS
+            assert len(names_of_dialers()) <= MAX_DIALS and threads.most < MOST_THREADS
         finally:
             is_clean = producer.close(10)
             publish.join()

@@ -13,12 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from nsqclient import (
-    Config,
-    ConnectError,
-    Consumer,
-    Producer,
-    PublishRejectedError,
-    PublishUnknownError,
+    Config, ConnectError, Consumer, Producer, PublishRejectedError, PublishUnknownError,
 )
 from tests.faults.dialogues import QUICK, RECOVERY, SCAN, Seen, drain, make_channel
 from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy

@@ -35,7 +35,6 @@ def raise_in(thread):
 
 
 def workers():
-    """The workers' threads that run."""
     return [thread for thread in threading.enumerate()
             if thread.name.startswith("nsq-worker") and thread.ident is not None]
 

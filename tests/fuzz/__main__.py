@@ -10,7 +10,6 @@ from tests.fuzz.run import Fuzz
 
 
 def main() -> int:
-    """Run, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--count", type=int, default=200_000, help="streams (200000)")
     parser.add_argument("--seed", type=int, default=1, help="the same streams for the same (1)")

@@ -95,7 +95,6 @@ def _filled(text: bytes, names: dict[bytes, bytes]) -> bytes:
 
 
 def build(rng: random.Random, names: dict[bytes, bytes]) -> bytes:
-    """One request as bytes."""
     path = _filled(rng.choice(_PATHS), names) + rng.choice(_QUERIES)
     body = _filled(rng.choice(_BODIES), names)
     if rng.random() < 0.3:
@@ -164,7 +163,6 @@ def _refuse(name: str) -> None:
 
 
 def main() -> int:
-    """Run, and say what came back."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.admin")
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)

@@ -6,14 +6,7 @@ import ssl
 from collections.abc import Iterable
 
 from nsqclient.devserver.protocol.commands import (
-    Auth,
-    Cls,
-    Dpub,
-    Identify,
-    Mpub,
-    Pub,
-    ServerLimits,
-    Sub,
+    Auth, Cls, Dpub, Identify, Mpub, Pub, ServerLimits, Sub,
 )
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.errors import RemoteProtocolError, TLSError

@@ -32,11 +32,7 @@ from nsqclient.devserver.http_server import HTTPError
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
 from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.lookupd import (
-    read_command,
-    read_identity,
-    read_peer,
-    sized,
-    topic_and_channel,
+    read_command, read_identity, read_peer, sized, topic_and_channel,
 )
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
@@ -59,8 +55,6 @@ MOST_SECONDS = 5.0
 
 
 class Target(NamedTuple):
-    """One parser."""
-
     parse: Callable[[bytes], object]
     documented: tuple[type[BaseException], ...]  #: what it may raise
     seeds: tuple[bytes, ...]
@@ -318,7 +312,6 @@ def _guided(seconds: int) -> None:
 
 
 def main() -> int:
-    """Run, and say what came of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.parsers")
     parser.add_argument("--count", type=int, default=100_000, help="inputs altogether")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A short run of the fuzz in every test run."""
+"""A short run of each fuzz in every test run."""
 
 from __future__ import annotations
 
@@ -6,18 +6,34 @@ import os
 
 import pytest
 
+from tests.fuzz import admin, parsers
 from tests.fuzz.run import Fuzz
 
 #: ``NSQ_FUZZ=full`` plays all of them: a minute on a machine that is idle.
 FULL = os.environ.get("NSQ_FUZZ") == "full"
-COUNT = 200_000 if FULL else 4_000
+
+pytestmark = pytest.mark.timeout(1800)
 
 
-@pytest.mark.timeout(1800 if FULL else 120)
 def test_a_mutated_stream_gives_events_or_a_documented_error():
-    """Whatever is done to a stream, a core gives events or a documented error."""
-    ends = Fuzz(seed=1).run(COUNT)
-    assert sum(ends.values()) == COUNT
-    # It is a fuzz only if streams end in all ways.
+    """It is a fuzz only if streams end in all ways."""
+    count = 200_000 if FULL else 4_000
+    ends = Fuzz(seed=1).run(count)
+    assert sum(ends.values()) == count
     assert {"client open", "client closed", "client RemoteProtocolError", "server open",
             "server closed", "tls RemoteProtocolError", "tls TLSError", "tls open"} <= set(ends)
+
+
+@pytest.mark.parametrize("name", parsers.TARGETS)
+def test_mutated_input_is_taken_or_refused_with_a_documented_error(name):
+    """In bounded time and memory. A fuzz of seeds that are all refused would find nothing."""
+    target = parsers.TARGETS[name]
+    assert [seed for seed in target.seeds if parsers.play(name, seed)]
+    parsers.fuzz(name, 1_000_000 // len(parsers.TARGETS) if FULL else 700, seed=1)
+
+
+def test_no_request_to_the_admin_page_is_an_internal_error(leak_guard):
+    """Mutated methods, paths, queries, headers and bodies: anything but 500."""
+    count = 20_000 if FULL else 300
+    seen = admin.fuzz(count, seed=1)
+    assert seen["200"] > count / 15 and seen["400"] > count / 50

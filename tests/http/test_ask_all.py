@@ -23,7 +23,6 @@ def ask_all(leak_guard: None) -> Iterator[AskAll]:
 
 
 def raising(exc: Exception):
-    """A request that fails."""
     def ask():
         raise exc
 
@@ -31,12 +30,10 @@ def raising(exc: Exception):
 
 
 def test_answers_come_in_order_and_failures_are_named(ask_all):
-    """Answers are in the order of the requests; failures have a reason."""
     answers, failures = ask_all.run({
         "b": Request("nsqd", "b:1", lambda: 2),
         "x": Request(
-            "nsqd", "x:1", raising(NSQHTTPStatusError("u", 404, "TOPIC_NOT_FOUND")), "y:1"
-        ),
+            "nsqd", "x:1", raising(NSQHTTPStatusError("u", 404, "TOPIC_NOT_FOUND")), "y:1"),
         "a": Request("nsqd", "a:1", lambda: 1),
     })
     assert list(answers.items()) == [("b", 2), ("a", 1)]
@@ -45,7 +42,6 @@ def test_answers_come_in_order_and_failures_are_named(ask_all):
 
 
 def test_requests_run_at_the_same_time(ask_all):
-    """Each of three waits until all three are under way."""
     together = threading.Barrier(3, timeout=10)
     answers, failures = ask_all.run(
         {n: Request("nsqd", str(n), together.wait) for n in range(3)})
@@ -53,7 +49,6 @@ def test_requests_run_at_the_same_time(ask_all):
 
 
 def test_a_silent_server_does_not_delay_the_others(ask_all):
-    """At the deadline the round ends with the answers so far."""
     release = threading.Event()
     answers, failures = ask_all.run({
         "silent": Request("nsqd", "silent:1", lambda: release.wait(20)),
@@ -96,9 +91,6 @@ def test_an_unexpected_exception_is_a_failure_and_logged(ask_all, caplog):
     assert "request to nsqd a:1 failed" in caplog.text
 
 
-# -- progressive rounds
-
-
 @pytest.fixture
 def patient(leak_guard: None) -> Iterator[AskAll]:
     """A AskAll whose rounds may take long: rounds that end early are progressive."""
@@ -109,7 +101,6 @@ def patient(leak_guard: None) -> Iterator[AskAll]:
 
 @pytest.fixture
 def silent() -> Iterator[threading.Event]:
-    """The event that a hung server waits for."""
     release = threading.Event()
     yield release
     release.set()

@@ -10,6 +10,7 @@ from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
 from nsqclient.http.models import NsqdInfo
 from nsqclient.http.nsqd import match_http_addresses
 from tests.support.servers.http_api import registered
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 #: A port on which nothing listens.
@@ -50,7 +51,6 @@ def test_what_is_paused_or_deferred_is_counted_apart(server_factory):
 
 
 def port_of(address):
-    """The port of an address."""
     return int(address.rpartition(":")[2])
 
 
@@ -82,7 +82,6 @@ def test_an_nsqd_whose_next_port_is_closed_has_no_http_address(server_factory, m
 
 
 def test_an_nsqd_that_is_down_may_have_the_usual_http_port():
-    """It is not known yet."""
     found = depths([NOWHERE])
     assert found.without_http == () and "refused" in found.unknown[NOWHERE]
 
@@ -98,6 +97,9 @@ def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_mo
     wait_until(lambda: len(registered(lookupd, "t")) == 2)
     query = DepthQuery("t", "c", Config(), lookupds=[lookupd.http_address])
     assert len(query.fetch().known) == 2
+    kept = depths(lookupd=lookupd.http_address, discovery_filter=lambda addresses: [
+        servers[0].tcp_address])  # those that are filtered out are not consumed either
+    assert list(kept.known) == [servers[0].http_address]
     servers[0].stop()
     wait_until(lambda: len(registered(lookupd, "t")) == 1)
     found = query.fetch(["b:4150"])
@@ -134,20 +136,7 @@ def test_each_partition_must_have_a_leader_that_answers():
         assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
 
 
-def test_nsqds_that_are_filtered_out_are_not_asked(server_factory, lookupd_factory):
-    """They are not consumed either."""
-    lookupd = lookupd_factory()
-    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
-    for one in servers:
-        one.post("/topic/create", topic="t")
-    wait_until(lambda: len(depths(lookupd=lookupd.http_address).known) == 2)
-    kept = depths(lookupd=lookupd.http_address,
-                  discovery_filter=lambda addresses: [servers[0].tcp_address])
-    assert list(kept.known) == [servers[0].http_address]
-
-
 def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory):
-    """And the other one is known."""
     one = server_factory()
     found = depths([one.tcp_address, NOWHERE], [one.http_address, NOWHERE])
     assert found.known == {one.http_address: ChannelDepth(0, 0, 0, has_topic=False)}
@@ -156,16 +145,12 @@ def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory)
 
 def guesses(servers):
     """Return the HTTP ports that stand behind a TCP port, where nsqd has its own by default."""
-    def port(address):
-        return int(address.rpartition(":")[2])
-
-    return {port(one.tcp_address) + 1 for one in servers} & {
-        port(one.http_address) for one in servers}
+    return {port_of(one.tcp_address) + 1 for one in servers} & {
+        port_of(one.http_address) for one in servers}
 
 
 @pytest.mark.parametrize("http", [0, 1, 2])
 def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
-    """The others are known."""
     servers = [server_factory(), server_factory()]
     while guesses(servers):
         servers = [server_factory(), server_factory()]
@@ -195,29 +180,16 @@ def test_a_nsqlookupd_that_does_not_answer_may_know_more(server_factory, lookupd
     assert list(depths(*where, lookupd=NOWHERE).unknown) == [NOWHERE]
 
 
-def test_a_producer_without_an_http_port_is_unknown(monkeypatch):
+def test_a_producer_without_an_http_port_is_unknown():
     """As an nsqd that has switched it off registers itself."""
-
-    class Lookup:
-        def __init__(self, *arguments, **more):
-            self.producers, self.partitions = [self], None
-            self.broadcast_address, self.http_port = "a", 0
-            self.tcp_address, self.lookup = "a:4150", lambda topic, access: self
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            """Nothing is open."""
-
-    monkeypatch.setattr("nsqclient.http.channel_depth.NsqlookupdHTTP", Lookup)
-    found = depths(lookupd=NOWHERE)
+    with recording() as lookupd:
+        lookupd.body = b'{"producers": [{"broadcast_address": "a", "tcp_port": 4150}]}'
+        found = depths(lookupd=lookupd.address)
     assert found.unknown == {"a:4150": "nsqlookupd has no HTTP port of it"}
     assert found.without_http == ("a:4150",)
 
 
 def info(tcp_port, http_port, host="nsqd-1"):
-    """What an nsqd says of itself."""
     return NsqdInfo("1.3.0", host, host, http_port, tcp_port)
 
 

@@ -48,13 +48,11 @@ def listed(address, topics=("events",), tombstones=None, **values):
 
 @pytest.fixture
 def stack(leak_guard):
-    """Servers that end with the test."""
     with ExitStack() as found:
         yield found
 
 
 def cluster_of(stack, lookupds=(), nsqds=()):
-    """A cluster that asks these servers."""
     return stack.enter_context(Cluster(
         [each.address for each in lookupds], [each.address for each in nsqds]))
 

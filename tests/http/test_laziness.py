@@ -27,11 +27,9 @@ def test_importing_the_library_does_not_load_requests():
 
 @pytest.mark.parametrize("name", nsqclient.http.__all__)
 def test_every_public_name_can_be_imported(name):
-    """Also those that are loaded when they are asked for."""
     assert getattr(nsqclient.http, name).__name__ == name
 
 
 def test_unknown_name_is_an_attribute_error():
-    """It is an AttributeError, as for every module."""
     with pytest.raises(AttributeError, match="no attribute 'NsqHTTP'"):
         nsqclient.http.NsqHTTP  # noqa: B018 - it is the lookup that raises

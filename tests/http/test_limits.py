@@ -13,12 +13,9 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.discovery import lookup
 from nsqclient.errors import (
-    ConfigError,
-    DiscoveryError,
-    NSQHTTPResponseError,
-    NSQHTTPTransportError,
+    ConfigError, DiscoveryError, NSQHTTPResponseError, NSQHTTPTransportError,
 )
-from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.http import NsqdHTTP
 from tests.support.memory import MIB
 from tests.support.servers.http_recorder import recording
 
@@ -52,10 +49,9 @@ def dripping(first):
 
 
 @pytest.mark.parametrize("first", [b"", HEAD[:20], HEAD], ids=["line", "headers", "body"])
-@pytest.mark.parametrize("client", [NsqdHTTP, NsqlookupdHTTP])
-def test_response_that_arrives_slowly_times_out(leak_guard, client, first):
+def test_response_that_arrives_slowly_times_out(leak_guard, first):
     """Each byte comes soon after the one before; the timeout is for all of them."""
-    with dripping(first) as address, client(address, timeout=0.3) as http:
+    with dripping(first) as address, NsqdHTTP(address, timeout=0.3) as http:
         with pytest.raises(NSQHTTPTransportError, match="no whole answer within 0.3 s"):
             http.ping()
 
@@ -69,7 +65,6 @@ def test_slow_tls_handshake_times_out(leak_guard):
 
 
 def test_slow_lookup_times_out(leak_guard):
-    """lookupd_poll_timeout is the total time of a lookup."""
     with dripping(HEAD) as address:
         with pytest.raises(DiscoveryError, match="no whole answer within 0.3 s"):
             lookup(address, "t", Config(lookupd_poll_timeout=0.3))
@@ -99,7 +94,6 @@ def test_a_redirect_is_followed_without_its_body(leak_guard):
 
 
 def test_response_over_the_size_limit_is_refused(leak_guard):
-    """It is refused with its limit, and the next one is read."""
     with recording() as server, NsqdHTTP(server.address, max_answer_size=1000) as http:
         server.body = b"x" * 1001
         with pytest.raises(NSQHTTPResponseError, match="more than 1000 bytes"):
@@ -117,9 +111,7 @@ def test_size_limit_is_for_the_decompressed_response(leak_guard):
             http.stats_text()
 
 
-@pytest.mark.parametrize("encoding", [
-    "gzip, gzip", "gzip,gzip", "identity, gzip", "deflate", "br", "zstd", "GZIP, GZIP, GZIP",
-])
+@pytest.mark.parametrize("encoding", ["gzip,gzip", "identity, gzip", "deflate", "GZIP, GZIP"])
 def test_encoding_that_was_not_requested_is_refused(leak_guard, encoding):
     """Nothing of it is decoded: a body that is encoded twice can grow a millionfold."""
     with recording() as server, NsqdHTTP(server.address) as http:
@@ -138,26 +130,23 @@ def test_gzip_and_identity_are_read(leak_guard, encoding):
         assert http.stats_text() == "text"
 
 
-def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard):
-    """One header says so, or two do."""
-    inner = gzip.compress(bytes(64 * MIB), 1)
+@pytest.mark.parametrize("headers", [
+    {"Content-Encoding": "gzip, gzip"}, {"Content-Encoding": "gzip", "content-encoding": "gzip"},
+], ids=["one header", "two headers"])
+def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard, headers):
     with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
-        server.body = gzip.compress(inner)
-        for name in ("Content-Encoding", "content-encoding"):
-            server.headers = {"Content-Encoding": "gzip, gzip"}
-            if name.islower():
-                server.headers = {"Content-Encoding": "gzip", name: "gzip"}
-            tracemalloc.start()
-            try:
-                with pytest.raises(NSQHTTPResponseError, match="Content-Encoding"):
-                    http.stats_text()
-                assert tracemalloc.get_traced_memory()[1] < 8 * MIB
-            finally:
-                tracemalloc.stop()
+        server.body = gzip.compress(gzip.compress(bytes(64 * MIB), 1))
+        server.headers = headers
+        tracemalloc.start()
+        try:
+            with pytest.raises(NSQHTTPResponseError, match="Content-Encoding"):
+                http.stats_text()
+            assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+        finally:
+            tracemalloc.stop()
 
 
 def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
-    """Discovery takes no endless list."""
     monkeypatch.setattr("nsqclient.discovery.nsqlookupd._MAX_ANSWER_SIZE", 1000)
     with recording() as server:
         server.body = b'{"producers":[],"channels":["' + b"c" * 1000 + b'"]}'
@@ -166,6 +155,5 @@ def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
 
 
 def test_size_limit_must_be_at_least_one_byte():
-    """0 would refuse every answer."""
     with pytest.raises(ConfigError, match="max_answer_size"):
         NsqdHTTP("h:1", max_answer_size=0)

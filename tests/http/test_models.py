@@ -13,7 +13,6 @@ def _fields(**data):
 
 
 def test_topics_and_channels_are_found_by_name():
-    """An unknown one is None."""
     stats = Stats.read(_fields(topics=[
         {"topic_name": "a", "channels": [{"channel_name": "c", "depth": 4}]}
     ]))
@@ -44,13 +43,11 @@ def test_a_topic_with_partitions_is_the_sum_of_those_that_the_nsqd_leads():
 
 
 def test_addresses_of_a_producer_have_brackets_for_ipv6():
-    """The two addresses come with brackets where they need them."""
     assert Producer.read(_fields(**PRODUCER)).tcp_address == "h:4150"
     other = Producer.read(_fields(broadcast_address="::1", http_port=4151))
     assert other.http_address == "[::1]:4151"
 
 
 def test_tombstoned_topics_of_a_node_are_listed():
-    """Which topics lookups hide is a list of marks beside the topics."""
     node = Node.read(_fields(topics=["a", "b"], tombstones=[False, True], **PRODUCER))
     assert (node.topics, node.tombstoned) == (("a", "b"), ("b",))

@@ -1,4 +1,4 @@
-"""A browser for the tests of the admin page."""
+"""Certificates, and a browser for the tests of the admin page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.browser.browser import Browser, Page, chromium
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """An authority, a server and its clients; skips the test where trustme is missing."""
+    from tests.support.certificates import Certificates
+
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

@@ -76,15 +76,6 @@ def stays(sent: bytes, *frames: tuple[int, bytes], **more: Any) -> Row:
     return Row(sent, frames, closed=False, **more)
 
 
-class LayerRow(NamedTuple):
-    """An IDENTIFY that switches the connection to a compression."""
-
-    sent: bytes
-    identified: dict[str, Any]
-    #: What follows the answer, byte for byte as the real server sends it.
-    captured: bytes
-
-
 def agreed(sent: bytes, captured_size: int, **changes: Any) -> Row:
     """IDENTIFY's answer in JSON, with ``changes`` to IDENTIFIED."""
     answer = {**IDENTIFIED, **changes}
@@ -335,21 +326,15 @@ DPUB = (
     stays(b"DPUB t1 0\n\x00\x00\x00\x01x", response("OK")),
 )
 
-_DEFLATED_OK = bytes.fromhex("000a00f5ff00000006000000004f4b000000ffff000000ffff")
-_SNAPPY_OK = bytes.fromhex("ff060000734e61507059010e000026982bcf00000006000000004f4b")
-
-LAYERS = tuple(
-    LayerRow(row.sent, dict(row.identified or {}), captured)
-    for row, captured in (
-        (agreed(b'IDENTIFY\n\x00\x00\x00+{"feature_negotiation":true,"deflate":true}', 0x133,
-                deflate=True), _DEFLATED_OK),
-        (agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
-                b'"deflate_level":9}', 0x133, deflate=True), _DEFLATED_OK),
-        (agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
-                b'"deflate_level":3}', 0x133, deflate=True, deflate_level=3), _DEFLATED_OK),
-        (agreed(b'IDENTIFY\n\x00\x00\x00*{"feature_negotiation":true,"snappy":true}', 0x133,
-                snappy=True), _SNAPPY_OK),
-    )
+LAYERS = (
+    agreed(b'IDENTIFY\n\x00\x00\x00+{"feature_negotiation":true,"deflate":true}', 0x133,
+           deflate=True),
+    agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
+           b'"deflate_level":9}', 0x133, deflate=True),
+    agreed(b'IDENTIFY\n\x00\x00\x00={"feature_negotiation":true,"deflate":true,'
+           b'"deflate_level":3}', 0x133, deflate=True, deflate_level=3),
+    agreed(b'IDENTIFY\n\x00\x00\x00*{"feature_negotiation":true,"snappy":true}', 0x133,
+           snappy=True),
 )
 
 TABLE = {

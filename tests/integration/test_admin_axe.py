@@ -22,7 +22,6 @@ _CHECK = """axe.run(document, {resultTypes: ["violations"]}).then((found) => fou
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """The script."""
     path = Path(os.environ.get("AXE_CORE") or _FETCHED)
     if not path.is_file():
         pytest.skip("no axe-core: 'make fetch' fetches it with npm, or set AXE_CORE to axe.min.js")
@@ -31,7 +30,6 @@ def axe() -> str:
 
 @pytest.fixture
 def cluster(browser: Any, server_factory: Any, lookupd_factory: Any) -> Any:
-    """Two nsqds with an nsqlookupd."""
     found = Cluster(server_factory, lookupd_factory)
     yield found
     found.close()

@@ -45,7 +45,6 @@ MOMENTS = r".*\.connected"
 
 @contextmanager
 def original_admin(*flags: str) -> Iterator[str]:
-    """The original nsqadmin; its URL."""
     address = f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [str(program("nsqadmin")), f"-http-address={address}", *flags],
@@ -68,7 +67,6 @@ def _is_up(address: str) -> bool:
 
 @pytest.fixture
 def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    """Two real nsqds, which measure latencies, and a real nsqlookupd."""
     running: list[Any] = []
 
     def start(kind: type, **options: Any) -> Any:
@@ -91,7 +89,6 @@ def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def busy(cluster: Cluster) -> Iterator[None]:
-    """A consumer and a producer, and messages in every state; nothing moves afterwards."""
     cluster.fill("events", "archive")
     cluster.fill("events", "unread")
     cluster.nsqds[0].post("/topic/create", topic="waiting")
@@ -153,7 +150,6 @@ def _name(item: Any) -> str:
 
 
 def unexplained(found: list[str]) -> list[str]:
-    """The differences that nobody intended."""
     explained = [*DIFFERENCES, MOMENTS]
     return [text for text in found
             if not any(re.fullmatch(pattern, text.partition(":")[0]) for pattern in explained)]
@@ -174,7 +170,6 @@ def compared(url: str, ours: Admin, path: str) -> list[str]:
 
 
 def paths(cluster: Cluster) -> list[str]:
-    """Every question that both answer with 200."""
     return ["/api/topics", "/api/topics?inactive=true", "/api/topics/events",
             "/api/topics/waiting", "/api/topics/events/archive", "/api/topics/events/unread",
             "/api/nodes", f"/api/nodes/{cluster.addresses[0]}", "/api/counter"]
@@ -182,7 +177,6 @@ def paths(cluster: Cluster) -> list[str]:
 
 @pytest.mark.parametrize("direct", [False, True], ids=["lookupd", "nsqd"])
 def test_answers_have_the_fields_and_values_of_the_original(cluster, direct):
-    """On the same cluster every answer is the original's, but for the differences we list."""
     ours = cluster.admin(direct=direct)
     servers = cluster.addresses if direct else [cluster.lookupds[0].http_address]
     kind = "nsqd" if direct else "lookupd"
@@ -193,7 +187,6 @@ def test_answers_have_the_fields_and_values_of_the_original(cluster, direct):
 
 
 def test_errors_are_those_of_the_original(cluster):
-    """A request that cannot be gets the original's status and message."""
     ours = cluster.admin()
     lookupd = cluster.lookupds[0].http_address
     cluster.fill("events", "archive")
@@ -217,7 +210,6 @@ def test_errors_are_those_of_the_original(cluster):
 
 
 def test_actions_do_what_those_of_the_original_do(cluster):
-    """The same requests, sent to one and the other, leave nsqds in the same state."""
     lookupd = cluster.lookupds[0].http_address
     ours = cluster.admin()
     with original_admin(f"-lookupd-http-address={lookupd}") as original:

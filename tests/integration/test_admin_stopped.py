@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,6 @@ SINCE = (r"/(hangs|waiting) since \d\d:\d\d:\d\d/"
 
 @pytest.fixture
 def cluster(browser: Any, leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    """Three real nsqds and an nsqlookupd."""
     nsqds, lookupds = ServerFactory("real", tmp_path), LookupdFactory("real", tmp_path)
     found = Cluster(nsqds, lookupds, nsqd_count=3)
     yield found
@@ -37,17 +37,9 @@ def cluster(browser: Any, leak_guard: None, tmp_path: Path) -> Iterator[Cluster]
 def stopped(cluster: Cluster) -> Iterator[Any]:
     """The last nsqd; ``stop()`` sends it SIGSTOP."""
     nsqd: Any = cluster.nsqds[2]
-
-    class Stopped:
-        address = nsqd.http_address
-
-        def stop(self) -> None:
-            os.kill(nsqd.pid, signal.SIGSTOP)
-
-        def go_on(self) -> None:
-            os.kill(nsqd.pid, signal.SIGCONT)
-
-    found = Stopped()
+    found = SimpleNamespace(
+        address=nsqd.http_address, stop=lambda: os.kill(nsqd.pid, signal.SIGSTOP),
+        go_on=lambda: os.kill(nsqd.pid, signal.SIGCONT))
     yield found
     found.go_on()
 
@@ -108,7 +100,6 @@ def test_a_hidden_warning_stays_hidden(page: Page, cluster: Cluster, stopped: An
 
 
 def test_a_page_is_called_connecting_for_a_moment_only(page: Page, cluster: Cluster) -> None:
-    """While the first answer does not come, the page says for what it waits."""
     admin = cluster.admin()
     page.goto(f"{admin.url}/ping")
     page.call("Fetch.enable", patterns=[{"urlPattern": "*/api/live/*"}])

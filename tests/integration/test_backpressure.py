@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-import pytest
-
-from nsqclient import BatchHandler, Config, Consumer, Producer
+from nsqclient import Config, Consumer, Producer
 from tests.support.waiting import wait_until
 
 KIB = 1024
 #: No backoff, and one connection attempt after another at once.
 #: Without a level of its own, the queue fills whatever handlers take.
-QUICK = Config(max_backoff_duration=0, max_reconnect_delay=0.1, rdy_share_of_timeout=0)
+CONFIG = Config(max_backoff_duration=0, max_reconnect_delay=0.1, rdy_share_of_timeout=0,
+                max_queued_bytes=2000 * KIB)
 
 
 class Handler:
@@ -49,20 +48,17 @@ def publish(server, count, size):
             ])
 
 
-def consume(server, handler, max_queued_bytes, lost, **options):
+def consume(server, handler, lost):
     """A consumer of that topic, which notes why it lost connections."""
-    return Consumer(
-        "events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
-        config=QUICK.replace(max_queued_bytes=max_queued_bytes), on_error=lost.append,
-        **options,
-    )
+    return Consumer("events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
+                    config=CONFIG, on_error=lost.append, max_in_flight=100)
 
 
 def test_a_slow_handler_holds_the_flow_and_every_message_is_handled(server):
     """RDY 100 and large messages: held and released again and again, never cut off."""
     handler, lost, holds = Handler(), [], []
     publish(server, 300, 100 * KIB)
-    consumer = consume(server, handler, 2000 * KIB, lost, max_in_flight=100)
+    consumer = consume(server, handler, lost)
     set_held = consumer._core.flow.set_held
     consumer._core.flow.set_held = lambda held: (holds.append(held), set_held(held))
     with consumer:
@@ -97,7 +93,7 @@ def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
     """``healthy()`` and ``stats()`` show it; RDY is 0, and nsqd keeps what is not sent."""
     handler, lost = Handler(), []
     publish(server, 200, 200 * KIB)
-    with consume(server, handler, 2000 * KIB, lost, max_in_flight=100) as consumer:
+    with consume(server, handler, lost) as consumer:
         wait_until(lambda: consumer.stats().is_held)
         wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [0])
         health, stats = consumer.healthy(), consumer.stats()
@@ -114,73 +110,3 @@ def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
         wait_until(lambda: len(handler.seen + other.seen) == 200, 20)
         wait_until(lambda: consumer.healthy() and not consumer.stats().is_held)
     assert lost == []
-
-
-@pytest.mark.parametrize("max_in_flight", [1, 10])
-def test_messages_above_the_limit_come_all_the_same(server, max_in_flight):
-    """One always fits; with a higher ``max_in_flight`` those that were under way are queued too."""
-    handler, lost = Handler(), []
-    handler.allow()
-    publish(server, 30, 300 * KIB)
-    with consume(server, handler, KIB, lost, max_in_flight=max_in_flight):
-        wait_until(lambda: handler.count == 30, 30)
-    assert handler.attempts == {1: 30}
-    assert lost == []
-
-
-def test_one_message_at_a_time_is_never_held(server):
-    """With ``max_in_flight`` 1 the queue has one message at most."""
-    handler, lost, held = Handler(), [], []
-    publish(server, 20, 100 * KIB)
-    with consume(server, handler, 1, lost) as consumer:
-        for count in range(1, 21):
-            handler.allow(1)
-            wait_until(lambda: handler.count == count)  # noqa: B023  # called at once
-            held.append(consumer.stats().is_held)
-    assert not any(held)
-
-
-def test_a_batch_above_the_limit_is_collected(server):
-    """Messages that a BatchHandler has are not in the queue: ``max_in_flight`` limits them."""
-    batches, lost = [], []
-    publish(server, 40, 100 * KIB)
-    # A last batch that is not full is handed over after max_wait.
-    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=20, max_wait=1)
-    with consume(server, handler, 4 * KIB, lost, max_in_flight=20):
-        wait_until(lambda: sum(batches) == 40)
-    assert max(batches) > 1  # the queue alone may have no more than one
-    assert lost == []
-
-
-def test_a_loop_over_messages_is_held_too(server):
-    """And goes on as soon as it takes messages."""
-    lost, bodies = [], []
-    publish(server, 60, 200 * KIB)
-    with consume(server, None, 2000 * KIB, lost, max_in_flight=50) as consumer:
-        for message in consumer.messages(timeout=20):
-            if not bodies:
-                wait_until(lambda: consumer.stats().is_held)
-            bodies.append(message.body[:4])
-            if len(bodies) == 60:
-                message.finish()
-                break
-    assert len(set(bodies)) == 60
-    assert lost == []
-
-
-def test_a_stop_during_a_hold_requeues_everything(server):
-    """As any other stop does."""
-    handler, lost = Handler(), []
-    publish(server, 100, 200 * KIB)
-    consumer = consume(server, handler, 2000 * KIB, lost, max_in_flight=100).start()
-    wait_until(lambda: consumer.stats().is_held)
-    reports = []
-    stopping = threading.Thread(target=lambda: reports.append(consumer.stop(20)))
-    stopping.start()
-    wait_until(lambda: consumer.stats().queued == 0)
-    handler.allow()
-    stopping.join(30)
-    report, = reports
-    assert report.complete and report.requeued_unstarted > 5
-    wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-    assert server.stats("events", "c")["depth"] == 100 - report.finished

@@ -1,4 +1,4 @@
-"""Loops, batches, dead letters, backoff, pause and health, on both kinds of server."""
+"""Loops, batches, backoff, pause and health, on both kinds of server."""
 
 from __future__ import annotations
 
@@ -13,30 +13,13 @@ from nsqclient import (
     ConfigError,
     ConnectError,
     Consumer,
-    DeadLetterTopic,
-    Producer,
     Requeue,
 )
-from tests.integration.test_consumer import QUICK, Collector, consume, publish
-from tests.integration.test_producer_async import in_child
+from tests.integration.test_consumer import Collector, consume, in_flight, publish
+from tests.support.processes import in_child
 from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
-
-
-def in_flight(server):
-    """How many messages nsqd has out."""
-    return server.stats("events", "c").get("in_flight_count")
-
-
-def test_a_message_finished_before_the_break_is_done(server):
-    """Explicit finish() makes a break safe."""
-    publish(server, *[b"x"] * 5)
-    with consume(server, None, max_in_flight=5) as consumer:
-        for message in consumer.messages(timeout=5):
-            message.finish()
-            break
-    wait_until(lambda: server.stats("events", "c")["depth"] == 4)
 
 
 def test_stop_inside_a_loop_ends_it_after_the_turn(server):
@@ -76,15 +59,6 @@ def test_a_loop_that_had_no_time_to_connect_says_so(server):
     assert consumer.stop(20).complete
 
 
-def test_a_loop_over_a_topic_that_nobody_knows_raises(lookupd_factory, caplog):
-    """It does not look like an empty topic."""
-    lookupd = lookupd_factory()
-    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address]) as consumer:
-        wait_until(lambda: "no nsqlookupd lists" in caplog.text)
-        with pytest.raises(ConnectError, match="no nsqlookupd lists the topic events"):
-            list(consumer.messages(timeout=0.2))
-
-
 def test_a_loop_over_an_empty_topic_ends(server):
     """Also when the connection is lost while it waits: there was one."""
     with consume(server, None) as consumer:
@@ -99,15 +73,12 @@ def test_a_loop_over_an_empty_topic_ends(server):
             list(consumer.messages(timeout=0.2))
 
 
-def test_messages_is_for_consumers_without_handler(server):
-    """With a handler, messages() says that it is not possible."""
-    with pytest.raises(ConfigError):
-        consume(server, print).messages()
-
-
-def test_run_is_for_consumers_with_a_handler(server):
-    """Without one it would wait forever; the error says what to do."""
-    consumer = consume(server, None)
+def test_messages_is_for_consumers_without_a_handler_and_run_for_those_with_one():
+    """Without one run() would wait forever; the error says what to do."""
+    options = {"nsqd_tcp_addresses": ["127.0.0.1:4150"]}
+    with pytest.raises(ConfigError, match="without a handler"):
+        Consumer("events", "c", print, **options).messages()
+    consumer = Consumer("events", "c", **options)
     with pytest.raises(ConfigError, match="messages\\(\\)"):
         consumer.run()
     assert consumer.stop(5).complete
@@ -136,20 +107,6 @@ def test_a_last_batch_is_handled_at_stop(server):
     assert batches == [5]
     wait_until(lambda: in_flight(server) == 0)
     assert server.stats("events", "c")["depth"] == 0
-
-
-def test_dead_letters_go_to_a_topic(server):
-    """What is given up is stored in another topic before it is finished."""
-    publish(server, b"poison")
-
-    def fail(message):
-        raise RuntimeError("never")
-
-    with Producer([server.tcp_address]) as producer:
-        keep = DeadLetterTopic(producer, "events.dead")
-        with consume(server, fail, config=QUICK.replace(max_attempts=1), on_giving_up=keep):
-            wait_until(lambda: server.stats("events.dead").get("depth") == 1)
-            wait_until(lambda: in_flight(server) == 0)
 
 
 def test_backoff_stops_the_flow_and_lets_it_go_on(server):
@@ -202,47 +159,11 @@ def test_a_paused_consumer_gets_nothing(server):
         wait_until(lambda: collector.messages)
 
 
-def test_a_paused_channel_flows_again(server):
-    """A channel that was paused on nsqd delivers after unpausing, on the same connection."""
-    collector = Collector()
-    with consume(server, collector, max_in_flight=3):
-        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-        server.post("/channel/pause", topic="events", channel="c")
-        publish(server, b"x")
-        wait_until(lambda: server.stats("events", "c")["depth"] == 1)
-        server.post("/channel/unpause", topic="events", channel="c")
-        wait_until(lambda: collector.messages)
-
-
-def test_keep_alive_holds_a_message(server_factory):
-    """keep_alive() touches in the background; the message is not delivered again."""
-    server = server_factory(msg_timeout=1.0)
-
-    def work(message):
-        message.keep_alive()
-        threading.Event().wait(3)
-
-    collector = Collector(work)
-    publish(server, b"x")
-    with consume(server, collector):
-        wait_until(lambda: collector.messages and collector.messages[0].has_responded)
-        wait_until(lambda: in_flight(server) == 0)
-    assert len(collector.messages) == 1
-    assert server.stats("events", "c")["timeout_count"] == 0
-
-
-def test_healthy_gives_the_reason_before_start_and_after_stop(server):
-    """healthy() is false before the start and after the stop, and says why."""
+def test_health_says_why_nothing_is_consumed(server):
+    """A ceiling of 0 and a pause are reasons, and healthy() is true again after each."""
     consumer = consume(server, Collector())
     assert not consumer.healthy() and "not started" in consumer.healthy().reason
     with consumer:
-        wait_until(consumer.healthy)
-    assert not consumer.healthy() and "stopped" in consumer.healthy().reason
-
-
-def test_health_says_why_nothing_is_consumed(server):
-    """A ceiling of 0 and a pause are reasons, and healthy() is true again after each."""
-    with consume(server, Collector()) as consumer:
         wait_until(consumer.healthy)
         assert consumer.healthy().reason == "connected to 1 nsqd"
         consumer.set_max_in_flight(0)
@@ -253,6 +174,7 @@ def test_health_says_why_nothing_is_consumed(server):
         assert not consumer.healthy() and "paused" in consumer.healthy().reason
         consumer.resume()
         assert consumer.healthy()
+    assert not consumer.healthy() and "stopped" in consumer.healthy().reason
 
 
 def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
@@ -322,27 +244,3 @@ def test_a_forked_child_starts_a_consumer_of_its_own(server):
         assert server.stats("events", "c")["clients"][0]["remote_address"] == client
         publish(server, b"after")
         wait_until(lambda: collector.bodies == [b"before", b"after"])
-
-
-def test_stop_inside_a_callback_does_not_wait_for_itself(server):
-    """A callback may stop its consumer: the stop begins, and ends elsewhere."""
-    reports = []
-    consumer = Consumer(
-        "events", "c", Collector(), nsqd_tcp_addresses=[f"127.0.0.1:{free_port()}"],
-        on_error=lambda error: reports or reports.append((consumer.stop(20), time.monotonic())),
-    )
-    began = time.monotonic()
-    consumer.start()
-    wait_until(lambda: reports)
-    report, when = reports[0]
-    assert not report and not report.complete and when - began < 5
-    assert consumer.stop(5).complete
-
-
-def test_a_consumer_without_handler_takes_nothing_before_the_loop(server):
-    """Messages do not wait, and expire, in a consumer that nobody loops over yet."""
-    publish(server, b"x")
-    with consume(server, None) as consumer:
-        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-        assert server.stats("events", "c")["clients"][0]["ready_count"] == 0
-        assert next(iter(consumer.messages(timeout=5))).body == b"x"

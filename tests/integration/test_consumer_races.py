@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -13,15 +12,10 @@ import time
 import pytest
 
 from nsqclient import BatchHandler, Config, Consumer, NSQError, Requeue
-from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.integration.test_consumer import QUICK, Collector, consume, in_flight, publish
 from tests.support.waiting import wait_until
 
 PATIENT = QUICK.replace(max_attempts=0)
-
-
-def in_flight(server):
-    """How many messages nsqd has out."""
-    return server.stats("events", "c").get("in_flight_count")
 
 
 @pytest.fixture
@@ -104,34 +98,6 @@ def test_messages_that_were_never_answered_do_not_starve(server_factory):
         wait_until(lambda: collector.messages[-1].time_left <= 0 and not consumer.is_starved())
 
 
-def test_callbacks_that_exit_end_no_thread(server):
-    """SystemExit in a callback is logged like any exception; the consumer goes on."""
-    calls = []
-
-    def leave(*arguments):
-        calls.append(arguments)
-        raise SystemExit
-
-    def fail_once(message):
-        if message.attempts == 1:
-            raise Requeue(delay=0)
-
-    config = Config(backoff_multiplier=0.05, max_backoff_duration=0.5)
-    collector = Collector(fail_once)
-    consumer = consume(
-        server, collector, config=config, on_connect=leave, on_disconnect=leave, on_error=leave,
-        on_backoff=leave,
-    )
-    publish(server, b"a")
-    with consumer:
-        wait_until(lambda: len(collector.messages) == 2)
-        server.restart()
-        publish(server, b"b")
-        wait_until(lambda: len(collector.messages) >= 4)
-        wait_until(lambda: in_flight(server) == 0)
-    assert len(calls) >= 6
-
-
 def test_many_threads_may_stop_at_once(server):
     """Eight threads, a handler and a callback: one stop, and every caller returns."""
     reports = []
@@ -196,21 +162,12 @@ def test_a_storm_of_changes_loses_nothing(server_factory):
         assert consumer.stats().repairs == 0
 
 
-def test_a_channel_that_is_deleted_is_made_again(server):
-    """nsqd closes the connection; the consumer subscribes again and gets what comes."""
-    collector = Collector()
-    with consume(server, collector) as consumer:
-        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-        server.post("/channel/delete", topic="events", channel="c")
-        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-        publish(server, b"x")
-        wait_until(lambda: collector.bodies == [b"x"])
-        assert consumer.healthy()
-
-
-def test_nothing_flows_after_a_loop_over_messages(server):
+def test_nothing_flows_before_and_after_a_loop_over_messages(server):
     """While nobody loops, messages stay in nsqd instead of expiring here; the next loop has them.
     """
+    def ready():
+        return server.stats("events", "c")["clients"][0]["ready_count"]
+
     def take_one():
         with contextlib.closing(consumer.messages(timeout=20)) as loop:
             message = next(loop)
@@ -219,29 +176,13 @@ def test_nothing_flows_after_a_loop_over_messages(server):
 
     publish(server, b"a")
     with consume(server, None, max_in_flight=5) as consumer:
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        assert ready() == 0
         assert take_one() == b"a"
-        wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 0)
+        wait_until(lambda: ready() == 0)
         publish(server, b"b")
         wait_until(lambda: server.stats("events", "c")["depth"] == 1)
         assert take_one() == b"b"
-
-
-def test_nsqds_that_do_not_answer_delay_no_other(server):
-    """Three addresses accept and say nothing; the fourth is connected to without waiting."""
-    deaf = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    try:
-        addresses = ["127.0.0.1:%d" % sock.getsockname()[1] for sock in deaf]
-        collector = Collector()
-        consumer = Consumer(
-            "events", "c", collector, nsqd_tcp_addresses=[*addresses, server.tcp_address],
-            max_in_flight=4,
-        )
-        publish(server, b"x")
-        with consumer:
-            wait_until(lambda: collector.messages, timeout=4.5)  # a handshake has 5 s
-    finally:
-        for sock in deaf:
-            sock.close()
 
 
 def test_answers_from_many_threads_survive_broken_connections(server):

@@ -13,7 +13,6 @@ from nsqclient import Config, Consumer, Producer
 from nsqclient.cli import main
 from nsqclient.cli import doctor
 from nsqclient.doctor import diagnosis
-from tests.support.certificates import Certificates
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
 from tests.support.servers.http_api import registered
@@ -21,15 +20,8 @@ from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """Certificates for all tests here."""
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
 def examine(capsys):
-    """Run the doctor; give its exit status, and its findings that are not "ok"."""
     def run(*words: str):
         capsys.readouterr()
         status = main(["doctor", "--topic=orders", "--watch=0", "--json", *words])
@@ -41,7 +33,6 @@ def examine(capsys):
 
 @pytest.fixture
 def cluster(lookupd_factory, server_factory):
-    """An nsqlookupd, and an nsqd that is registered with the topic ``orders``."""
     def start(**options):
         lookupd = lookupd_factory()
         nsqd = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address], **options)
@@ -61,7 +52,6 @@ def cluster(lookupd_factory, server_factory):
 
 
 def only(findings, check: str, where: str, text: str, hint: str):
-    """Check that one thing was found, and what is said about it."""
     assert len(findings) == 1, findings
     (found,) = findings
     assert (found["severity"], found["check"], found["where"]) == ("error", check, where)
@@ -79,7 +69,6 @@ def test_a_healthy_cluster_has_no_findings(cluster, examine):
 
 
 def test_a_topic_without_a_channel_is_reported(cluster, examine):
-    """Its messages wait for the first channel."""
     lookupd, nsqd = cluster()
     nsqd.post("/pub", b"x", topic="events")
     for topic in ("--topic=events", "--topic="):
@@ -100,7 +89,6 @@ def test_topics_that_no_nsqlookupd_lists_are_reported(cluster, server, examine):
 
 
 def test_a_misspelt_channel_or_topic_gets_the_names_that_there_are(cluster, examine):
-    """With the name that was probably meant."""
     lookupd, nsqd = cluster()
     nsqd.post("/channel/create", topic="orders", channel="audit")
     (found,) = examine(f"--lookupd-http-address={lookupd.http_address}", "--channel=mial")[1]
@@ -108,6 +96,7 @@ def test_a_misspelt_channel_or_topic_gets_the_names_that_there_are(cluster, exam
     assert found["text"] == "no nsqd has it; there are the channels audit, mail"
     assert found["hint"].startswith("did you mean mail? Else a consumer creates it")
     (found,) = examine(f"--lookupd-http-address={lookupd.http_address}", "--topic=oders")[1]
+    assert (found["severity"], found["check"], found["where"]) == ("error", "topic", "oders")
     assert found["text"] == "no nsqlookupd knows it; there is the topic orders"
     assert found["hint"].startswith("did you mean orders? ")
     assert found["command"] == (
@@ -147,7 +136,6 @@ def test_without_an_address_this_machine_is_asked(cluster, capsys, monkeypatch, 
 
 
 def test_1_a_wrong_port_is_reported(examine):
-    """Nothing listens there."""
     address = f"127.0.0.1:{free_port()}"
     status, findings = examine(f"--nsqd-tcp-address={address}")
     only(findings, "nsqd", address, "refused", "--tcp-address (port 4150 by default)")
@@ -155,7 +143,6 @@ def test_1_a_wrong_port_is_reported(examine):
 
 
 def test_2_an_http_port_given_as_tcp_is_reported(server, examine):
-    """nsqd's HTTP port was given for its TCP port."""
     _, findings = examine(f"--nsqd-tcp-address={server.http_address}")
     only(findings, "nsqd", server.http_address, "HTTP", "not its HTTP port (4151)")
 
@@ -181,7 +168,6 @@ def test_4_a_broadcast_address_that_cannot_be_reached_is_reported(cluster, exami
 
 
 def test_5_required_tls_is_reported(server_factory, examine, certificates):
-    """nsqd takes no command without TLS."""
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
                             tls_required="tcp-https")
     server.post("/topic/create", topic="orders")
@@ -194,7 +180,6 @@ def test_5_required_tls_is_reported(server_factory, examine, certificates):
 
 
 def test_6_a_wrong_authority_is_reported(server_factory, examine, certificates):
-    """nsqd's certificate is of an authority that we do not trust."""
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
     _, findings = examine(
         f"--nsqd-tcp-address={server.tcp_address}", "--consumer-opt=tls_v1",
@@ -203,7 +188,6 @@ def test_6_a_wrong_authority_is_reported(server_factory, examine, certificates):
 
 
 def test_7_missing_authentication_is_reported(server_factory, examine):
-    """nsqd requires AUTH and no secret was given; with it all is well."""
     def rule(query):
         return granted(topic=".*") if query["secret"] == "s3cret" else NOTHING
 
@@ -219,14 +203,9 @@ def test_7_missing_authentication_is_reported(server_factory, examine):
 
 
 def test_8_an_absent_topic_is_reported(cluster, examine):
-    """No nsqlookupd knows it; or no nsqd that was named has it."""
-    lookupd, nsqd = cluster()
-    for where in (f"--lookupd-http-address={lookupd.http_address}",
-                  f"--nsqd-http-address={nsqd.http_address}"):
-        _, findings = examine(where, "--topic=ordres")
-        (found,) = findings
-        assert (found["severity"], found["check"], found["where"]) == ("error", "topic", "ordres")
-        assert "check the spelling" in found["hint"]
+    _, nsqd = cluster()
+    _, findings = examine(f"--nsqd-http-address={nsqd.http_address}", "--topic=ordres")
+    only(findings, "topic", "ordres", "", "check the spelling")
 
 
 def test_9_a_growing_timeout_count_is_reported(cluster, examine):
@@ -260,7 +239,6 @@ def test_an_nsqd_whose_topics_cannot_be_seen_is_a_warning(server, examine):
 
 
 def test_an_nsqd_that_does_not_register_is_reported(server, lookupd_factory, examine):
-    """The topic is there, and was never registered with the nsqlookupd."""
     lookupd = lookupd_factory()
     server.post("/topic/create", topic="orders")
     status, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
@@ -270,7 +248,6 @@ def test_an_nsqd_that_does_not_register_is_reported(server, lookupd_factory, exa
 
 
 def test_another_port_given_for_nsqlookupds_is_recognised(server, lookupd_factory, examine):
-    """nsqd's HTTP port, and nsqlookupd's TCP port, are distinguished from the right one."""
     lookupd = lookupd_factory()
     for address, words in ((server.http_address, "nsqd's is 4151"), (lookupd.tcp_address, "4161")):
         _, findings = examine(f"--lookupd-http-address={address}")

@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import BatchHandler, Config, ConfigError, ConnectError, Consumer, Producer, Requeue
 from nsqclient.devserver import PartitionedCluster
-from tests.integration.test_consumer import QUICK, Collector, consume, publish
+from tests.integration.test_consumer import Collector, consume, publish
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
@@ -20,18 +20,15 @@ BODIES = [b"%d" % n for n in range(200)]
 
 
 def http_of(*servers):
-    """The argument for servers whose ports are not NSQ's own."""
     return {"nsqd_http_addresses": [server.http_address for server in servers]}
 
 
 def counts(server):
-    """What nsqd has in the channel."""
     stats = server.stats("events", "c")
     return stats["depth"], stats["in_flight_count"], stats["deferred_count"]
 
 
 def lines(caplog, start):
-    """The lines of the log that begin so."""
     return [record.getMessage() for record in caplog.records
             if record.getMessage().startswith(f"events/c: {start}")]
 
@@ -50,7 +47,6 @@ def test_a_loop_takes_what_is_there_and_ends(server, caplog):
 
 
 def test_run_until_empty_handles_what_is_there_and_stops(server):
-    """The report has the counts, and is true."""
     collector = Collector()
     publish(server, *BODIES)
     consumer = consume(server, collector, max_in_flight=20, workers=2)
@@ -72,24 +68,7 @@ def test_a_last_batch_is_handled_when_nothing_more_comes(server):
     assert counts(server) == (0, 0, 0)
 
 
-def test_several_nsqds_are_drained_as_nsqlookupd_lists_them(
-    server_factory, lookupd_factory, caplog
-):
-    """It knows their HTTP ports."""
-    lookupd = lookupd_factory()
-    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
-    for server in servers:
-        publish(server, *BODIES)
-    wait_until(lambda: len(registered(lookupd, "events")) == 2)
-    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address],
-                  max_in_flight=10) as consumer:
-        found = Counter(message.body for message in consumer.drain())
-    assert found == Counter(2 * BODIES)
-    assert lines(caplog, "ended after") == []
-
-
 def test_a_requeued_message_is_reported_and_left(server, caplog):
-    """And so is a message that was published with a delay."""
     def handle(message):
         if message.body == b"7":
             raise Requeue(delay=60, backoff=False)
@@ -100,21 +79,6 @@ def test_a_requeued_message_is_reported_and_left(server, caplog):
     assert report and (report.finished, report.requeued, report.deferred) == (199, 1, 2)
     assert counts(server) == (0, 0, 2)
     assert "2 deferred messages" in lines(caplog, "drained, except for")[0]
-
-
-def test_a_failing_message_is_tried_until_it_is_given_up(server):
-    """A requeue without delay keeps it among what is there."""
-    given_up = []
-
-    def fail(message):
-        raise ValueError("x")
-
-    publish(server, b"bad")
-    consumer = consume(
-        server, fail, config=QUICK.replace(max_attempts=3), on_giving_up=given_up.append)
-    report = consumer.run_until_empty(**http_of(server))
-    assert (report.requeued, report.given_up, report.finished) == (2, 1, 1) and report
-    assert [message.attempts for message in given_up] == [3]
 
 
 def test_messages_of_another_consumer_are_waited_for(server, caplog):
@@ -142,23 +106,7 @@ def test_messages_of_another_consumer_are_waited_for(server, caplog):
     assert not thread.is_alive() and [message.body for message in found] == [b"x"]
 
 
-def test_a_loop_ends_though_it_holds_a_batch(server, caplog):
-    """Messages that it left open are answered after the loop."""
-    caplog.set_level("INFO")
-    publish(server, *BODIES[:5])
-    with consume(server, None, max_in_flight=10) as consumer:
-        batch = []
-        for message in consumer.drain(**http_of(server)):
-            message.enable_async()
-            batch.append(message)
-        assert len(batch) == 5 and len(lines(caplog, "drained, except for 5 messages")) == 1
-        for message in batch:
-            message.finish()
-        wait_until(lambda: counts(server) == (0, 0, 0))
-
-
 def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
-    """Nothing would ever come."""
     publish(server, *BODIES)
     server.post("/channel/create", topic="events", channel="c")
     server.post("/channel/pause", topic="events", channel="c")
@@ -170,7 +118,6 @@ def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
 
 
 def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
-    """And is not made by that."""
     lookupd = lookupd_factory()
     with pytest.raises(ConnectError, match="no nsqd has the topic evnts"):
         Consumer("evnts", "c", Collector(), lookupd_http_addresses=[lookupd.http_address]) \
@@ -182,7 +129,6 @@ def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
 
 
 def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
-    """What was not handled is nsqd's again."""
     publish(server, *BODIES[:5])
 
     def interrupt(message):
@@ -197,42 +143,28 @@ def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
 
 
 def test_the_two_calls_say_which_one_a_consumer_has(server):
-    """With a handler the one, without the other."""
     with pytest.raises(ConfigError, match="use run_until_empty"):
         consume(server, print).drain()
     with pytest.raises(ConfigError, match="loop over drain"):
         consume(server, None).run_until_empty()
-    with pytest.raises(ConfigError, match="end_after_silence must be above 0"):
-        consume(server, None).drain(end_after_silence=0)
 
 
-def test_deferred_messages_are_waited_for_with_wait_deferred(server):
-    """Those of its own requeues as well."""
-    attempts = []
-
-    def handle(message):
-        attempts.append(message.attempts)
-        if message.attempts == 1:
-            raise Requeue(delay=2, backoff=False)
-
-    publish(server, b"x")
-    report = consume(server, handle).run_until_empty(wait_deferred=True, **http_of(server))
-    assert attempts == [1, 2] and report and report.finished == 1
-    assert counts(server) == (0, 0, 0)
-
-
-def test_a_deferred_message_that_is_due_is_not_left(server):
+@pytest.mark.parametrize("delay, options", [(2, {"wait_deferred": True}), (0.01, {})])
+def test_deferred_messages_are_waited_for_with_wait_deferred_or_when_they_are_due(
+    server, delay, options
+):
     """nsqd looks at the deferred messages of a new channel up to five seconds late."""
     attempts = []
 
     def handle(message):
         attempts.append(message.attempts)
         if message.attempts == 1:
-            raise Requeue(delay=0.01, backoff=False)
+            raise Requeue(delay=delay, backoff=False)
 
     publish(server, b"x")
-    report = consume(server, handle).run_until_empty(**http_of(server))
-    assert attempts == [1, 2] and report.deferred == 0
+    report = consume(server, handle).run_until_empty(**options, **http_of(server))
+    assert attempts == [1, 2] and report and (report.finished, report.deferred) == (1, 0)
+    assert counts(server) == (0, 0, 0)
 
 
 def test_nsqds_without_an_http_address_are_named_before_a_message_is_taken(server):
@@ -369,27 +301,7 @@ def test_an_nsqd_that_is_restarted_or_suspended_in_the_middle_is_drained(
     assert len(seen) == 400
 
 
-def test_an_nsqd_that_stays_away_is_an_error(server_factory):
-    """The others are drained before."""
-    one, other = server_factory(), server_factory()
-    publish(one, *BODIES[:50])
-    publish(other, *BODIES[50:100])
-    seen = []
-
-    def handle(message):
-        seen.append(message.body)
-        if len(seen) == 1:
-            other.kill()
-
-    consumer = Consumer("events", "c", handle, max_in_flight=2, config=SHORT,
-                        nsqd_tcp_addresses=[one.tcp_address, other.tcp_address])
-    with pytest.raises(ConnectError, match=f"could not see .*{other.http_address}"):
-        consumer.run_until_empty(**http_of(one, other))
-    assert set(seen) >= set(BODIES[:50])
-
-
 def test_a_partitioned_topic_is_drained(caplog):
-    """Each partition is asked for its depth, at the nsqd that leads it."""
     caplog.set_level("INFO")
     with PartitionedCluster(2, 1) as cluster:
         cluster.create_topic("events", partitions=3, channels=["c"])

@@ -46,19 +46,6 @@ def test_a_message_of_another_client_cannot_be_finished(server, command):
         assert other.ask(b"PUB t2\n\0\0\0\1x") == OK
 
 
-def test_a_second_fin_is_refused(server):
-    """A message can be finished once."""
-    _publish(server)
-    with RawClient(server.tcp_address) as client:
-        client.subscribe("t1", "c1")
-        client.send(b"RDY 1\n")
-        message_id, _, _ = client.read_message()
-        fin = b"FIN %b\n" % message_id
-        text = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
-        assert client.ask(fin + fin) == (ERROR, text)
-        assert client.ask(b"PUB t2\n\0\0\0\1x") == OK
-
-
 def test_a_fin_after_the_timeout_is_refused(server_factory):
     """A message that timed out cannot be finished by the client that had it."""
     server = server_factory(msg_timeout=1.0)
@@ -92,19 +79,14 @@ def test_a_late_fin_finishes_a_message_that_the_same_client_got_again(server_fac
         assert server.stats("t1", "c1")["in_flight_count"] == 0
 
 
-@pytest.mark.parametrize("path", ["/topic/delete", "/channel/delete"])
-def test_a_consumer_of_a_deleted_channel_sees_the_end_of_file(server, path):
-    """A consumer whose topic or channel is deleted sees a plain end of file, and no frame."""
+@pytest.mark.parametrize("end", [
+    lambda server: server.post("/topic/delete", topic="t1"),
+    lambda server: server.post("/channel/delete", topic="t1", channel="c1"),
+    lambda server: server.stop(),
+], ids=["topic deleted", "channel deleted", "stopped"])
+def test_a_consumer_whose_channel_is_gone_sees_the_end_of_file(server, end):
+    """A plain end of file, and no frame."""
     with RawClient(server.tcp_address) as client:
         client.subscribe("t1", "c1")
-        names = {"topic": "t1"} if path == "/topic/delete" else {"topic": "t1", "channel": "c1"}
-        server.post(path, **names)
-        assert not client.read_end().reset
-
-
-def test_a_consumer_of_a_stopped_server_sees_the_end_of_file(server):
-    """A server that stops in order closes its connections with a plain end of file."""
-    with RawClient(server.tcp_address) as client:
-        client.subscribe("t1", "c1")
-        server.stop()
+        end(server)
         assert not client.read_end().reset

@@ -8,25 +8,16 @@ import pytest
 
 from nsqclient import Config, Consumer, NSQError, Producer, PublishRejectedError
 from tests.integration.test_consumer import Collector
-from tests.support.certificates import Certificates
 from tests.support.waiting import wait_until
 
 ASKED = {
     "plain": {},
     "tls": {"tls_v1": True},
     "snappy": {"snappy": True},
-    "deflate1": {"deflate": True, "deflate_level": 1},
-    "deflate6": {"deflate": True, "deflate_level": 6},
-    "deflate9": {"deflate": True, "deflate_level": 9},
+    "deflate": {"deflate": True, "deflate_level": 6},
     "tls+snappy": {"tls_v1": True, "snappy": True},
     "tls+deflate": {"tls_v1": True, "deflate": True},
 }
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """Certificates made for this module."""
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -58,18 +49,6 @@ def test_short_and_long_bodies_arrive_unchanged(secure_server, certificates, ask
     bodies = [b"x", b"hello\nworld", b"\0" * 1024 * 1024, noise]
     config = Config(**asked, tls_root_ca_file=certificates.ca if "tls_v1" in asked else "")
     assert roundtrip(secure_server, config, bodies) == sorted(bodies * 2)
-
-
-def test_nsqd_sees_what_was_negotiated(secure_server, certificates):
-    """The server's own statistics name TLS and the compression."""
-    config = Config(tls_v1=True, snappy=True, tls_root_ca_file=certificates.ca)
-    consumer = Consumer(
-        "events", "c", Collector(), nsqd_tcp_addresses=[secure_server.tcp_address], config=config
-    )
-    with consumer:
-        wait_until(lambda: secure_server.stats("events", "c").get("clients"))
-        client, = secure_server.stats("events", "c")["clients"]
-    assert (client["tls"], client["snappy"], client["deflate"]) == (True, True, False)
 
 
 def refuse(server, config):
@@ -120,16 +99,6 @@ def test_a_client_certificate_is_shown(server_factory, certificates):
     with Producer([server.tcp_address], config=config.replace(tls_cert="", tls_key="")) as bare:
         with pytest.raises(NSQError):
             bare.publish("events", b"x", timeout=2)
-
-
-@pytest.mark.parametrize("asked", ["tls_v1", "snappy", "deflate"])
-def test_what_is_not_granted_is_never_plain(server_factory, asked):
-    """An nsqd without it: the error names it, and nothing was published."""
-    options = {} if asked == "tls_v1" else {asked: False}
-    server = server_factory(**options)
-    error = refuse(server, Config(**{asked: True}))
-    assert asked in str(error) and not error.retryable
-    assert not server.stats()["topics"]
 
 
 def test_a_connection_without_required_tls_is_refused(server_factory, certificates):

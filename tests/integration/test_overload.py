@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from nsqclient import BatchHandler, Config, Consumer, Producer
 from tests.support.waiting import wait_until
 
@@ -47,52 +45,24 @@ def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, capl
         if message.body not in handled:
             unseen.add(message.body)
 
-    def is_over():
-        return unseen or handled == bodies
-
     with Consumer(
         "events", "c", handle, nsqd_tcp_addresses=[server.tcp_address],
         max_in_flight=MAX_IN_FLIGHT, on_giving_up=on_giving_up,
         config=Config(max_attempts=2, rdy_share_of_timeout=0),
     ) as consumer:
-        wait_until(is_over, timeout=100)
+        wait_until(lambda: unseen or handled == bodies, timeout=100)
         assert consumer.stats().total.expired
     assert (handled, unseen) == (bodies, set())
     assert "lower max_in_flight, or raise workers or msg_timeout" in caplog.text
 
 
-@pytest.mark.parametrize("share", [0.5, 0])
-def test_a_batch_fills(server_factory, share):
+def test_a_batch_fills(server):
     """A BatchHandler collects on purpose: max_in_flight is asked for, as without a level."""
-    server, sizes = server_factory(), []
+    sizes = []
     with Producer([server.tcp_address]) as producer:
         producer.publish_many("events", [b"x"] * 1000)
     handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=500, max_wait=60)
-    with Consumer(
-        "events", "c", handler, nsqd_tcp_addresses=[server.tcp_address], max_in_flight=1000,
-        config=Config(rdy_share_of_timeout=share),
-    ):
+    with Consumer("events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
+                  max_in_flight=1000):
         wait_until(lambda: sum(sizes) == 1000)
     assert sizes == [500, 500]
-
-
-@pytest.mark.parametrize("share", [0.5, 0])
-def test_a_loop_that_collects_is_starved_when_max_in_flight_is_used_up(server_factory, share):
-    """is_starved() answers as without a level, also about the first message."""
-    server, collected, starved = server_factory(), [], []
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("events", [b"x"] * 20)
-    with Consumer(
-        "events", "c", nsqd_tcp_addresses=[server.tcp_address], max_in_flight=20,
-        config=Config(rdy_share_of_timeout=share),
-    ) as consumer:
-        for message in consumer.messages():
-            message.enable_async()
-            collected.append(message)
-            if consumer.is_starved():
-                starved.append(len(collected))
-            if len(collected) == 20:
-                break
-        for message in collected:
-            message.finish()
-    assert starved and min(starved) >= 17

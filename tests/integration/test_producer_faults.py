@@ -1,11 +1,9 @@
-"""The Producer in bad times: nsqds that die, stop and come back, connections cut, deaf, black."""
+"""The Producer in bad times: nsqds that die, stop and come back, connections cut and deaf."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import socket
 import threading
 import time
 from collections import Counter
@@ -25,8 +23,8 @@ from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
-#: Seconds that the load tests run; more for a thorough look.
-LOAD_SECONDS = float(os.environ.get("NSQ_LOAD_SECONDS", "3"))
+#: Seconds that connections are cut under load.
+LOAD_SECONDS = 3.0
 #: Seconds between two publishes of a thread: the faults are tested, not the speed.
 PAUSE = 0.002
 #: Seconds after its deadline at which a publish may end on a busy machine.
@@ -263,10 +261,10 @@ def test_without_retries_nothing_is_stored_twice(servers):
     assert max(consume_all(servers, log.stored).values()) == 1
 
 
-@pytest.mark.parametrize("size", [2**21, 10 * 2**20], ids=["2 MiB", "10 MiB"])
 @pytest.mark.parametrize("way", ["async", "blocking"])
-def test_an_oversize_publish_is_rejected_alone(server, size, way):
+def test_an_oversize_publish_is_rejected_alone(server, way):
     """nsqd refuses them with its code; those of other threads are all stored."""
+    body = b"x" * (10 * 2**20)
     config = Config(nsqd_max_msg_size=20 * 2**20, nsqd_max_body_size=20 * 2**20)
     log = Log()
     with Producer([server.tcp_address], config=config) as producer:
@@ -274,91 +272,13 @@ def test_an_oversize_publish_is_rejected_alone(server, size, way):
             for _ in range(3):
                 with pytest.raises(PublishRejectedError) as caught:
                     if way == "async":
-                        producer.publish_async("events", b"x" * size).result(20)
+                        producer.publish_async("events", body).result(20)
                     else:
-                        producer.publish("events", b"x" * size)
+                        producer.publish("events", body)
                 assert caught.value.code == "E_BAD_MESSAGE"
                 producer.publish("events", b"next")
     log.check()
     assert not log.failures
-
-
-def test_a_connection_without_traffic_is_noticed(server):
-    """Idle, and no byte passes any more: lost within two heartbeats, then all is as before."""
-    config = Config(heartbeat_interval=1.0)
-    with FaultProxy(server.tcp_address) as proxy:
-        with Producer([proxy.address], config=config) as producer:
-            producer.publish("events", b"before")
-            proxy.set_deaf()
-            began = time.monotonic()
-            wait_until(lambda: not producer.stats().connected)
-            assert time.monotonic() - began < 10  # else nothing is missed for a minute
-            proxy.set_deaf(False)
-            producer.publish("events", b"after", timeout=5)
-    assert server.stats("events")["depth"] == 2
-
-
-@contextlib.contextmanager
-def full_backlog() -> Iterator[str]:
-    """Give an address that takes no connection and refuses none."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(4):
-            filler = stack.enter_context(socket.socket())
-            filler.setblocking(False)
-            filler.connect_ex(listener.getsockname())
-        yield "127.0.0.1:%d" % listener.getsockname()[1]
-
-
-@contextlib.contextmanager
-def deaf_proxy(server) -> Iterator[str]:
-    """Give an address that takes connections and answers nothing."""
-    with FaultProxy(server.tcp_address) as proxy:
-        proxy.set_deaf()
-        yield proxy.address
-
-
-@pytest.mark.parametrize("kind", ["full backlog", "deaf"])
-def test_a_connection_without_traffic_delays_no_publish(server, kind):
-    """One of two addresses swallows all: publishes go to the other one, without delay."""
-    with full_backlog() if kind == "full backlog" else deaf_proxy(server) as hole:
-        with Producer([hole, server.tcp_address]) as producer:
-            slowest = 0.0
-            until = time.monotonic() + 1.5  # the hole is dialed again meanwhile
-            pause = threading.Event()
-            while time.monotonic() < until:
-                pause.wait(PAUSE)
-                began = time.monotonic()
-                producer.publish("events", b"x", timeout=5)
-                producer.publish_async("events", b"x", timeout=5).result(5)
-                slowest = max(slowest, time.monotonic() - began)
-            assert slowest < 4.5  # less than a dial takes
-            assert producer.stats().connected == [server.tcp_address]
-            began = time.monotonic()
-        assert time.monotonic() - began < 4.5
-
-
-def test_publishes_go_on_when_one_of_two_connections_has_no_traffic(servers):
-    """Both were connected, one falls silent: calls end in time, and nothing is lost."""
-    log = Log()
-    config = Config(heartbeat_interval=1.0)
-    with FaultProxy(servers[0].tcp_address) as proxy:
-        addresses = [proxy.address, servers[1].tcp_address]
-        with Producer(addresses, config=config) as producer:
-            with load(producer, log, timeout=5.0):
-                wait_until(lambda: len(producer.stats().connected) == 2)
-                wait_until(lambda: len(log.stored) > 100)
-                proxy.set_deaf()
-                wait_until(lambda: len(producer.stats().connected) == 1)
-                seen = len(log.stored)
-                wait_until(lambda: len(log.stored) > seen + 100)
-                proxy.set_deaf(False)
-                wait_until(lambda: len(producer.stats().connected) == 2)
-            retried = producer.stats().retried
-    assert not log.failures
-    check_delivery(servers, log, retried)
 
 
 @pytest.mark.parametrize("threads", [1, 6])

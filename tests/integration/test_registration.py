@@ -18,7 +18,6 @@ import pytest
 import requests
 
 from nsqclient.devserver import Nsqlookupd
-from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.factories import LookupdFactory, ServerFactory
 from tests.support.servers.raw_socket import connect, read_all
 from tests.support.waiting import wait_until
@@ -108,31 +107,6 @@ def test_a_new_topic_has_the_channels_of_the_others(lookupd, start_nsqd):
             for channel in nsqd.stats("t")["channels"]
         ] == [("one", 1), ("two", 1)]
     )
-
-
-def test_a_tombstone_hides_a_node(lookupd, start_nsqd):
-    """A tombstoned nsqd is hidden from /lookup and marked in /nodes."""
-    nsqd = start_nsqd()
-    nsqd.post("/topic/create", topic="t")
-    wait_until(lambda: lookup(lookupd, "t") == ([], 1))
-    lookupd.post("/topic/tombstone", topic="t", node=nsqd.http_address)
-    assert lookup(lookupd, "t") == ([], 0)
-    assert nodes(lookupd)[0]["tombstones"] == [True]
-
-
-def test_a_cut_connection_is_made_again(leak_guard, lookupd, tmp_path):
-    """After a reset between them the embedded nsqd comes back and registers everything."""
-    with FaultProxy(lookupd.tcp_address) as proxy:
-        factory = ServerFactory("embedded", tmp_path)
-        try:
-            nsqd = factory(lookupd_tcp_addresses=[proxy.address], lookupd_ping_interval=0.05)
-            nsqd.post("/topic/create", topic="t")
-            wait_until(lambda: lookup(lookupd, "t") == ([], 1))
-            proxy.reset()
-            wait_until(lambda: proxy.accepted == 2)
-            wait_until(lambda: lookup(lookupd, "t") == ([], 1))
-        finally:
-            factory.close()
 
 
 # -- nsqlookupd's TCP answers, byte by byte

@@ -44,13 +44,6 @@ def test_a_table_decides_by_the_type_of_the_exception(server):
     assert (total.given_up, total.requeued, total.finished) == (2, 2, 2)
 
 
-def test_a_delay_of_a_policy_defers_the_message(server):
-    """nsqd has it until the delay is over."""
-    publish(server, b"x")
-    with consume(server, Collector(lambda message: 1 / 0), retry=Retry(60, backoff=False)):
-        wait_until(lambda: server.stats("events", "c").get("deferred_count") == 1)
-
-
 def test_give_up_makes_a_dead_letter_that_explains_itself(server):
     """Topic, channel, id, attempts, times, exception and traceback, nsqd and host."""
     def check(message):

@@ -11,14 +11,7 @@ import requests
 
 from nsqclient import Config, NSQError, Producer
 from tests.integration.test_negotiation import roundtrip
-from tests.support.certificates import Certificates
 from tests.support.servers.auth_server import AuthServer, granted
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """Certificates made for this module."""
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -40,7 +33,7 @@ def client_config(certificates, name):
     )
 
 
-@pytest.mark.parametrize("name", ["client", "stranger", "expired"])
+@pytest.mark.parametrize("name", ["stranger", "expired"])
 def test_the_policy_require_accepts_any_certificate(secure, certificates, name):
     """Of any authority and any age."""
     server = secure(tls_client_auth_policy="require", tls_root_ca_file=certificates.ca)
@@ -130,9 +123,7 @@ def offers(address, version):
 
 @pytest.mark.parametrize("lowest, offered", [
     (None, (True, True, True, True)),
-    ("tls1.1", (False, True, True, True)),
     ("tls1.2", (False, False, True, True)),
-    ("tls1.3", (False, False, False, True)),
 ])
 def test_the_versions_of_tls_begin_with_the_lowest_one(secure, lowest, offered):
     """By default at TLS 1.0."""

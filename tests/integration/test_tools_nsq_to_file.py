@@ -1,18 +1,6 @@
 """nsq_to_file beside the original, on a real nsqd.
 
-Deliberate differences:
-
-- An nsqd that cannot be reached at the start, a missing <REV>, a bad topic name and a pattern that
-  is no regular expression end it with status 1; the original idles on.
-- The first look for topics of --topic-pattern is at once, not after --topic-refresh.
-- It never gives a message up unless ``--consumer-opt=max_attempts,N`` says so.
-- A full disk or a directory that cannot be written is waited for; the original ends.
-- Files of --work-dir may be on another file system than those of --output-dir.
-- A line that a crash left unfinished is ended before the next record.
-- gzip files have no empty member at their end; one without records has one empty member.
-- Text in --datetime-format stays text; the original reads "2006", "15" or "Jan" as codes of Go.
-- Stray words are refused with another text.
-- Messages that arrive during a stop go back to nsqd; the original still writes them.
+Deliberate differences are on the page docs/tools/nsq_to_file.rst.
 """
 
 from __future__ import annotations
@@ -27,7 +15,7 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer
 from tests.support.archives import read_tree
-from tests.support.docs.tool_runs import run_tool, tool
+from tests.support.docs.tool_runs import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -42,12 +30,10 @@ KILLS = 20 if "NSQ_TO_FILE_SIGKILL" in os.environ else 7
 
 @pytest.fixture
 def nsqd(real_nsqd):
-    """A real nsqd with a queue in memory."""
     return real_nsqd(msg_timeout=60.0, mem_queue_size=100_000)
 
 
 def publish(nsqd, bodies, topic="t", channels=KINDS):
-    """Publish to channels that exist."""
     nsqd.post("/topic/create", topic=topic)
     for channel in channels:
         nsqd.post("/channel/create", topic=topic, channel=channel)
@@ -57,14 +43,11 @@ def publish(nsqd, bodies, topic="t", channels=KINDS):
 
 
 def words(nsqd, folder, channel, *more, topic="t", sync="100ms"):
-    """Words that archive a channel into ``folder``/out."""
     return [f"--topic={topic}", f"--channel={channel}", f"--output-dir={folder / 'out'}",
             f"--nsqd-tcp-address={nsqd.tcp_address}", f"--sync-interval={sync}", *more]
 
 
 def wait_for_end(nsqd, channel, topic="t", timeout=30.0):
-    """Wait until everything of a channel was finished."""
-
     def is_done():
         stats = nsqd.stats(topic, channel)
         return stats and stats["clients"] and not (
@@ -74,13 +57,11 @@ def wait_for_end(nsqd, channel, topic="t", timeout=30.0):
 
 
 def end(process, signum=signal.SIGTERM):
-    """Send a signal; return the exit status."""
     process.send_signal(signum)
     return process.wait(20)
 
 
 def archive(kind, nsqd, folder, *more):
-    """Run a tool until it has written everything; return its tree, without its process id."""
     with tool(kind, "nsq_to_file", *words(nsqd, folder, kind, *more)) as process:
         wait_for_end(nsqd, kind)
         if "--skip-empty-files" not in more:
@@ -121,7 +102,6 @@ LONGER_RUNS = [
       for flags in LONGER_RUNS for count in (40, 0)],
 ])
 def test_the_trees_are_the_originals(nsqd, tmp_path, flags, count):
-    """The same messages and flags give the same names and the same content."""
     publish(nsqd, BODIES[:count])
     trees = []
     for kind in KINDS:
@@ -160,7 +140,6 @@ def test_hangup_closes_the_file_as_the_original(nsqd, tmp_path, flags):
 
 
 def _holds_file(pid, folder):
-    """Return whether a process has a file under ``folder`` open."""
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:
             if os.readlink(f"/proc/{pid}/fd/{number}").startswith(str(folder)):
@@ -168,14 +147,6 @@ def _holds_file(pid, folder):
         except OSError:
             continue
     return False
-
-
-@pytest.mark.parametrize("name", ["nsq_to_file", "nsq_tail", "nsq_stat"])
-def test_a_bad_log_level_has_the_status_of_the_original(name):
-    """1 for nsq_to_file; 2 for the others, whose originals have no such flag."""
-    flags = ["--log-level=bad", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
-    ours, original = (run_tool(kind, name, *flags).returncode for kind in KINDS)
-    assert ours == original == (1 if name == "nsq_to_file" else 2)
 
 
 def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):
@@ -192,7 +163,6 @@ def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):
 
 
 def _requeue_often(nsqd, times):
-    """Have the message of channel ``ours`` delivered so many times."""
     with Consumer("t", "ours", nsqd_tcp_addresses=[nsqd.tcp_address],
                   config=Config(max_attempts=0)) as consumer:
         for message in consumer.messages(timeout=10):
@@ -209,7 +179,6 @@ def _requeue_often(nsqd, times):
     pytest.param([WORK], id="work-dir"),
 ])
 def test_a_sigkill_loses_no_message(real_nsqd, tmp_path, flags):
-    """Killed again and again at any moment, every message is in a whole record at the end."""
     # nsqd gives the messages of a dead client to the next one when they time out.
     nsqd = real_nsqd(msg_timeout=1.0, mem_queue_size=100_000)
     bodies = [b"message %06d" % number for number in range(MESSAGES)]

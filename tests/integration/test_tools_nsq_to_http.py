@@ -1,15 +1,6 @@
 """nsq_to_http beside the original, on a real nsqd, with a server that records the requests.
 
-Deliberate differences:
-
-- An unknown ``--mode`` is refused; the original sends to all URLs. ``--mode=all`` does that.
-- A GET that is answered 201 to 299 has arrived; the original takes 200 alone.
-- When one URL fails the next one is tried at once; the original requeues the message and backs
-  off, whatever the other URLs do.
-- A POST that is redirected with 301, 302 or 303 has not arrived; the original follows with a GET
-  without the message.
-- A message is never given up unless ``--consumer-opt=max_attempts,N`` says so.
-- ``--header`` can set ``Host``.
+Deliberate differences are on the page docs/tools/nsq_to_http.rst.
 """
 
 from __future__ import annotations
@@ -19,7 +10,7 @@ import signal
 import pytest
 
 from nsqclient.http import NsqdHTTP
-from tests.support.docs.tool_runs import run_tool, tool
+from tests.support.docs.tool_runs import tool
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
@@ -31,7 +22,6 @@ BODIES = [b"one", b"two\nlines", b"a b&c=d/?%~", b"\x00\xff\r\n", "h\u00e9".enco
 
 @pytest.fixture
 def nsqd(real_nsqd):
-    """A real nsqd with a topic t and its channel c."""
     server = real_nsqd(msg_timeout=60.0)
     with NsqdHTTP(server.http_address) as client:
         client.create_topic("t")
@@ -40,18 +30,15 @@ def nsqd(real_nsqd):
 
 
 def publish(nsqd, bodies):
-    """Publish to t."""
     with NsqdHTTP(nsqd.http_address) as client:
         client.mpub("t", bodies)
 
 
 def words(nsqd, *more):
-    """Words that read channel c of t."""
     return ["--topic=t", "--channel=c", f"--nsqd-tcp-address={nsqd.tcp_address}", *more]
 
 
 def is_done(nsqd):
-    """Return whether the channel is empty, and everything was answered."""
     found = nsqd.stats("t", "c")
     return found["depth"] == found["in_flight_count"] == found["deferred_count"] == 0
 
@@ -84,36 +71,12 @@ def _comparable(request):
     (["--get=URL/%s", "--header=X-B: c d", "--mode=epsilon-greedy"], BODIES[:5]),
 ])
 def test_requests_are_those_of_the_original(nsqd, flags, bodies):
-    """Method, path, headers and body agree."""
     ours, original = (seen(nsqd, kind, flags, bodies) for kind in KINDS)
     assert ours == original
     assert len(ours) == len(bodies)
 
 
-@pytest.mark.parametrize("mode", ["hostpool", "round-robin"])
-def test_several_urls_share_the_messages(nsqd, mode):
-    """Half each, with both tools."""
-    for kind in KINDS:
-        publish(nsqd, [b"%d" % n for n in range(40)])
-        with recording() as a, recording() as b:
-            flags = [f"--post={a.url}", f"--post={b.url}", f"--mode={mode}"]
-            with tool(kind, "nsq_to_http", *words(nsqd, *flags)):
-                wait_until(lambda: is_done(nsqd), 20)
-            assert (len(a.requests), len(b.requests)) == (20, 20)
-
-
-def test_bug_5_nsq_to_http_a_201_for_a_get_has_arrived(nsqd):
-    """It is finished, and not sent again."""
-    publish(nsqd, [b"x"])
-    with recording() as server:
-        server.status = 201
-        with tool("ours", "nsq_to_http", *words(nsqd, f"--get={server.url}/%s")):
-            wait_until(lambda: server.requests and is_done(nsqd), 20)
-        assert len(server.requests) == 1
-
-
 def test_500s_back_off_recover_and_lose_nothing(nsqd):
-    """While the only URL fails everything waits; then all of it arrives."""
     bodies = [b"%d" % n for n in range(50)]
     publish(nsqd, bodies)
     retry = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=backoff_multiplier,10ms",
@@ -131,7 +94,6 @@ def test_500s_back_off_recover_and_lose_nothing(nsqd):
 
 @pytest.mark.long
 def test_a_sigkill_loses_no_message(real_nsqd):
-    """SIGKILL five times on the way: each message arrives at least once."""
     nsqd = real_nsqd(msg_timeout=1.0)
     with NsqdHTTP(nsqd.http_address) as client:
         client.create_topic("t")
@@ -145,20 +107,3 @@ def test_a_sigkill_loses_no_message(real_nsqd):
         with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}")):
             wait_until(lambda: is_done(nsqd), 60)
         assert set(server.bodies()) == set(bodies)
-
-
-#: Of ours where a required flag is missing: the original ends with 1 there.
-MISSING = (2, 1)
-
-
-@pytest.mark.parametrize("flags", [
-    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--get=http://h/"],
-    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--sample=2"],
-    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/", "--header=x"],
-    ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://h/"],
-    ["--bogus"], ["--n=x"], ["--consumer-opt=nope"], ["--help"],
-])
-def test_exit_statuses_are_those_of_the_original(flags):
-    """Also for an nsqd that cannot be reached."""
-    statuses = {run_tool(kind, "nsq_to_http", *flags).returncode for kind in KINDS}
-    assert len(statuses) == 1

@@ -9,7 +9,6 @@ from nsqclient.http import nsqd
 from nsqclient.worker.checks import check_group
 from nsqclient.worker.group import ConsumerGroup
 from nsqclient.worker.registry import register
-from tests.support.certificates import Certificates
 from tests.support.servers.auth_server import AuthServer, granted
 from tests.support.waiting import wait_until
 
@@ -20,14 +19,12 @@ def handle(message):
 
 
 def create(server, topic, channel):
-    """Create a topic with a channel."""
     server.post("/topic/create", topic=topic)
     server.post("/channel/create", topic=topic, channel=channel)
 
 
 @pytest.fixture
 def check(monkeypatch):
-    """Check the handlers of some channels at a server; return the outcome and the lines."""
     def run(server, *places, lookupd=None, **options):
         monkeypatch.setattr(nsqd, "find_http_address", lambda *_: server.address)
         addresses = {"nsqd_tcp_addresses": [server.tcp_address]} if lookupd is None else {
@@ -61,7 +58,6 @@ def test_a_topic_without_a_channel_and_an_unlisted_topic_are_noted(
 
 @pytest.fixture
 def guarded(server_factory):
-    """An nsqd with topics and channels, of which a client may consume ``events`` alone."""
     with AuthServer(lambda query: granted()) as auth:
         server = server_factory(auth_http_addresses=[auth.address])
         for topic in ("events", "others"):
@@ -80,7 +76,6 @@ def test_a_right_is_checked_where_the_channel_exists(guarded, check):
 
 
 def test_a_missing_right_is_found(guarded, check):
-    """The line names nsqd, channel and nsqd's own reason; other handlers are checked as well."""
     is_well, lines = check(guarded, "others/c", "events/c", auth_secret="s")
     assert not is_well and len(lines) == 3
     assert lines[1].startswith(f"WRONG  nsqd {guarded.tcp_address}, others/c: ")
@@ -88,7 +83,6 @@ def test_a_missing_right_is_found(guarded, check):
 
 
 def channels(server):
-    """Each topic of a server with its channels."""
     return {topic["topic_name"]: sorted(channel["channel_name"] for channel in topic["channels"])
             for topic in server.stats()["topics"]}
 
@@ -104,14 +98,12 @@ def test_a_check_creates_and_deletes_nothing(guarded, check, place):
 
 
 def test_without_authentication_there_is_nothing_to_ask(server, check):
-    """One line for the nsqd, and no SUB."""
     create(server, "events", "c")
     assert check(server) == (True, [f"OK     nsqd {server.tcp_address}"])
 
 
-def test_an_nsqd_that_requires_tls_is_found(server_factory, check, tmp_path):
+def test_an_nsqd_that_requires_tls_is_found(server_factory, check, certificates):
     """It lets a plain client negotiate, and refuses its first command."""
-    certificates = Certificates(tmp_path)
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
                             tls_required=True)
     is_well, [line] = check(server)
@@ -120,7 +112,6 @@ def test_an_nsqd_that_requires_tls_is_found(server_factory, check, tmp_path):
 
 
 def test_an_nsqlookupd_that_does_not_answer_is_named_once():
-    """With what to do."""
     group = ConsumerGroup(Config(), {"lookupd_http_addresses": ["127.0.0.1:1"]})
     group.add(register("events", "c", handle))
     lines: list[str] = []

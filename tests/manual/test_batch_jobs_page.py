@@ -23,13 +23,11 @@ def orders(cluster: Cluster) -> Cluster:
 
 
 def run(terminal: Terminal, block: list[Block]) -> str:
-    """Run a program of the page; return what it printed."""
     (terminal.folder / "job.py").write_text(terminal.here(text_of(block)))
     return terminal.run("python job.py")
 
 
 def test_the_loop_writes_every_order(orders: Cluster, terminal: Terminal) -> None:
-    """With the id as text, and finishes it."""
     run(terminal, named("batch job loop"))
     rows = list(csv.reader((terminal.folder / "orders.csv").read_text().splitlines()))
     assert sorted(int(total) for _, total in rows) == list(range(700))
@@ -38,7 +36,6 @@ def test_the_loop_writes_every_order(orders: Cluster, terminal: Terminal) -> Non
 
 
 def test_the_handler_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
-    """The last one too."""
     printed = run(terminal, named("batch job handler")).splitlines()
     assert printed[-1] == "700 stored, 0 to be tried again later"
     assert sum(int(line.split()[0]) for line in printed[:-1]) == 700
@@ -46,7 +43,6 @@ def test_the_handler_stores_every_batch(orders: Cluster, terminal: Terminal) -> 
 
 
 def test_the_loop_with_is_starved_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
-    """The rest after the loop."""
     printed = run(terminal, named("batch job with is_starved")).splitlines()
     assert sum(int(line.split()[0]) for line in printed) == 700
     assert orders.nsqd.messages("orders", "rows") == []

@@ -38,7 +38,6 @@ PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.where)
 def test_a_program_runs_as_it_stands(cluster: Cluster, block: Block) -> None:
-    """With an embedded nsqd and nsqlookupd at the usual addresses it ends by itself."""
     cluster.create_topic("orders")
     cluster.nsqd.create_channel("orders", "mail")
     text = block.text
@@ -50,7 +49,6 @@ def test_a_program_runs_as_it_stands(cluster: Cluster, block: Block) -> None:
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
 def test_a_python_block_is_correct(block: Block) -> None:
-    """It compiles, and what it takes from nsqclient can be imported."""
     tree = ast.parse(block.text)
     compile(block.text, block.where, "exec")
     for node in ast.walk(tree):
@@ -99,7 +97,6 @@ def global_names(block: Block) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
 def test_the_commands_of_a_console_block_exist(block: Block) -> None:
-    """``nsqclient X --flag``, ``make X`` and ``python FILE`` name what is there."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
     parts = re.search(r"^PARTS := (.*)", makefile, re.MULTILINE)
@@ -120,7 +117,6 @@ def test_the_commands_of_a_console_block_exist(block: Block) -> None:
 
 
 def test_a_json_block_is_one_json_value() -> None:
-    """Each is one JSON value."""
     for block in ALL:
         if block.language == "json":
             json.loads(block.text)

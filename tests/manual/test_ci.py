@@ -45,24 +45,19 @@ def run(tmp_path: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
 
 def test_the_commands_of_the_readme_are_the_first_steps_word_for_word(tmp_path: Path) -> None:
     """Nothing runs before; each has the environment of a user's shell, and CI=true needs Go."""
-    status, _, notes = run(tmp_path)
+    status, output, notes = run(tmp_path)
     commands = named("make demo")[0].commands
     assert status == 0
     assert notes[:2] == [f"{command}, level none, flags none, CI true" for command in commands]
     steps = re.findall(r"^step (.*?) *(?:#.*)?$", SCRIPT.read_text("utf-8"), re.MULTILINE)
     assert steps[:2] == commands
-
-
-def test_the_last_lines_are_those_of_pytest(tmp_path: Path) -> None:
-    """Of both runs of ``make test``, below the summary, which has a line for each step."""
-    _, output, notes = run(tmp_path)
+    # The last lines are those of both runs of pytest, below a line for each step.
     assert output[-2:] == ["= 6 passed in 1.00s =", "= 7 passed, 1 skipped in 2.00s ="]
     steps = [line.split()[:3] for line in output[-2 - len(notes):-2]]
     assert steps == [[*note.split(",")[0].split(), "passed"] for note in notes]
 
 
 def test_a_step_that_fails_has_no_second_try(tmp_path: Path) -> None:
-    """The others run all the same; the exit status is 1."""
     status, output, notes = run(tmp_path, "test")
     assert status == 1
     assert len([note for note in notes if note.startswith("make test,")]) == 1
@@ -95,19 +90,16 @@ def test_each_file_of_tests_is_in_one_part() -> None:
 
 
 def workflow(name: str) -> dict[str, Any]:
-    """Return the jobs of a workflow."""
     jobs: dict[str, Any] = yaml.safe_load(
         (ROOT / ".github/workflows" / name).read_text("utf-8"))["jobs"]
     return jobs
 
 
 def commands(jobs: dict[str, Any]) -> list[str]:
-    """Return what the jobs run."""
     return [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
 
 
 def test_the_workflow_runs_the_steps_in_parts() -> None:
-    """Each step of the script, the parts in place of ``make test``, on each Python of setup.cfg."""
     jobs = workflow("ci.yml")
     checks, tests = (jobs[name]["strategy"]["matrix"] for name in ("checks", "test"))
     steps = re.findall(r"^step make ([\w-]+)", SCRIPT.read_text("utf-8"), re.MULTILINE)

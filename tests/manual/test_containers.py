@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
@@ -18,31 +18,32 @@ from tests.support.docs.pages import ROOT, blocks
 INSTRUCTIONS = {
     "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "ENTRYPOINT", "CMD", "STOPSIGNAL", "ARG",
 }
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "setup.cfg").read_text(encoding="utf-8")
 
 
-def instructions(text: str | None = None) -> list[tuple[str, str]]:
-    """Return the instructions of a Dockerfile, ours by default; continued lines joined."""
-    if text is None:
-        text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+def instructions(text: str = DOCKERFILE) -> list[tuple[str, str]]:
+    """Return the instructions of a Dockerfile; continued lines joined."""
     lines = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 
 
 def services() -> dict[str, dict]:
-    """Return the services of the compose file."""
     return yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
 
 
-def test_the_dockerfile_has_known_instructions_only():
-    """It begins with FROM, and runs as a user of its own."""
+def test_the_dockerfile_starts_the_console_script_as_a_user_of_its_own():
+    """ENTRYPOINT and CMD are lists, so that signals reach the tool."""
     found = instructions()
-    assert found[0][0] == "FROM"
-    assert {name for name, _ in found} <= INSTRUCTIONS
-    assert [value for name, value in found if name == "USER"] == ["nsq"]
+    values = dict(found)
+    assert found[0][0] == "FROM" and set(values) <= INSTRUCTIONS
+    assert values["USER"] == "nsq"
+    assert json.loads(values["ENTRYPOINT"]) == ["nsqclient"]
+    assert json.loads(values["CMD"]) == ["--help"]
+    assert "nsqclient = nsqclient.cli:main" in SETTINGS
 
 
 def test_the_dockerfile_for_a_worker_is_correct():
-    """The one on the page has known instructions, and starts the worker without a shell."""
     [block] = blocks("docs/howto/containers.rst", "docker")
     found = instructions(block.text)
     assert found[0][0] == "FROM" and {name for name, _ in found} <= INSTRUCTIONS
@@ -51,7 +52,6 @@ def test_the_dockerfile_for_a_worker_is_correct():
 
 
 def test_what_the_dockerfile_copies_is_there_and_not_ignored():
-    """The sources of COPY exist, and .dockerignore leaves them in."""
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     copies = [value.split() for name, value in instructions() if name == "COPY"]
     sources = [word for words in copies if not words[0].startswith("--") for word in words[:-1]]
@@ -61,29 +61,10 @@ def test_what_the_dockerfile_copies_is_there_and_not_ignored():
         assert source.removeprefix("./") not in ignored
 
 
-def test_the_entry_point_is_the_console_script():
-    """ENTRYPOINT and CMD are lists, so that signals reach the tool; the script is declared."""
-    values = dict(instructions())
-    assert json.loads(values["ENTRYPOINT"]) == ["nsqclient"]
-    assert json.loads(values["CMD"]) == ["--help"]
-    assert "nsqclient = nsqclient.cli:main" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
-
-
 def test_the_extras_of_the_image_exist():
-    """What pip installs between brackets is in setup.cfg."""
-    settings = (ROOT / "setup.cfg").read_text(encoding="utf-8")
-    extras = re.search(r'"\.\[(.+?)\]"', dict(instructions_of("RUN"))["pip"])
-    assert extras is not None
-    for extra in extras[1].split(","):
-        assert re.search(rf"^{extra} =$", settings, re.MULTILINE)
-
-
-def instructions_of(name: str) -> list[tuple[str, str]]:
-    """Return the values of one instruction, under the name of the program that they call last."""
-    return [
-        ("pip" if "pip install" in value else value.split()[0], value)
-        for found, value in instructions() if found == name
-    ]
+    [extras] = re.findall(r'"\.\[(.+?)\]"', DOCKERFILE)
+    for extra in extras.split(","):
+        assert re.search(rf"^{extra} =$", SETTINGS, re.MULTILINE)
 
 
 def test_the_services_have_commands_and_flags_that_exist():
@@ -97,7 +78,6 @@ def test_the_services_have_commands_and_flags_that_exist():
 
 
 def test_services_and_volumes_that_are_named_exist():
-    """Each depends_on is a service, each named volume is declared."""
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     for service in compose["services"].values():
         assert set(service.get("depends_on", [])) <= set(compose["services"])
@@ -113,7 +93,7 @@ def test_ports_are_open_for_this_machine_only():
 
 def test_base_images_have_exact_tags():
     """A digest, or a version to its last number: a build next month begins with the same."""
-    files = [(ROOT / "Dockerfile").read_text("utf-8"),
+    files = [DOCKERFILE,
              *(block.text for block in blocks("docs/howto/containers.rst", "docker"))]
     images = [value.split()[0] for text in files for name, value in instructions(text)
               if name == "FROM"]
@@ -135,20 +115,14 @@ def test_services_with_a_port_have_a_health_check():
 
 
 def has_docker() -> bool:
-    """Return whether a Docker daemon answers."""
-    if shutil.which("docker") is None:
-        return False
-    try:
-        found = subprocess.run(["docker", "info"], capture_output=True, timeout=10)
-    except subprocess.TimeoutExpired:
-        return False
-    return found.returncode == 0
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=10).returncode == 0
+    return False
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_image_builds_and_its_entry_point_answers():
-    """Where Docker runs: the image is built, and prints the help."""
     if not has_docker():
         pytest.skip("no Docker daemon answers")
     build = ["docker", "build", "--quiet", "--tag", "nsqclient-test", "."]

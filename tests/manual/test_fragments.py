@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import re
@@ -30,7 +31,6 @@ def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
 def test_the_consumer_of_a_page_runs_until_a_signal(
     terminal: Terminal, cluster: Cluster, block: Block
 ) -> None:
-    """It prints what was published, and ends in order with Ctrl-C."""
     (terminal.folder / "page.py").write_text(terminal.here(block.text))
     cluster.nsqd.publish("events", b"hello")
     running = terminal.start("python -u page.py")
@@ -40,7 +40,6 @@ def test_the_consumer_of_a_page_runs_until_a_signal(
 
 
 def test_the_misplaced_options_of_the_page_are_refused_in_these_words() -> None:
-    """Each call of the block raises the error below it."""
     calls = re.findall(r">>> (.+)\nTypeError: (.+)", text_of(named("options misplaced")))
     assert len(calls) == 2
     for call, said in calls:
@@ -50,7 +49,6 @@ def test_the_misplaced_options_of_the_page_are_refused_in_these_words() -> None:
 
 
 def test_the_format_of_the_page_has_the_fields_of_records() -> None:
-    """Those of a record, and nothing where it has none."""
     logger = logging.getLogger("nsqclient")
     before = list(logger.handlers)
     exec(compile(text_of(named("log fields")), "the page", "exec"), {})
@@ -67,7 +65,6 @@ def test_the_format_of_the_page_has_the_fields_of_records() -> None:
 
 
 def test_the_module_level_producer_of_the_page_publishes(nsqd: Nsqd) -> None:
-    """The view of the page publishes the request."""
     scope = run(nsqd, text_of(named("module-level producer")))
 
     class Request:
@@ -78,33 +75,22 @@ def test_the_module_level_producer_of_the_page_publishes(nsqd: Nsqd) -> None:
     assert [m.body for m in nsqd.messages("signups")] == [b"ada"]
 
 
-def test_the_test_of_the_page_that_names_the_fixture_passes(nsqd: Nsqd) -> None:
-    """The test on the page passes for a function that publishes an order."""
-    scope = run(nsqd, text_of(named("pytest fixture")))
-    scope["test_orders_are_published"](nsqd)
-
-
-def test_the_test_of_a_publisher_on_the_page_passes(nsqd: Nsqd) -> None:
-    """The test on the page passes for a function that publishes a name."""
-    run(nsqd, text_of(named("test of a publisher")))[
-        "test_signup_is_announced"](nsqd, Published(nsqd))
-
-
-def test_the_test_of_a_handler_on_the_page_passes(nsqd: Nsqd) -> None:
-    """The test on the page passes for a handler that fills an outbox."""
-    run(nsqd, text_of(named("test of a handler")))["test_signups_are_mailed"](nsqd)
-
-
-def test_the_assertion_on_the_page_about_commands_is_true(nsqd: Nsqd) -> None:
-    """The test on the page passes."""
-    run(nsqd, text_of(named("what the client sent")))["test_one_publish_is_one_command"](nsqd)
+@pytest.mark.parametrize("block, name", [
+    (named("pytest fixture"), "test_orders_are_published"),
+    (named("test of a publisher"), "test_signup_is_announced"),
+    (named("test of a handler"), "test_signups_are_mailed"),
+    (named("what the client sent"), "test_one_publish_is_one_command"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_test_of_a_page_passes(nsqd: Nsqd, block: list[Block], name: str) -> None:
+    test = run(nsqd, text_of(block))[name]
+    fixtures = {"nsqd": nsqd, "published": Published(nsqd)}
+    test(**{each: fixtures[each] for each in inspect.signature(test).parameters})
 
 
 @pytest.mark.parametrize("hangs, status", [(False, 0), (True, 1)])
 def test_the_service_of_the_page_ends_with_its_exit_status(
     terminal: Terminal, cluster: Cluster, hangs: bool, status: int
 ) -> None:
-    """0 after a stop in order, 1 when a message had to be abandoned."""
     program = text_of(named("exit status of a service"))
     if hangs:
         program = program.replace(
@@ -121,7 +107,6 @@ def test_the_service_of_the_page_ends_with_its_exit_status(
 
 @pytest.mark.long
 def test_the_tests_of_a_handler_on_the_page_pass(empty_terminal: Terminal) -> None:
-    """Each file of the page as it stands, in a pytest of its own."""
     for block in (named("handler under test"), named("tests of a handler without a server"),
                   named("tests of a handler with a server")):
         head, text = text_of(block).split("\n", 1)

@@ -37,7 +37,6 @@ def django_project(empty_terminal: Terminal) -> Terminal:
 
 @pytest.mark.long
 def test_the_steps_of_the_django_page_work(django_project: Terminal) -> None:
-    """Its commands and files, in their order, give a worker that writes a receipt."""
     terminal = django_project
     *migrations, consume = commands_of(named("Django worker"))
     for command in migrations:
@@ -60,7 +59,6 @@ def test_the_steps_of_the_django_page_work(django_project: Terminal) -> None:
 def test_the_steps_of_the_outbox_page_give_a_relay_that_publishes(
     django_project: Terminal, nsqd: Nsqd
 ) -> None:
-    """What a view commits arrives; the relay ends with Ctrl-C."""
     terminal = django_project
     terminal.replace["127.0.0.1:4150"] = nsqd.tcp_address
     with (terminal.folder / "site1" / "settings.py").open("a") as settings:
@@ -112,7 +110,6 @@ with Nsqd() as nsqd:
 
 @pytest.mark.long
 def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
-    """It publishes to the embedded nsqd through the setting that it overrides."""
     terminal = django_project
     terminal.run("python manage.py makemigrations shop")
     program = terminal.folder / "page.py"
@@ -121,7 +118,6 @@ def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
 
 
 def test_the_app_of_the_flask_page_works(terminal: Terminal, cluster: Cluster) -> None:
-    """``nsq consume`` handles what the view announces, and both end with Ctrl-C."""
     pytest.importorskip("flask", reason="Flask comes with the test extra")
     (terminal.folder / "app.py").write_text(terminal.here(text_of(named("Flask app"))))
     consume, run, post = commands_of(named("Flask commands"))
@@ -140,7 +136,6 @@ def test_the_app_of_the_flask_page_works(terminal: Terminal, cluster: Cluster) -
 
 
 def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(nsqd: Nsqd) -> None:
-    """Its consumer and producer are seen at the port that it opens."""
     prometheus = pytest.importorskip("prometheus_client", reason="comes with the test extra")
     port = free_port()
     program = text_of(named("Prometheus")).replace("9100", str(port)).replace(

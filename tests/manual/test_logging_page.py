@@ -42,27 +42,21 @@ def rows_of(call: LogCall) -> list[Row]:
     return [row for row in exact + life if (row.level, row.logger) == (call.level, call.logger)]
 
 
-def test_every_row_is_a_call() -> None:
+def test_every_row_is_a_call_and_has_its_meaning() -> None:
     """A line that is no longer logged is no longer on the page."""
     calls = [call for call in log_calls() if call.level != "DEBUG"]
     assert len(calls) > 100
     shown = {row for call in calls for row in rows_of(call)}
     assert [row for row in log_rows(PAGE) if row not in shown] == []
-
-
-def test_each_row_has_its_meaning_or_what_to_do() -> None:
-    """In sentences."""
     assert [row for row in log_rows(PAGE) if not row.meaning.endswith((".", "`."))] == []
 
 
 def test_every_logger_is_in_the_first_table() -> None:
-    """With what it is for."""
     listed = set(re.findall(r"^``(nsqclient\.\w+)``[, ]?", read(PAGE), re.MULTILINE))
     assert {call.logger for call in log_calls()} <= listed
 
 
 def test_every_line_of_a_consumer_begins_with_its_topic_and_channel() -> None:
-    """Whichever part of it writes the line; DEBUG too."""
     loggers = ("nsqclient.consumer", "nsqclient.batch")
     calls = [call for call in log_calls() if call.logger in loggers]
     assert len(calls) > 30

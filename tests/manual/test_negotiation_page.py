@@ -53,7 +53,6 @@ def run(terminal: Terminal, program: str, **names: Any) -> dict[str, Any]:
 
 
 def publish(terminal: Terminal, config: Config, topic: str = "orders") -> None:
-    """Store one message with a config."""
     with Producer([terminal.replace["127.0.0.1:4150"]], config=config) as producer:
         producer.publish(topic, b"x", timeout=10)
 
@@ -75,7 +74,6 @@ def test_the_tls_producer_of_the_page_publishes(
 def test_the_client_certificates_of_the_page_are_accepted(
     terminal: Terminal, etc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By options, and by a context whose key has a password; without one nsqd refuses."""
     [server] = commands_of(named("mutual TLS server"))
     terminal.serve(server)
     publish(terminal, run(terminal, text_of(named("mutual TLS client")))["config"])
@@ -94,7 +92,6 @@ def test_the_client_certificates_of_the_page_are_accepted(
 def test_the_auth_server_of_the_page_permits_orders(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the answer of the page ``orders`` is open; what was negotiated reads as shown."""
     answer = json.loads(text_of(named("answer of an auth server")))
     monkeypatch.setenv("NSQ_SECRET", "a secret")
     with AuthServer(lambda query: answer if query["secret"] == "a secret" else 403) as auth:
@@ -130,7 +127,6 @@ class Options:
 def test_the_tls_options_of_spark_open_tls_on_both_sides(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those on the page are what the source and the sink take, and open TLS on both sides."""
     monkeypatch.setenv("NSQ_SECRET", "a secret")
     [server] = commands_of(named("mutual TLS server"))
     terminal.serve(server)
@@ -147,7 +143,6 @@ def test_the_tls_options_of_spark_open_tls_on_both_sides(
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 def test_the_openssl_trial_of_the_page_works(empty_terminal: Terminal) -> None:
-    """openssl makes what nsqd takes and nsq_tail trusts."""
     terminal = empty_terminal
     make, server, tail = commands_of(named("TLS trial"))
     terminal.run(make)

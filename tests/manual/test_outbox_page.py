@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from nsqclient.devserver import Nsqd
 from tests.manual.conftest import Cluster
-from tests.support.docs.pages import commands_of, named, text_of
+from tests.support.docs.pages import commands_of, load, named, text_of
 from tests.support.docs.terminal import Terminal
 from tests.support.servers.ports import free_port
 from tests.support.servers.postgres import running_postgres
 from tests.support.waiting import wait_until
 
-#: Lines of the recipe, at most.
-LONGEST_RECIPE = 60
-
 
 def bodies(nsqd: Nsqd) -> list[bytes]:
-    """The published orders."""
     nsqd.create_topic("orders")
     return [message.body for message in nsqd.messages("orders")]
 
 
 def test_the_recipe_for_flask_is_short() -> None:
-    """A recipe of more lines would be a library."""
-    assert len(text_of(named("outbox Flask app")).splitlines()) <= LONGEST_RECIPE
+    assert len(text_of(named("outbox Flask app")).splitlines()) <= 60
 
 
 @pytest.mark.long
 def test_the_commands_of_the_recipe_publish_an_order(terminal: Terminal, cluster: Cluster) -> None:
-    """The relay publishes what the view has committed, also what came before its start."""
     pytest.importorskip("flask_sqlalchemy", reason="comes with the test extra")
     (terminal.folder / "app.py").write_text(terminal.here(text_of(named("outbox Flask app"))))
     relay, run, post = commands_of(named("outbox Flask commands"))
@@ -49,23 +41,11 @@ def test_the_commands_of_the_recipe_publish_an_order(terminal: Terminal, cluster
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, leak_guard: None, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/shop.sqlite3"
     else:
         with running_postgres() as server:
             yield f"postgresql+psycopg://nsq@/postgres?host={server.host}"
-
-
-def load_recipe(folder: Path) -> ModuleType:
-    """Import the recipe as a module of its own."""
-    path = folder / "recipe.py"
-    path.write_text(text_of(named("outbox Flask app")))
-    spec = importlib.util.spec_from_file_location("recipe", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_recipe_publishes_what_is_committed_and_nothing_else(
@@ -76,7 +56,8 @@ def test_the_recipe_publishes_what_is_committed_and_nothing_else(
     monkeypatch.setenv("FLASK_SQLALCHEMY_DATABASE_URI", database)
     monkeypatch.setenv("FLASK_NSQCLIENT__NSQD_TCP_ADDRESSES", f'["{nsqd.tcp_address}"]')
     monkeypatch.setenv("FLASK_NSQCLIENT__OPTIONS", '{"publish_timeout": 0.5}')
-    recipe = load_recipe(tmp_path)
+    (tmp_path / "recipe.py").write_text(text_of(named("outbox Flask app")))
+    recipe = load(tmp_path / "recipe.py")
     app = recipe.create_app()
 
     def post(reference: str) -> int:

@@ -16,14 +16,12 @@ LISTED = "10.0.0.1:4161"
 
 
 def test_the_cluster_of_the_page_starts() -> None:
-    """The program runs as it stands; its consumer is ready to be started."""
     scope = {"Consumer": Consumer, "handle": lambda message: None}
     exec(compile(text_of(named("partitioned cluster")), "the page", "exec"), scope)
     assert scope["consumer"].topic == "orders"
 
 
 def test_the_consumer_producer_and_trace_of_the_page_work(caplog: pytest.LogCaptureFixture) -> None:
-    """An order with a key, a trace id and headers is handled; both lines have the shown fields."""
     handled: list[Message] = []
     with PartitionedCluster() as cluster:
         cluster.create_topic("orders", 2, ordered=True, extended=True, channels=["billing"])
@@ -53,7 +51,6 @@ def test_the_consumer_producer_and_trace_of_the_page_work(caplog: pytest.LogCapt
     (named("partitions filters"), 2),
 ])
 def test_the_consumers_of_the_page_are_valid(block: Any, calls: int) -> None:
-    """Arguments are checked by the constructor."""
     made: list[Consumer] = []
 
     def make(*arguments: Any, **options: Any) -> None:

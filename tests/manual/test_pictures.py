@@ -15,18 +15,13 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
-def test_a_drawing_has_a_background_and_a_description(path: Path) -> None:
-    """Its first rectangle covers it, so that the colour of the page does not matter."""
+def test_a_drawing_has_a_background_and_descriptions(path: Path) -> None:
+    """Its first rectangle covers it: the page behind may be dark. Each use has an ``:alt:``."""
     root = ElementTree.parse(path).getroot()
     assert root.get("aria-label")
     _, _, width, height = root.attrib["viewBox"].split()
     background = next(root.iter(f"{_SVG}rect"))
     assert (background.get("width"), background.get("height")) == (width, height)
-
-
-@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
-def test_a_drawing_is_on_a_page_with_a_text_that_describes_it(path: Path) -> None:
-    """Each use has an ``:alt:``."""
     uses = [text[found.end():].lstrip("\n").split("\n")[0] for text in map(read, PAGES)
             for found in re.finditer(rf"\.\. image:: \S*{re.escape(path.name)}\n", text)]
     assert uses and all(re.match(r" +:alt: \w", line) for line in uses)
@@ -35,7 +30,6 @@ def test_a_drawing_is_on_a_page_with_a_text_that_describes_it(path: Path) -> Non
 @pytest.mark.parametrize("path", [path for path in DRAWINGS if "<style>" in path.read_text()],
                          ids=lambda path: path.name)
 def test_a_drawing_with_a_dark_form_changes_every_colour(path: Path) -> None:
-    """Each class that has a colour by day has another one in the dark."""
     style = re.search(r"<style>(.*)</style>", path.read_text(), re.DOTALL)
     assert style is not None
     light, _, dark = style[1].partition("@media (prefers-color-scheme: dark)")

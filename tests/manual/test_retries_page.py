@@ -11,7 +11,6 @@ import pytest
 
 from nsqclient import DeadLetter, DeadLetterDirectory
 from nsqclient.message import Message
-from nsqclient.worker.registry import register
 from tests.manual.conftest import Cluster
 from tests.support.docs.pages import ROOT, blocks, commands_of, named, text_of
 from tests.support.docs.terminal import Terminal
@@ -45,7 +44,6 @@ def test_the_example_prints_what_the_page_shows(empty_terminal: Terminal) -> Non
 
 
 def test_the_worker_of_the_example_is_short() -> None:
-    """What a user writes has at most 40 lines, imports of nsqclient included."""
     text = EXAMPLE.read_text("utf-8")
     imports = re.search(r"^from nsqclient import \(\n.*?\n\)\n", text, re.MULTILINE | re.DOTALL)
     worker = text.partition("# -- the worker\n")[2].partition("# -- what stands")[0]
@@ -55,7 +53,6 @@ def test_the_worker_of_the_example_is_short() -> None:
 
 
 def test_the_envelope_of_the_page_is_one() -> None:
-    """It has the fields of a real one, in their order, and is read."""
     [block] = blocks("docs/topics/retries.rst", "json")
     values = json.loads(block.text)
     assert list(values) == list(json.loads(LETTER.to_envelope()))
@@ -64,7 +61,6 @@ def test_the_envelope_of_the_page_is_one() -> None:
 
 
 def test_the_commands_for_a_directory_work(terminal: Terminal, cluster: Cluster) -> None:
-    """Listed, shown, replayed one by one and all, deleted."""
     folder = terminal.folder / "dead-letters"
     listing, show, one, rest, delete = commands_of(named("dead_letters directory"))
     keep(folder, LETTER.id, "18a513889a269002", "18a513889a269003")
@@ -80,7 +76,6 @@ def test_the_commands_for_a_directory_work(terminal: Terminal, cluster: Cluster)
 
 @pytest.mark.long
 def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> None:
-    """Listed and shown, they are all there; two are replayed, and one deleted."""
     cluster.create_topic("orders.dead")
     cluster.create_topic("orders")
     cluster.nsqd.create_channel("orders.dead", "dead_letters")
@@ -93,11 +88,3 @@ def test_the_commands_for_a_topic_work(terminal: Terminal, cluster: Cluster) -> 
     assert "deleted 1 of 1 dead letter" in terminal.run(delete)
     assert terminal.run(listing).count("this is no order") == 1
     assert [message.body for message in cluster.nsqd.messages("orders")] == [b"seven"] * 2
-
-
-def test_the_options_of_a_registration_are_those_of_the_page() -> None:
-    """``retry`` and ``on_giving_up`` are taken by a handler's registration."""
-    text = (ROOT / "docs/topics/retries.rst").read_text("utf-8")
-    assert '``@nsqclient.handler("orders", "billing", retry=retry)``' in text
-    found = register("orders", "billing", print, retry=print, on_giving_up=print)
-    assert set(found.arguments) == {"retry", "on_giving_up"}

@@ -11,7 +11,6 @@ from tests.support.docs.pages import ROOT, list_tables
 
 
 def test_each_asset_has_a_test_that_exists():
-    """Each row has an access, a protection, and the node names of its tests."""
     assert TABLE[0] == ["asset", "access", "protection", "test"]
     assert len(TABLE) > 10
     for asset, access, how, tests in TABLE[1:]:

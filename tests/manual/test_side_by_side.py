@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs.pages import ROOT
-from tests.support.processes import user_environment
 from tests.support.waiting import wait_until
 
 SCRIPT = str(ROOT / "tools" / "side_by_side.py")
@@ -38,7 +35,6 @@ def ending_with(status: int, text: str = "") -> list[str]:
 
 
 def run(tmp_path: Path, first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run two commands side by side, to their end."""
     return subprocess.run(
         [sys.executable, SCRIPT, str(tmp_path / "log"), *first, "--beside", *second],
         capture_output=True, text=True, timeout=60, check=False)
@@ -55,7 +51,6 @@ def test_one_failure_is_a_failure_and_nothing_chosen_is_none(
 
 
 def test_the_output_of_the_second_comes_at_the_end_and_stays_in_the_log(tmp_path: Path) -> None:
-    """The first one writes to the terminal at once."""
     ended = run(tmp_path, ending_with(0, "of the first"), ending_with(0, "of the second"))
     assert ended.stdout == "of the first\nof the second\n"
     assert (tmp_path / "log").read_text() == "of the second\n"
@@ -63,7 +58,6 @@ def test_the_output_of_the_second_comes_at_the_end_and_stays_in_the_log(tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_both_and_is_waited_for(tmp_path: Path, number: signal.Signals) -> None:
-    """Each command receives it, and nothing runs on after the last line."""
     commands = [[sys.executable, "-c", PATIENT, str(tmp_path), name]
                 for name in ("first", "second")]
     started = subprocess.Popen(
@@ -77,31 +71,3 @@ def test_a_signal_ends_both_and_is_waited_for(tmp_path: Path, number: signal.Sig
     assert [(tmp_path / f"{name}-ended").read_text() for name in ("first", "second")] == \
         [number.name] * 2
     assert started.returncode == 1
-
-
-def test_ctrl_c_reaches_both_parts_of_make_test(tmp_path: Path) -> None:
-    """The terminal interrupts make, its recipe and both runs; none of them is left."""
-    python = tmp_path / "python"
-    python.write_text(f"""#!/bin/sh
-case "$*" in
-    *side_by_side.py*) exec '{sys.executable}' "$@" ;;
-    *"-n 0"*) name=second ;;
-    *) name=first ;;
-esac
-exec '{sys.executable}' -c '{PATIENT}' '{tmp_path}' $name
-""")
-    python.chmod(0o755)
-    # A copy: the log of the run that this test is part of must stay.
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    shutil.copytree(ROOT / "tools", tmp_path / "tools")
-    make = subprocess.Popen(
-        ["make", "--no-print-directory", "test", f"TEST={python}", "-o", ".venvs/test/installed",
-         "-o", "servers"],
-        cwd=tmp_path, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True)
-    for name in ("first", "second"):
-        wait_until((tmp_path / f"{name}-ready").exists)
-    os.killpg(make.pid, signal.SIGINT)
-    printed, _ = make.communicate(timeout=60)
-    assert printed == "first ended\nsecond ended\n"
-    assert make.returncode != 0

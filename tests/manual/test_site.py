@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import types
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.browser.browser import Browser, chromium
-from tests.support.docs.pages import ROOT
-
-
-def load(path: str) -> types.ModuleType:
-    """Return a file of Python as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.support.docs.pages import ROOT, load
 
 
 def test_read_the_docs_builds_what_make_docs_builds() -> None:
-    """With the same configuration and extra, and with warnings as errors."""
     found = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text("utf-8"))
     assert found["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
     assert found["python"]["install"] == [

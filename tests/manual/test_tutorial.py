@@ -8,7 +8,6 @@ import re
 import pytest
 import requests
 
-from tests.manual.conftest import Cluster
 from tests.support.docs.pages import Block, commands_of, named, read, text_of
 from tests.support.docs.terminal import Terminal
 from tests.support.waiting import wait_until
@@ -20,7 +19,6 @@ QUICK_START = [command for block in named("quick-start") for command in block.co
 
 
 def test_the_commands_of_the_quick_start_work(empty_terminal: Terminal) -> None:
-    """nsqlookupd, nsqd, nsqadmin, a publish, nsq_to_file, two more; then the file has all three."""
     terminal, names, archiver = empty_terminal, [], None
     terminal.replace["/tmp"] = "."
     for command in QUICK_START:
@@ -70,7 +68,6 @@ def shown(blocks: list[Block]) -> str:
 
 
 def test_the_worker_prints_what_the_page_shows(terminal: Terminal) -> None:
-    """It starts before the first publish; each line of output and log is on the page."""
     for name, [block] in {
         "shop.py": named("tutorial shop"), "worker.py": named("tutorial worker")
     }.items():
@@ -92,23 +89,8 @@ def test_the_worker_prints_what_the_page_shows(terminal: Terminal) -> None:
     assert json.loads(letter.read_text())["body"] == "this is not JSON"
 
 
-def test_the_worker_handles_what_was_published_before(
-    terminal: Terminal, cluster: Cluster
-) -> None:
-    """The orders wait in the topic, and there is no warning that it is missing."""
-    (terminal.folder / "shop.py").write_text(terminal.here(text_of(named("tutorial shop"))))
-    (terminal.folder / "worker.py").write_text(terminal.here(text_of(named("tutorial worker"))))
-    cluster.create_topic("orders")
-    assert terminal.run("python shop.py") == "stored\n"
-    working = terminal.start("python worker.py")
-    working.wait_for("gave up")
-    assert working.interrupt() == 0
-    assert len(working.output.splitlines()) == 3 and "no nsqlookupd lists" not in working.log
-
-
 @pytest.mark.long
 def test_the_tests_of_the_tutorial_pass(empty_terminal: Terminal) -> None:
-    """pytest finds the worker and the fixture."""
     terminal = empty_terminal
     (terminal.folder / "worker.py").write_text(text_of(named("tutorial worker")))
     (terminal.folder / "test_worker.py").write_text(text_of(named("tutorial test")))

@@ -42,7 +42,6 @@ def shop(terminal: Terminal, cluster: Cluster) -> Terminal:
 
 
 def test_the_first_run_prints_what_the_page_shows(shop: Terminal, cluster: Cluster) -> None:
-    """The banner is that of the page, line by line; each handler gets its messages."""
     [command] = commands_of(named("worker first run"))
     worker = shop.start(command)
     worker.wait_for("Ctrl-C stops")
@@ -60,7 +59,6 @@ def test_the_first_run_prints_what_the_page_shows(shop: Terminal, cluster: Clust
 
 
 def test_the_first_nsqd_is_at_the_address_of_the_page(empty_terminal: Terminal) -> None:
-    """Its command starts a server that the worker's command finds."""
     [nsqd] = commands_of(named("worker nsqd"))
     empty_terminal.serve(nsqd)
     [command] = commands_of(named("worker first run"))
@@ -68,7 +66,6 @@ def test_the_first_nsqd_is_at_the_address_of_the_page(empty_terminal: Terminal) 
 
 
 def test_the_check_prints_what_the_page_shows(shop: Terminal) -> None:
-    """Line by line, among what is logged."""
     [command] = commands_of(named("worker check"))
     checked = shop.start(command)
     assert checked.end() == 0, checked.log
@@ -77,11 +74,8 @@ def test_the_check_prints_what_the_page_shows(shop: Terminal) -> None:
 
 
 def test_the_other_commands_of_the_page_work(shop: Terminal, cluster: Cluster) -> None:
-    """One function, the check, and reload."""
     function, check, reload = commands_of(named("worker commands"))
-    checked = shop.start(check)
-    assert checked.end() == 0, checked.log
-    assert "OK     everything is in order" in checked.log
+    shop.run(check)
     for command in (function, reload):
         running = shop.start(command)
         running.wait_for("Ctrl-C stops")
@@ -103,7 +97,6 @@ def test_the_unit_for_systemd_is_well_formed() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    """Without a remark, where the program and the user of the page exist."""
     unit = text_of(named("worker systemd unit"))
     (tmp_path / "shop-worker.service").write_text(
         unit.replace("/srv/shop/venv/bin/nsqclient", "/bin/true"))
@@ -129,7 +122,6 @@ def test_the_deployment_for_kubernetes_is_well_formed() -> None:
 
 
 def test_the_flags_of_the_page_are_those_of_the_command() -> None:
-    """Each that the table names exists, and those of the worker itself are all named."""
     table = read(PAGE).partition("Flags\n-----")[2].partition("Signals and")[0]
     shown = set(re.findall(r"``--([\w-]+)", table))
     assert shown - flags_of("worker") == set()
@@ -138,7 +130,6 @@ def test_the_flags_of_the_page_are_those_of_the_command() -> None:
 
 
 def test_the_table_names_what_nsq_cannot_do() -> None:
-    """Results, priorities and long delays are said to be missing."""
     [table] = [table for table in list_tables(PAGE) if table[0][0] == "subject"]
     missing = {row[0] for row in table if "**no**" in row[2]}
     assert {"results", "priorities", "delays"} <= missing
@@ -172,7 +163,6 @@ def test_the_program_with_opentelemetry_publishes_and_handles(
 def test_the_handler_with_limits_handles_a_message(
     nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is registered with both, and they let a message pass."""
     page: dict[str, object] = {}
     exec(compile(text_of(named("handler limits")), "page", "exec"), page)
     try:
@@ -189,7 +179,6 @@ def test_the_handler_with_limits_handles_a_message(
 def test_the_program_with_log_context_logs_the_fields(
     nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Topic, channel and id are in the line."""
     logger = logging.getLogger("shop")
     try:
         consumed(text_of(named("log context")), nsqd, {})

@@ -26,13 +26,11 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def spans():
-    """An exporter that keeps spans."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def tracing(spans):
-    """A Tracing whose spans are kept."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     yield Tracing(provider)
@@ -40,14 +38,12 @@ def tracing(spans):
 
 
 def consume(nsqd, tracing, handler, **options):
-    """Handle what there is."""
     with Consumer("orders", "c", handler, nsqd_tcp_addresses=[nsqd.tcp_address],
                   middleware=[tracing.middleware], **options):
         nsqd.wait_until_empty("orders", "c")
 
 
 def spans_named(spans, name):
-    """The finished spans of a name."""
     return [span for span in spans.get_finished_spans() if span.name == name]
 
 
@@ -67,11 +63,12 @@ def test_a_handling_links_to_the_publish(nsqd, spans, tracing):
     assert process.attributes["messaging.system"] == "nsq"
 
 
-def test_bytes_are_published_as_they_are(nsqd, spans, tracing):
-    """So there is no link."""
+@pytest.mark.parametrize("body", [b"plain", b'{"traceparent": "00-nonsense"}'])
+def test_bytes_are_published_as_they_are(nsqd, spans, tracing, body):
+    """So there is no link, nor is there one to a context that is none."""
     with Producer([nsqd.tcp_address]) as producer:
-        tracing.publish(producer, "orders", b"plain")
-    assert [message.body for message in nsqd.messages("orders")] == [b"plain"]
+        tracing.publish(producer, "orders", body)
+    assert [message.body for message in nsqd.messages("orders")] == [body]
     consume(nsqd, tracing, lambda message: None)
     assert not spans_named(spans, "process orders")[0].links
 
@@ -94,7 +91,6 @@ def test_what_a_handler_raises_is_an_error_of_its_span(nsqd, spans, tracing):
 
 
 def test_a_batch_is_one_span_with_all_links(nsqd, spans, tracing):
-    """Each of its messages has a publisher of its own."""
     bodies = [json.dumps({"traceparent": PARENT, "n": n}).encode() for n in range(3)]
     nsqd.publish_many("orders", bodies)
     consume(nsqd, tracing, BatchHandler(lambda batch: None, size=3, max_wait=5), max_in_flight=3)
@@ -122,18 +118,9 @@ def test_headers_carry_the_context_where_there_are_headers(tracing):
     ({}, b'"traceparent"' + b"[" * 200_000, {}),
 ])
 def test_the_context_is_read_from_headers_or_body(headers, body, found):
-    """Whatever a body holds, it is no error."""
     assert carrier_of(SimpleNamespace(headers=headers, body=body)) == found
 
 
-def test_a_context_that_is_none_is_no_link(nsqd, spans, tracing):
-    """A wrong traceparent is left out."""
-    nsqd.publish("orders", b'{"traceparent": "00-nonsense"}')
-    consume(nsqd, tracing, lambda message: None)
-    assert not spans_named(spans, "process orders")[0].links
-
-
 def test_a_mapping_that_is_no_json_is_refused(tracing):
-    """Nothing is published."""
     with pytest.raises(ConfigError, match="no JSON"):
         tracing.publish(None, "orders", {"id": object()})

@@ -6,14 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 import yaml
 
 pytest.importorskip("prometheus_client", reason="prometheus-client comes with the test extra")
 
-from prometheus_client import CollectorRegistry, generate_latest  # noqa: E402 - after the check
+from prometheus_client import CollectorRegistry  # noqa: E402 - after the check
 
 from nsqclient import (  # noqa: E402
     BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejectedError, Requeue,
@@ -31,12 +30,10 @@ QUICK = Config(default_requeue_delay=0, max_backoff_duration=0, max_in_flight=5)
 
 @pytest.fixture
 def registry():
-    """A separate registry."""
     return CollectorRegistry()
 
 
 def handler(message):
-    """Finish, requeue or fail, as the body says, the first time."""
     if message.attempts == 1 and message.body == b"requeue":
         raise Requeue(delay=0, backoff=False)
     if message.attempts == 1 and message.body == b"fail":
@@ -71,7 +68,6 @@ def work(nsqd):
 
 
 def test_prometheus_shows_the_numbers_of_the_work(registry, work, nsqd):
-    """Counters, states, outcomes and histograms have the numbers of the work."""
     collector = NSQCollector(registry)
     work(collector)
 
@@ -104,25 +100,7 @@ def test_prometheus_shows_the_numbers_of_the_work(registry, work, nsqd):
     assert value("nsq_producer_connections", producer="default") in (0, 1)  # the refusal closed it
 
 
-def test_the_text_for_prometheus_can_be_read(registry, work):
-    """The exposition format has each family once, with help and type."""
-    work(NSQCollector(registry))
-    text = generate_latest(registry).decode()
-    types = Counter(re.findall(r"^# TYPE (\S+) \w+", text, re.MULTILINE))
-    assert types["nsq_consumer_finished_total"] == 1 and set(types.values()) == {1}
-    assert 'nsq_consumer_handler_seconds_bucket{channel="mail",le="0.001",topic="orders"}' in text
-
-
-def test_a_second_collector_needs_a_registry_of_its_own(registry):
-    """Duplicate names are an error at once, not at the first scrape."""
-    NSQCollector(registry)
-    with pytest.raises(ValueError, match="Duplicated"):
-        NSQCollector(registry)
-    assert list(NSQCollector(None).collect())
-
-
 def test_removed_consumers_and_producers_are_not_exported(registry, work):
-    """Their samples disappear; the measurements of ``timed`` stay."""
     collector = NSQCollector(registry)
     work(collector)
     for what in (*collector._consumers, *collector._producers.values()):
@@ -133,7 +111,6 @@ def test_removed_consumers_and_producers_are_not_exported(registry, work):
 
 
 def test_measuring_does_not_hide_an_asynchronous_handler():
-    """It is rejected as it is without ``timed``."""
     async def handler(message):
         """Runs only where it is awaited."""
 
@@ -142,7 +119,6 @@ def test_measuring_does_not_hide_an_asynchronous_handler():
 
 
 def test_batches_are_timed_as_a_whole(nsqd):
-    """One time for a batch, an age for each message."""
     metrics = NSQCollector(None)
     timed = metrics.timed(BatchHandler(lambda batch: None, size=3, max_wait=10), "t", "c")
     nsqd.publish_many("t", [b"x"] * 3)
@@ -155,7 +131,6 @@ def test_batches_are_timed_as_a_whole(nsqd):
 
 
 def test_the_dashboard_asks_for_metrics_that_exist():
-    """Every name in the example dashboard is one of the collector's metrics."""
     path = CHECKOUT / "examples" / "grafana" / "nsqclient.json"
     dashboard = json.loads(path.read_text())
     known = set()
@@ -170,7 +145,6 @@ def test_the_dashboard_asks_for_metrics_that_exist():
 
 
 def exported_names():
-    """The names of all metrics of consumers and producers, and of an outbox."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     django_settings.configure()
     from nsqclient.contrib.django.outbox.relay import OutboxCounters
@@ -180,13 +154,11 @@ def exported_names():
 
 
 def test_the_page_lists_every_metric():
-    """The tables in the docs have exactly the collector's metrics, and those of an outbox."""
     page = (CHECKOUT / "docs" / "topics" / "metrics.rst").read_text()
     assert set(re.findall(r"^``(nsq_\w+)``", page, re.MULTILINE)) == exported_names()
 
 
 def test_the_alerts_of_the_page_use_metrics_that_there_are():
-    """Names of metrics, of labels, and a summary for each rule."""
     [block] = named("alert rules")
     [group] = yaml.safe_load(block.text)["groups"]
     used = set(re.findall(r"\bnsq_\w+", "".join(rule["expr"] for rule in group["rules"])))
@@ -198,7 +170,6 @@ def test_the_alerts_of_the_page_use_metrics_that_there_are():
 
 @pytest.mark.external
 def test_promtool_accepts_the_alerts_of_the_page(tmp_path):
-    """Their syntax, and that of their expressions."""
     rules = tmp_path / "rules.yml"
     rules.write_text(named("alert rules")[0].text)
     done = subprocess.run([prometheus.program("promtool"), "check", "rules", str(rules)],
@@ -224,13 +195,13 @@ def test_each_sample_of_a_worker_has_the_number_of_its_process():
         labels = b'{channel="c",process="%b",topic="orders"} 0.0' % process
         assert b"nsq_consumer_received_total" + labels in text
         assert b"nsq_consumer_handler_seconds_count" + labels in text
-    assert text.count(b"# TYPE nsq_consumer_received_total counter") == 1
+    types = re.findall(rb"^# TYPE (\S+) ", text, re.MULTILINE)
+    assert b"nsq_consumer_received_total" in types and len(types) == len(set(types))
     assert b"nsq_consumer_handler_seconds_bucket" in text
     assert WorkerMetrics().render({})[1] == b""
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    """The error has the command that installs it."""
     check_prometheus("--metrics-address")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"pip install 'nsqclient\[prometheus\]'"):

@@ -1024,4 +1024,131 @@ MUTANTS = [
         "                self._check_dead(newest)\n", "                pass\n",
         "tests/spark/test_reader.py::test_a_second_query_on_a_log_is_refused[file]",
     ),
+    Mutant(
+        "log_replaces", "of two writers that want one key, one has it",
+        "nsqclient/spark/storage/local.py",
+        "os.link(tmp, path)", "os.rename(tmp, path)",
+        "tests/spark/storage/test_store.py::test_the_first_of_two_creates_wins",
+    ),
+    Mutant(
+        "log_damage_unseen", "a segment that is not what was written is noticed",
+        "nsqclient/spark/segment.py",
+        'return "" if wanted == {b"%08x" % found} else', 'return "" if True else',
+        "tests/spark/test_segment.py::test_each_byte_of_a_small_segment_counts",
+    ),
+    Mutant(
+        "log_gap_unseen", "a log that lacks segments is not continued",
+        "nsqclient/spark/shards/shard_log.py",
+        "if first > clean_to + 1 or last < clean_to:", "if False:",
+        "tests/spark/shards/test_recovery.py::test_listings_of_different_moments_are_not_believed",
+    ),
+    Mutant(
+        "log_doubt_forgotten", "a copy after a lost connection is recognised after a restart",
+        "nsqclient/spark/ingest/known_ids.py",
+        "self._by_number.pop(number, ()):\n                batch.number = _SAVED\n",
+        "self._by_number.pop(number, ()):\n                continue\n",
+        "tests/spark/ingest/test_known_ids.py::test_unproven_ids_of_a_deleted_segment_are_saved",
+    ),
+    # -- the embedded servers
+    Mutant(
+        "nsqd_rdy", "nsqd sends no more than RDY permits",
+        "nsqclient/devserver/queues.py",
+        "            if consumer.in_flight < consumer.ready:\n                return consumer",
+        "            if consumer.ready:\n                return consumer",
+        "tests/devserver/test_queues.py::test_rdy_limits_the_messages_in_flight",
+    ),
+    Mutant(
+        "nsqd_fin_comes_again", "a finished message does not come again",
+        "nsqclient/devserver/queues.py",
+        "del self.in_flight[message_id]\n        consumer.in_flight -= 1\n        consumer.finish",
+        "consumer.in_flight -= 1\n        consumer.finish",
+        "tests/devserver/test_queues.py::test_no_message_is_lost_or_doubled",
+    ),
+    Mutant(
+        "nsqd_timeout_loses", "a message that times out comes again",
+        "nsqclient/devserver/queues.py",
+        "            self.queue.keep(message)\n            if owner is not None:",
+        "            if owner is not None:",
+        "tests/devserver/test_queues.py::test_timeout_is_prompt_and_never_early",
+    ),
+    Mutant(
+        "nsqd_touch_without_end", "TOUCH extends a timeout to max_msg_timeout",
+        "nsqclient/devserver/queues.py",
+        "min(now + consumer.msg_timeout, latest)", "now + consumer.msg_timeout",
+        "tests/devserver/test_queues.py::test_touch_restarts_the_timeout_up_to_a_cap",
+    ),
+    Mutant(
+        "nsqd_pause", "a paused channel delivers nothing",
+        "nsqclient/devserver/queues.py",
+        "None if self.paused else self._next_ready_consumer()", "self._next_ready_consumer()",
+        "tests/devserver/test_queues.py::test_paused_channel_delivers_nothing",
+    ),
+    Mutant(
+        "nsqd_full_disk_loses", "a full disk loses no message that was accepted",
+        "nsqclient/devserver/queues.py",
+        "        except OSError:\n            self.memory.append(message)",
+        "        except OSError:\n            pass",
+        "tests/devserver/test_broker.py::test_full_disk_loses_no_message_that_comes_back",
+    ),
+    Mutant(
+        "nsqd_permissions", "AUTH permits what the auth server says, and nothing else",
+        "nsqclient/devserver/auth.py",
+        "if not any(row.allows(topic, channel) for row in state.authorizations):", "if False:",
+        "tests/integration/test_negotiation_auth.py"
+        "::test_a_consumer_reports_why_it_may_not_subscribe",
+    ),
+    Mutant(
+        "lookupd_tombstone", "a tombstone hides an nsqd from lookups",
+        "nsqclient/devserver/registry.py",
+        "            and not producer.is_tombstoned(now, self._tombstone_lifetime)\n", "",
+        "tests/devserver/test_registry.py"
+        "::test_a_tombstone_hides_one_producer_of_one_topic_for_a_while",
+    ),
+    # -- the admin page
+    Mutant(
+        "page_host", "a page answers only to names that it knows",
+        "nsqclient/admin/access_control.py",
+        "    if host not in settings.allowed_hosts:", "    if False:",
+        "tests/admin/test_access_control.py"
+        "::test_a_page_on_loopback_answers_only_to_known_names",
+    ),
+    Mutant(
+        "page_origin", "a page of another site changes nothing",
+        "nsqclient/admin/access_control.py",
+        "if origin is not None and _netloc_of(origin) != request.host.lower():", "if False:",
+        "tests/admin/test_access_control.py::test_a_foreign_page_cannot_act",
+    ),
+    Mutant(
+        "page_form", "a form of another site changes nothing",
+        "nsqclient/admin/access_control.py",
+        'and request.mimetype != "application/json":', "and False:",
+        "tests/admin/test_access_control.py::test_a_form_cannot_act",
+    ),
+    Mutant(
+        "page_user", "only users that were named change something",
+        "nsqclient/admin/access_control.py",
+        'return request.headers.get(settings.acl_http_header, "") in settings.admin_users',
+        "return True",
+        "tests/admin/test_access_control.py::test_only_users_in_the_acl_header_may_act",
+    ),
+    Mutant(
+        "page_replay_target", "without a key no letter says where it goes",
+        "nsqclient/admin/replay.py",
+        "to = (key and letter.topic) or target", "to = letter.topic or target",
+        "tests/admin/test_actions.py::test_without_a_key_no_letter_says_where_it_goes",
+    ),
+    Mutant(
+        "page_replay_loses", "a letter that cannot be published stays",
+        "nsqclient/admin/replay.py",
+        "                try:\n                    producer.publish(to, letter.body)",
+        "                message.finish()\n                try:\n"
+        "                    producer.publish(to, letter.body)",
+        "tests/admin/test_actions.py::test_a_letter_that_cannot_be_published_stays",
+    ),
+    Mutant(
+        "page_takes_from_consumers", "a peek takes no message from the consumers of a channel",
+        "nsqclient/admin/message_peeker.py",
+        'if number(each, "client_count"):', "if False:",
+        "tests/admin/test_message_peeker.py::test_a_loan_from_a_channel_with_consumers_is_rejected",
+    ),
 ]

@@ -6,11 +6,12 @@ import logging
 
 import pytest
 
-from nsqclient import Config, Consumer
-from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient import BatchHandler, Config, Consumer
+from nsqclient.devserver import Nsqd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.errors import ConfigError, PartitionError, ServerError
+from nsqclient.errors import ConfigError, PartitionError
 from tests.partitioned.conftest import QUICK, Collector
+from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
 
@@ -20,7 +21,6 @@ def places(consumer):
 
 
 def test_each_partition_has_a_connection(cluster, consume):
-    """One connection for each partition, to its leader; all messages come."""
     cluster.create_topic("t", 4, channels=["c"])
     got = Collector()
     consumer = consume(got, connected=4, max_in_flight=8)
@@ -47,42 +47,6 @@ def test_messages_have_partition_ids_and_headers(cluster, consume):
     assert f"<Message {stored.internal_id} of partition 0" in repr(message)
 
 
-def test_requeue_touch_and_backoff_work_with_binary_ids(cluster, consume):
-    """An id full of newlines goes back to the server as it came."""
-    cluster.create_topic("t", 1, channels=["c"])
-    seen = []
-
-    def handler(message):
-        seen.append(message.attempts)
-        message.touch()
-        if message.attempts == 1:
-            message.requeue(0.0, backoff=False)
-
-    consume(handler)
-    cluster.publish("t", 0, b"x", trace_id=0x0A0A0A0A0A200A0A)
-    cluster.wait_until_empty("t", "c")
-    assert seen == [1, 2]
-
-
-def test_connection_of_a_removed_partition_is_closed(cluster, consume):
-    """A partition that no nsqlookupd names has no connection any more, and may come back."""
-    cluster.create_topic("t", 2, channels=["c"])
-    consumer = consume(Collector(), connected=2)
-    cluster.hide("t", 1)
-    wait_until(lambda: set(places(consumer)) == {0})
-    cluster.hide("t", 1, hidden=False)
-    wait_until(lambda: set(places(consumer)) == {0, 1})
-
-
-def test_lookupds_that_disagree_are_merged(cluster, consume):
-    """Where the leading nsqlookupd is behind, the nsqd's refusal makes the other one count."""
-    cluster.create_topic("t", 1, replicas=2, channels=["c"])
-    cluster.nsqlookupds[0].freeze()
-    new = cluster.move_leader("t", 0)
-    consumer = consume(Collector(), connected=1)
-    assert places(consumer) == {0: cluster.nsqds[new].tcp_address}
-
-
 def test_lookupds_listed_by_the_seeds_are_asked(cluster, consume):
     """One address is enough: when it dies, those that it listed are asked."""
     cluster.create_topic("t", 1, channels=["c"])
@@ -94,11 +58,10 @@ def test_lookupds_listed_by_the_seeds_are_asked(cluster, consume):
     wait_until(lambda: got.bodies() == [b"after"])
 
 
-@pytest.mark.parametrize("mode", [LookupdMode.NO_COORDINATOR, LookupdMode.NO_LIST])
-def test_lookupds_without_a_list_are_used_alone(cluster, consume, mode):
-    """An empty or missing /listlookup leaves the addresses that were given."""
+def test_lookupds_without_a_list_are_used_alone(cluster, consume):
+    """A missing /listlookup leaves the addresses that were given."""
     for lookupd in cluster.nsqlookupds:
-        lookupd.set_mode(mode)
+        lookupd.set_mode(LookupdMode.NO_LIST)
     cluster.create_topic("t", 2, channels=["c"])
     consume(Collector(), connected=2)
 
@@ -137,8 +100,8 @@ def test_an_unregistered_channel_is_retried(cluster, consume):
     """The error is reported, and the subscription retried: the channel may be registered later."""
     cluster.create_topic("t", 1, registered_channels=True)
     consumer = consume(Collector())
-    wait_until(lambda: any(isinstance(e, ServerError) and e.code == "E_SUB_CHANNEL_NOT_REGISTERED"
-                           for e in consumer.errors))
+    wait_until(lambda: any(getattr(error, "code", "") == "E_SUB_CHANNEL_NOT_REGISTERED"
+                           for error in consumer.errors))
 
 
 def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
@@ -163,15 +126,6 @@ def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
     assert got.bodies() == [b"x", b"x"]
 
 
-def test_discovery_filter_sees_leaders(cluster, consume):
-    """What the filter leaves out is not dialed."""
-    cluster.create_topic("t", 3, channels=["c"])
-    kept = cluster.nsqds[1].tcp_address
-    consumer = consume(Collector(), connected=1, discovery_filter=lambda names: [
-        name for name in names if name == kept])
-    assert places(consumer) == {1: kept}
-
-
 def test_traced_messages_are_logged(cluster, consume, caplog):
     """While it is on, each delivery is one line with every field; it is turned off likewise."""
     caplog.set_level(logging.INFO, "nsqclient.trace")
@@ -194,49 +148,40 @@ def test_traced_messages_are_logged(cluster, consume, caplog):
     assert len(caplog.records) == 1
 
 
-def start(cluster, config=QUICK, **options):
+def plain_consumer(cluster, config=QUICK, **options):
     """A consumer as most are written, with the default options."""
     return Consumer("t", "c", Collector(), config=config,
-                    lookupd_http_addresses=cluster.lookupd_http_addresses, **options).start()
+                    lookupd_http_addresses=cluster.lookupd_http_addresses, **options)
 
 
 def test_max_in_flight_is_one_for_each_partition_by_default(cluster, caplog):
     """Else the partitions would take turns, and 60 messages take a minute."""
     caplog.set_level(logging.INFO, "nsqclient.consumer")
     cluster.create_topic("t", 6, channels=["c"])
-    consumer = start(cluster)
-    try:
-        wait_until(lambda: all(c.rdy == 1 for c in consumer.stats().connections)
-                   and len(consumer.stats().connections) == 6)
+    with plain_consumer(cluster) as consumer:
+        wait_until(lambda: [c.rdy for c in consumer.stats().connections] == [1] * 6)
         assert consumer.max_in_flight == 6
         assert "max_in_flight 6, one for each partition, because none was given" in caplog.text
         assert consumer.healthy().reason == "connected to 3 nsqds, 6 partitions"
-    finally:
-        consumer.stop(5.0)
 
 
-@pytest.mark.parametrize("given, options", [
-    (1, {"max_in_flight": 1}), (5, {"max_in_flight": 5}),
-    (1, {"config": QUICK.replace(max_in_flight=1)}),
+@pytest.mark.parametrize("options", [
+    {"max_in_flight": 1}, {"config": QUICK.replace(max_in_flight=1)},
 ])
-def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, given, options):
+def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, options):
     """It may be meant: the text says what it costs. 1 is the default, and can be given too."""
     cluster.create_topic("t", 6, channels=["c"])
-    consumer = start(cluster, **options)
-    try:
+    with plain_consumer(cluster, **options) as consumer:
         wait_until(lambda: len(consumer.stats().connections) == 6)
-        assert consumer.max_in_flight == given
-        assert f"max_in_flight {given} is less than the number of partitions" in caplog.text
+        assert consumer.max_in_flight == 1
+        assert "max_in_flight 1 is less than the number of partitions" in caplog.text
         assert "set max_in_flight to at least 6" in caplog.text
-    finally:
-        consumer.stop(5.0)
 
 
 def test_a_max_in_flight_that_was_set_is_kept(cluster):
     """What set_max_in_flight() sets was chosen, also before the topic was known."""
     cluster.create_topic("t", 6, channels=["c"])
-    consumer = Consumer("t", "c", Collector(), config=QUICK,
-                        lookupd_http_addresses=cluster.lookupd_http_addresses)
+    consumer = plain_consumer(cluster)
     consumer.set_max_in_flight(2)
     with consumer:
         wait_until(lambda: len(consumer.stats().connections) == 6)
@@ -269,21 +214,8 @@ def test_a_refused_fin_on_a_young_connection_is_explained(cluster, consume, capl
     assert "timed out" not in caplog.text
 
 
-def test_ordered_option_on_a_stock_cluster_is_an_error():
-    """It is said what the cluster lacks, and nothing is subscribed."""
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-        nsqd.create_topic("t")
-        consumer = Consumer("t", "c", Collector(), ordered=True, config=QUICK,
-                            lookupd_http_addresses=[lookupd.http_address])
-        with consumer:
-            wait_until(lambda: "stock nsqd" in consumer.healthy().reason)
-            assert nsqd.commands == []
-
-
 def test_stock_cluster_gets_one_request_per_round():
     """A stock nsqlookupd is asked for /lookup alone, as ever, and its nsqd plainly subscribed."""
-    from tests.support.servers.http_recorder import recording
-
     with recording() as lookupd, Nsqd() as nsqd:
         lookupd.body = (
             b'{"channels":[],"producers":[{"broadcast_address":"127.0.0.1","tcp_port":%d,'
@@ -303,8 +235,10 @@ def test_stock_cluster_gets_one_request_per_round():
     ({"ordered": True, "nsqd_tcp_addresses": ["n:1"]}, "lookupd_http_addresses"),
     ({"ordered": "yes", "lookupd_http_addresses": ["l:1"]}, "True or False"),
     ({"on_blocked": print, "lookupd_http_addresses": ["l:1"]}, "ordered=True"),
+    # A batch would hold messages of a partition while the next one is asked for.
+    ({"handler": BatchHandler(print), "ordered": True, "lookupd_http_addresses": ["l:1"]},
+     "BatchHandler"),
 ])
 def test_options_that_contradict_ordered_are_refused(options, hint):
-    """The error comes from the constructor and says what to do."""
     with pytest.raises(ConfigError, match=hint):
-        Consumer("t", "c", print, **options)
+        Consumer("t", "c", **{"handler": print, **options})

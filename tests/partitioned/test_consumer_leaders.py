@@ -7,7 +7,7 @@ import pytest
 from nsqclient.partitioned.consumer_leaders import UnreadReminder
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectionLostError, ServerError
-from nsqclient.partitioned.lookup_table import Endpoint, TopicMeta, TopicRoutes
+from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from tests.consumer.test_connections import World
 
 
@@ -61,15 +61,16 @@ def test_lookups_come_every_few_seconds_while_a_partition_has_no_leader(world):
 
 
 def test_lookups_come_at_the_poll_interval_when_all_partitions_are_connected(world):
-    """With all leaders found nothing is asked every few seconds."""
     world.timer.advance(300)
     assert min(gaps(times(world))) >= 60.0
 
 
 def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
-    """Where the connection did not end, the answer that drops it shortens the pause."""
+    """Its connection is closed, and the answer that drops it shortens the pause."""
+    sub, = [one for one in world.connections.subscriptions() if one.place.partition == 0]
     world.answers["l"] = answer({1: "b:1"})
     world.timer.advance(120)
+    assert sub.is_closed
     dropped = times(world)[0]
     assert leaders_of(world) == {1: "b:1"}
     assert max(gaps(times(world))) <= 4.0 and len(world.asked) > (130 - dropped) / 4 - 5
@@ -117,17 +118,6 @@ def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeyp
     sub, = world.connections.subscriptions()
     world.lost(sub, ConnectionLostError("a:1", "moved"))
     assert leaders_of(world) == {0: "b:1"} and world.timer.now == began
-
-
-def test_a_stock_topic_without_a_connection_is_asked_for_as_before(monkeypatch):
-    """The pauses of a stock cluster grow to the poll interval."""
-    world = World(monkeypatch, lookupds=["l"])
-    world.answers["l"] = ["a:1"]
-    world.start()
-    world.failures["a:1"] = ConnectionLostError("a:1", "refused")
-    sub, = world.connections.subscriptions()
-    assert sub.place == Endpoint("a:1")
-    assert world.connections.unread_partitions() == []
 
 
 def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):

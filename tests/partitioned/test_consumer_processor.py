@@ -40,7 +40,6 @@ class World(OrderedProcessor):
 
 
 def test_messages_that_wait_for_their_partition_are_pending_and_then_queued_again():
-    """They are queued again when the message before them was handled."""
     world = World(lambda world: [message.number for message in world.pending()])
     world.run(message(1, 0))
     assert world.seen == [1, 2, 3, 4]

@@ -37,7 +37,6 @@ def test_other_regular_expressions_are_refused(pattern):
     "a,b", "a-b!", "**",
 ])
 def test_globs_are_accepted(pattern):
-    """Wildcards, sets, ranges, alternatives."""
     check_glob(pattern)
 
 

@@ -11,8 +11,9 @@ from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
 @pytest.mark.parametrize(("given", "field"), [
     (HeaderFilter.equal("k", "v"),
      {"type": 1, "inverse": False, "filter_ext_key": "k", "filter_data": "v"}),
-    (HeaderFilter.regexp("k", "^v+$", inverse=True),
-     {"type": 2, "inverse": True, "filter_ext_key": "k", "filter_data": "^v+$"}),
+    # The pattern goes to nsqd as it is, also where Python does not have it.
+    (HeaderFilter.regexp("k", "^+a", inverse=True),
+     {"type": 2, "inverse": True, "filter_ext_key": "k", "filter_data": "^+a"}),
     (HeaderFilter.glob("k", "v*"),
      {"type": 3, "inverse": False, "filter_ext_key": "k", "filter_data": "v*"}),
     (HeaderFilter.any_of([("k", "v"), ("k", "w")]),
@@ -24,25 +25,7 @@ from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
          {"filter_ext_key": "k", "filter_data": "v"}]}),
 ])
 def test_each_filter_has_its_form_in_identify(given, field):
-    """The fields are those that nsqd reads."""
     assert given.identify_field() == field
-
-
-def test_regular_expressions_that_go_lacks_are_refused():
-    """nsqd would send every message, without an error."""
-    with pytest.raises(ConfigError, match="no regular expression that nsqd surely supports"):
-        HeaderFilter.regexp("k", "(?=x)")
-
-
-def test_globs_that_nsqd_cannot_compile_are_refused():
-    """Likewise."""
-    with pytest.raises(ConfigError, match="no glob that nsqd surely supports"):
-        HeaderFilter.glob("k", "eu-[")
-
-
-def test_a_pattern_goes_to_nsqd_as_it_is():
-    """Also where Python does not have it."""
-    assert HeaderFilter.regexp("k", "^+a").identify_field()["filter_data"] == "^+a"
 
 
 @pytest.mark.parametrize(("make", "hint"), [
@@ -52,10 +35,10 @@ def test_a_pattern_goes_to_nsqd_as_it_is():
     (lambda: HeaderFilter.equal("k", ""), "not empty"),
     (lambda: HeaderFilter.equal("k", 5), "not 5"),
     (lambda: HeaderFilter.glob("k", "a\ud800"), "cannot be sent as UTF-8: surrogates not allowed"),
-    (lambda: HeaderFilter.any_of({"k": "a\ud800"}), "cannot be sent as UTF-8"),
+    (lambda: HeaderFilter.regexp("k", "(?=x)"), "no regular expression that nsqd surely supports"),
+    (lambda: HeaderFilter.glob("k", "eu-["), "no glob that nsqd surely supports"),
     (lambda: HeaderFilter.any_of({}), "at least one key"),
     (lambda: HeaderFilter.all_of("ab"), "pairs of key and value"),
-    (lambda: HeaderFilter.all_of([("k",)]), "pairs of key and value"),
     (lambda: HeaderFilter.all_of(5), "pairs of key and value"),
     (lambda: HeaderFilter.equal("k", "v", inverse="no"), "True or False"),
 ])
@@ -84,15 +67,10 @@ def test_the_embedded_nsqd_applies_each_filter(given, matched):
 
 
 @pytest.mark.parametrize("field", [
-    None, [], {}, {"type": 1}, {"type": 1, "filter_ext_key": "k"},
-    {"type": 2, "filter_ext_key": "k", "filter_data": "("},
-    {"type": 4, "filter_ext_key": "any"}, {"type": 4, "filter_ext_key": "any",
-                                           "filter_data_list": [5]},
+    None, {"type": 1}, {"type": 1, "filter_ext_key": "k"},
+    {"type": 2, "filter_ext_key": "k", "filter_data": "("}, {"type": 4, "filter_ext_key": "any"},
+    {"type": 4, "filter_ext_key": "any", "filter_data_list": [5]},
     {"type": 4, "filter_ext_key": "any", "filter_data_list": [{"filter_ext_key": "k"}]},
-    {"type": 4, "filter_ext_key": "any", "filter_data_list": [{"filter_ext_key": "k",
-                                                               "filter_data": 5}]},
-    {"type": 4, "filter_ext_key": "all", "filter_data_list": [{"filter_ext_key": ["k"],
-                                                               "filter_data": "v"}]},
     {"type": True, "filter_ext_key": "k", "filter_data": "v"},
     {"type": 9, "filter_ext_key": "k", "filter_data": "v"},
 ])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,23 +25,16 @@ def cluster(leak_guard):
 
 
 @pytest.fixture
-def produce(cluster):
+def in_thread(cluster):
+    """Call a function on a thread of its own: ``in_thread(call, ...)`` returns a Future."""
+    with ThreadPoolExecutor(40) as pool:
+        yield pool.submit
+
+
+@pytest.fixture
+def produce(cluster, in_thread):  # closed before the threads are waited for
     with producers(cluster, CONFIG) as make:
         yield make
-
-
-def in_thread(call, *args, **kwargs):
-    """Call it on a thread; return a Future with the outcome."""
-    future = Future()
-
-    def run():
-        try:
-            future.set_result(call(*args, **kwargs))
-        except BaseException as exc:
-            future.set_exception(exc)
-
-    threading.Thread(target=run).start()
-    return future
 
 
 def commands(cluster, topic):
@@ -50,10 +42,9 @@ def commands(cluster, topic):
     return len([c for c in cluster.nsqds[0].commands if getattr(c.event, "topic", "") == topic])
 
 
-@pytest.mark.parametrize("retry_unknown", [True, False])
-@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize(("retry_unknown", "key"), [(True, "k"), (False, None)])
 def test_other_topics_are_published_to_while_a_partition_hangs(
-    cluster, produce, retry_unknown, key
+    cluster, produce, in_thread, retry_unknown, key
 ):
     """They use another connection, and are not affected by the end of the first."""
     cluster.create_topic("hung", 1)
@@ -71,7 +62,9 @@ def test_other_topics_are_published_to_while_a_partition_hangs(
     assert cluster.messages("hung", 0) == [b"x"]
 
 
-def test_publish_behind_another_partition_never_shares_its_unknown_outcome(cluster, produce):
+def test_publish_behind_another_partition_never_shares_its_unknown_outcome(
+    cluster, produce, in_thread
+):
     """Many threads publish to a healthy topic when the connection of the hung one is closed."""
     cluster.create_topic("hung", 1)
     cluster.create_topic("t", 4)
@@ -89,7 +82,9 @@ def test_publish_behind_another_partition_never_shares_its_unknown_outcome(clust
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_publishes_without_a_key_go_to_the_partitions_that_answer(cluster, produce, is_async):
+def test_publishes_without_a_key_go_to_the_partitions_that_answer(
+    cluster, produce, in_thread, is_async
+):
     """The hung partition is left out; only what was sent there before waits."""
     cluster.create_topic("t", 3)
     producer = produce()
@@ -116,7 +111,7 @@ def test_publishes_without_a_key_go_to_the_partitions_that_answer(cluster, produ
     assert b"later" not in cluster.messages("t", 1)
 
 
-def test_connections_to_a_nsqd_are_limited(cluster, produce):
+def test_connections_to_a_nsqd_are_limited(cluster, produce, in_thread):
     """Partitions that hang again and again leave connections for the others."""
     cluster.create_topic("hung", 6)
     cluster.create_topic("t", 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicMeta, TopicRoutes
+from nsqclient.partitioned.lookup_table import LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
 STOCK = TopicRoutes(plain=("n:1",))
@@ -28,14 +28,12 @@ def test_partitions_of_all_answers_are_merged():
 
 
 def test_answer_of_the_leading_lookupd_has_precedence():
-    """Where two lookupds name different leaders, the answer of the leading lookupd counts."""
     assert table_of(routes({0: "n:1"}), routes({0: "n:2"})).merged().partitions == {0: "n:1"}
     assert table_of(
         routes({0: "n:1"}), routes({0: "n:2"}), leader="b").merged().partitions == {0: "n:2"}
 
 
 def test_after_a_refusal_the_other_nsqd_is_chosen():
-    """An nsqd that does not lead is not used while a lookupd names another."""
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_refused(0, "n:1")
     assert table.merged().partitions == {0: "n:2"}
@@ -45,7 +43,6 @@ def test_after_a_refusal_the_other_nsqd_is_chosen():
 
 
 def test_an_accepted_publish_ends_the_refusal():
-    """An nsqd that leads again is believed again."""
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_refused(0, "n:1")
     table.on_accepted(0, "n:1")
@@ -75,7 +72,6 @@ def test_the_answer_of_a_late_lookupd_is_used_only_without_others():
 
 
 def test_stock_answers_are_plain_addresses():
-    """A stock cluster has no partitions, and answers are united."""
     table = table_of(STOCK, TopicRoutes(plain=("n:1", "n:2")))
     merged = table.merged()
     assert merged.plain in (("n:1", "n:2"), ("n:2", "n:1"))
@@ -150,14 +146,14 @@ def test_every_lookupd_is_asked_while_none_answers():
 
 
 def test_answers_of_forgotten_lookupds_are_dropped():
-    """A late answer of a forgotten lookupd changes nothing."""
     table = LookupTable(["seed"])
     table.on_answer("stranger", routes({0: "n:1"}))
     table.on_failure("stranger")
     assert table.merged() == TopicRoutes()
 
 
-def test_text_of_an_endpoint_is_address_and_partition():
-    """Logs and reports show the partition behind the address."""
-    assert str(Endpoint("n:1")) == "n:1"
-    assert str(Endpoint("n:1", 0)) == "n:1/0"
+def test_partitions_that_were_not_chosen_are_excluded():
+    """Those without a leader, too; the others have a message in flight each."""
+    chosen = routes({0: "n:1", 2: "n:2"}, TopicMeta(6)).only({1, 2, 5})
+    assert (chosen.partitions, chosen.excluded) == ({2: "n:2"}, {0, 3, 4})
+    assert table_of(chosen).merged().usable_partitions == 3

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from nsqclient import BatchHandler, BlockedAction, Consumer, GiveUp, Requeue
+from nsqclient import BlockedAction, Consumer, GiveUp, Requeue
 from nsqclient.partitioned import consumer_processor
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
-from nsqclient.errors import ConfigError, OrderError
+from nsqclient.errors import OrderError
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until
 
@@ -186,17 +186,6 @@ def test_the_policy_decides_on_messages_out_of_order(topic, consume, decision, h
     assert sub in consumer._core.flow.subscriptions
 
 
-def test_an_equal_offset_is_a_redelivery(topic, consume):
-    """A message that comes once more, as the first unconfirmed one, is handled."""
-    got = Collector()
-    consumer = consume(got, ordered=True, connected=4)
-    topic.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
-    publish(topic, 0, [b"x"])
-    topic.wait_until_empty("t", "c")  # after the message timeout of 2 s
-    assert got.bodies() == [b"x", b"x"]
-    assert len(consumer.stats().connections) == 4
-
-
 def test_no_two_of_a_partition_are_handled_at_once(topic, consume):
     """After a move the server delivers again what is still being handled: it waits for that."""
     inside, most = [0], [0]
@@ -257,19 +246,7 @@ def test_stop_requeues_waiting_messages(topic, consume):
     assert topic.messages("t", 0, "c") == [b"bad"]
 
 
-def test_partitions_take_turns_when_max_in_flight_is_small(topic, consume):
-    """With a ceiling below the number of partitions they have RDY in turn."""
-    got = Collector()
-    config = QUICK.replace(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.05)
-    consume(got, ordered=True, config=config, max_in_flight=2)
-    for partition in range(4):
-        publish(topic, partition, numbers(3))
-    topic.wait_until_empty("t", "c", timeout=30)
-    assert all(got.bodies(partition) == numbers(3) for partition in range(4))
-
-
 def test_iterators_receive_ordered_messages(topic):
-    """messages() yields them in order."""
     publish(topic, 0, numbers(5))
     consumer = Consumer("t", "c", ordered=True, config=QUICK,
                         lookupd_http_addresses=topic.lookupd_http_addresses)
@@ -282,10 +259,12 @@ def test_iterators_receive_ordered_messages(topic):
     assert bodies == numbers(5)
 
 
-@pytest.fixture
-def receivers(monkeypatch):
-    """The names of the threads that received messages."""
-    names = []
+@pytest.mark.parametrize("workers", [4, 3])
+def test_with_a_worker_for_each_partition_workers_receive_messages(
+    topic, consume, monkeypatch, workers
+):
+    """Each the next one of its partition; fewer are needed for the other partitions."""
+    names = []  # of the threads that received
     receive = OrderedSubscription.on_extended_messages
 
     def note(self, *arguments):
@@ -293,29 +272,20 @@ def receivers(monkeypatch):
         receive(self, *arguments)
 
     monkeypatch.setattr(OrderedSubscription, "on_extended_messages", note)
-    return names
-
-
-def test_a_worker_receives_the_next_message_of_its_partition(topic, consume, receivers):
-    """With a worker for each partition; the order holds."""
     for partition in range(4):
         publish(topic, partition, numbers(100))
-    got = Collector()
-    consume(got, ordered=True, workers=4)
+    got, is_connected = Collector(), threading.Event()
+
+    def handle(message):
+        assert is_connected.wait(20)  # with fewer connections three workers would be enough
+        got(message)
+
+    consume(handle, ordered=True, workers=workers, connected=4)
+    is_connected.set()
     topic.wait_until_empty("t", "c")
     assert [got.bodies(partition) for partition in range(4)] == [numbers(100)] * 4
-    by_workers = sum(name.startswith("nsq-worker") for name in receivers)
-    assert len(receivers) == 400 and by_workers > 40
-
-
-def test_fewer_workers_than_partitions_receive_nothing(topic, consume, receivers):
-    """They are needed for the other partitions."""
-    consume(Collector(), ordered=True, workers=3, connected=4)
-    for partition in range(4):
-        publish(topic, partition, numbers(20))
-    topic.wait_until_empty("t", "c")
-    assert len(receivers) == 80
-    assert not [name for name in receivers if name.startswith("nsq-worker")]
+    by_workers = sum(name.startswith("nsq-worker") for name in names)
+    assert len(names) == 400 and (by_workers > 40 if workers == 4 else by_workers == 0)
 
 
 def test_a_message_of_an_async_answer_is_followed_at_once(topic, consume):
@@ -334,10 +304,3 @@ def test_a_message_of_an_async_answer_is_followed_at_once(topic, consume):
         held.pop().finish()
     topic.wait_until_empty("t", "c")
     assert got == numbers(30)
-
-
-def test_batch_handler_on_an_ordered_consumer_is_refused():
-    """A batch would hold messages of a partition while the next one is asked for."""
-    with pytest.raises(ConfigError, match="BatchHandler"):
-        Consumer("t", "c", BatchHandler(print), ordered=True,
-                 lookupd_http_addresses=["l:1"])

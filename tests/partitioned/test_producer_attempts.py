@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.errors import (
-    ClosedError,
-    ConnectError,
-    PartitionError,
-    PublishRejectedError,
-    PublishUnknownError,
+    ClosedError, ConnectError, PartitionError, PublishRejectedError, PublishUnknownError,
     ServerError,
 )
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
@@ -43,7 +39,6 @@ def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
 
 
 def test_a_refusal_is_raised_with_its_code():
-    """No attempt before it can be stored."""
     attempts = PartitionAttempts("t", True)
     with pytest.raises(PublishRejectedError) as caught:
         attempts.on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
@@ -51,7 +46,6 @@ def test_a_refusal_is_raised_with_its_code():
 
 
 def test_a_refusal_after_a_lost_answer_is_unknown():
-    """The attempt before it may be stored."""
     with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
         after_a_lost_answer().on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
 

@@ -85,13 +85,6 @@ def test_the_first_answer_decides_while_another_nsqlookupd_hangs(cluster, caches
     wait_until(lambda: cluster.count("a:1") == 1)
 
 
-def test_all_answers_of_a_moment_count(cluster, caches):
-    """The leading nsqlookupd is not left out because another one was faster."""
-    cluster.answers = {"a:1": answer("n:1", "a:1", "b:1"), "b:1": answer("n:2", "a:1", "b:1")}
-    cache = caches("b:1", "a:1")
-    wait_until(lambda: leader(cache) == "n:1")
-
-
 def test_a_refresh_asks_the_others_again_while_one_hangs(cluster, caches):
     """Each refresh brings a new answer, and the nsqlookupd that hangs has one request."""
     cluster.answers["b:1"] = answer("n:1")
@@ -167,13 +160,3 @@ def test_at_the_deadline_it_is_said_that_none_has_answered(cluster, caches):
     cache = caches("a:1")
     with pytest.raises(DiscoveryError, match="no answer yet"):
         cache.routes("t", Deadline(0.05))
-
-
-def test_the_reason_of_the_last_answer_is_kept(cluster, caches):
-    """A topic without a channel has no partitions for writers."""
-    cluster.answers["a:1"] = LookupResult(
-        TopicRoutes(is_partitioned=True), problem="Topic has no channel")
-    cache = caches("a:1")
-    assert cache.problem("t") is None
-    assert leader(cache) is None
-    assert "no channel" in str(cache.problem("t"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import CancelledError, wait
 
 import pytest
 
@@ -13,7 +12,7 @@ from nsqclient.producer import futures as publish_futures
 from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.runtime import futures
 from nsqclient.runtime.futures import start_all, succeed_all
-from tests.support.processes import in_child
+from tests.support.processes import in_child, start_threads
 
 
 def future(delay_ms=None):
@@ -23,9 +22,7 @@ def future(delay_ms=None):
 
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_a_good_outcome(asked_before):
-    """A Future is done with None, whether or not somebody asked before."""
-    item = future()
-    called = []
+    item, called = future(), []
     if asked_before:
         item.add_done_callback(called.append)
     assert start_all([item]) == [item] and not item.done()
@@ -34,31 +31,13 @@ def test_a_good_outcome(asked_before):
     assert called == ([item] if asked_before else [])
 
 
-@pytest.mark.parametrize("asked_before", [False, True])
-def test_a_bad_outcome(asked_before):
-    """A Future raises what went wrong; the first outcome stays."""
+def test_the_first_bad_outcome_stays():
     item = future()
-    assert not (asked_before and item.running())
     start_all([item])
     assert item.fail(PublishUnknownError("first"))
     assert not item.fail(PublishUnknownError("second"))
     with pytest.raises(PublishUnknownError, match="first"):
         item.result(0)
-
-
-def test_cancelled_before_it_is_sent():
-    """A cancelled message is not sent, and has no other outcome."""
-    item = future()
-    assert item.cancel()
-    assert start_all([item]) == [] and not item.fail(PublishUnknownError("late"))
-    with pytest.raises(CancelledError):
-        item.result(0)
-
-
-def test_not_cancelled_once_it_is_sent():
-    """What nsqd may have cannot be taken back."""
-    item = future()
-    assert start_all([item]) == [item] and not item.cancel()
 
 
 def test_of_several_threads_one_begins_a_message():
@@ -81,35 +60,14 @@ def test_an_outcome_that_is_there_stays():
     assert isinstance(other.exception(0), PublishUnknownError)
 
 
-def test_a_waiter_is_woken():
-    """concurrent.futures.wait() returns with the outcome."""
-    item = future()
-    start_all([item])
-    thread = threading.Thread(target=succeed_all, args=([item],))
-    thread.start()
-    assert wait([item], timeout=10).done == {item}
-    thread.join()
-
-
 def test_a_deferred_message_is_sent_alone():
-    """A delay needs a command of its own."""
     assert future(delay_ms=1).alone and not future().alone
 
 
 def test_threads_that_ask_at_once_share_one_lock():
     """Whoever asks first makes what all of them use."""
-    item = future()
-    barrier = threading.Barrier(4)
-    seen = []
-
-    def ask():
-        barrier.wait(10)
-        seen.append(item._waiters)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    item, barrier, seen = future(), threading.Barrier(4), []
+    for thread in start_threads(4, lambda: (barrier.wait(10), seen.append(item._waiters))):
         thread.join()
     assert len(set(map(id, seen))) == 1
 
@@ -137,18 +95,14 @@ def test_a_fork_while_another_thread_settles_a_message():
         assert in_child(work) == 0
 
 
-# -- failures of Futures that nobody looks at
-
-
 @pytest.fixture
 def failures():
-    """Nothing noted yet."""
     return UnretrievedErrors()
 
 
 def fail(failures):
     """Return a Future that has failed."""
-    item = PublishFuture("t", b"x", None, 0.0, 1.0)
+    item = future()
     start_all([item])
     assert item.fail(PublishUnknownError("lost"), failures.note)
     return item
@@ -168,7 +122,6 @@ def test_many_failures_are_one_warning(failures, caplog):
 
 
 def test_warnings_go_on(failures, caplog, monkeypatch):
-    """After a while there is another one."""
     monkeypatch.setattr(publish_futures, "_PAUSE", 0.0)
     for _ in range(2):
         fail(failures)
@@ -182,7 +135,6 @@ def test_warnings_go_on(failures, caplog, monkeypatch):
     lambda item: item.add_done_callback(lambda _: None),
 ])
 def test_a_look_at_the_failure_prevents_the_warning(failures, caplog, look):
-    """result(), exception() and a callback are looks."""
     caplog.set_level(logging.WARNING)
     look(fail(failures))
     failures.report(at_once=True)
@@ -191,7 +143,7 @@ def test_a_look_at_the_failure_prevents_the_warning(failures, caplog, look):
 
 def test_a_look_before_the_outcome_counts(failures, caplog):
     """A callback that was there before the failure has seen it."""
-    item = PublishFuture("t", b"x", None, 0.0, 1.0)
+    item = future()
     item.add_done_callback(lambda _: None)
     item.fail(PublishUnknownError("lost"), failures.note)
     del item
@@ -202,8 +154,6 @@ def test_a_look_before_the_outcome_counts(failures, caplog):
 def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
     """A caller that begins to wait just when the Future fails needs no warning either."""
     class Late(PublishFuture):
-        """Somebody looks between the check for a look and its use."""
-
         @property
         def _is_looked_at(self):
             PublishFuture._look(self)

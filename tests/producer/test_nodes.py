@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import (
-    ClosedError,
-    ConnectError,
-    NegotiationError,
-    NotNSQError,
-    NSQConnectionError,
+    ClosedError, ConnectError, NegotiationError, NotNSQError, NSQConnectionError,
     ReentrantCallError,
 )
 from nsqclient.producer import nodes as module
@@ -32,7 +26,7 @@ from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.silent_addresses import silent_addresses
 from tests.support.inline_thread import InlineThread
 from tests.support.servers.ports import free_port
-from tests.support.servers.scripted import OK, ScriptedServer, error, response
+from tests.support.servers.scripted import ScriptedServer, error
 from tests.support.waiting import wait_until
 
 WAIT = 10.0
@@ -53,43 +47,24 @@ def make_links():
         assert nodes.close(Deadline(WAIT)) == []
 
 
-def answering(*answers):
-    """A script: answers each publish so, then waits for the end."""
-    def script(peer):
-        peer.identify()
-        for answer in answers:
-            peer.line(), peer.sized()
-            peer.send(answer)
-        peer.until_closed()
-
-    return script
-
-
-def storing(peer):
-    """A script: stores whatever comes."""
+def refusing(peer):
+    """A script: cannot store, and waits for the end."""
     peer.identify()
-    with contextlib.suppress(EOFError):
-        while True:
-            peer.line(), peer.sized()
-            peer.send(OK)
-
-
-def idle(peer):
-    """A script: takes the connection and does nothing."""
-    peer.identify()
+    peer.line(), peer.sized()
+    peer.send(error("E_PUB_FAILED disk"))
     peer.until_closed()
 
 
-def deaf(peer):
-    """A script: takes the connection and does not even answer IDENTIFY."""
+def idle(peer):
+    peer.identify()
     peer.until_closed()
 
 
 def deaf_after(dialed):
-    """Return the same script, which sets an event first."""
+    """A script: takes the connection, sets an event, and does not even answer IDENTIFY."""
     def script(peer):
         dialed.set()
-        deaf(peer)
+        peer.until_closed()
 
     return script
 
@@ -104,31 +79,6 @@ def publish(nodes, timeout=WAIT):
     publisher = Publisher(nodes, True, Statistics())
     until = time.monotonic() + timeout
     return publisher.attempt(acquire(nodes, timeout), PUB, until, timeout)[:2]
-
-
-def test_nothing_is_dialed_before_it_is_needed(make_links):
-    """The first take() dials, in the background."""
-    with ScriptedServer(idle) as server:
-        nodes = make_links(server.address)
-        assert nodes.connected == ()
-        assert acquire(nodes).address == server.address
-        nodes.close(Deadline(WAIT))
-
-
-def test_the_connected_ones_take_turns(make_links):
-    """Round robin, or always the same where that is asked for."""
-    for sticky, count in ((False, 2), (True, 1)):
-        with ScriptedServer(storing) as one, ScriptedServer(storing) as two:
-            nodes = make_links(one.address, two.address)
-            acquire(nodes)
-            wait_until(lambda: len(nodes.connected) == 2)
-            publisher = Publisher(nodes, True, Statistics(), sticky)
-            for _ in range(10):
-                publisher.publish(PUB, time.monotonic() + WAIT, WAIT)
-            used = [node for node in nodes.connected
-                    if any(conn.used_at > conn.opened_at for conn in node.pool.connections())]
-            assert len(used) == count
-            nodes.close(Deadline(WAIT))
 
 
 def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatch):
@@ -157,7 +107,6 @@ def test_close_ends_a_dial(make_links):
 
 
 def test_a_publisher_that_waits_is_woken_by_close(make_links):
-    """take() does not wait on when the producer is closed."""
     nodes = make_links(f"127.0.0.1:{free_port()}")
     timer = threading.Timer(0.1, nodes.close, [Deadline(WAIT)])
     timer.start()
@@ -181,7 +130,6 @@ def test_a_permanent_reason_fails_at_once(make_links, make_thread):
 
 
 def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog):
-    """The dial is logged and counts as failed; the next one is tried."""
     opened = BlockingConnection.open
     errors = [RuntimeError("a bug")]
 
@@ -209,49 +157,12 @@ def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, c
         nodes.close(Deadline(WAIT))
 
 
-def test_without_a_thread_for_the_timer_a_publish_fails_at_once(make_links, no_thread):
-    """The next one starts it."""
-    with ScriptedServer(idle) as server:
-        nodes = make_links(server.address)
-        with no_thread("nsq-timer"), pytest.raises(RuntimeError, match="new thread"):
-            acquire(nodes)
-        assert acquire(nodes).address == server.address
-        nodes.close(Deadline(WAIT))
-
-
 def test_the_timer_waits_for_no_nsqd(make_links):
     """A finalizer may run there, and nobody else would have any dialed."""
-    with ScriptedServer(idle) as server:
-        nodes = make_links(server.address)
+    nodes = make_links()
+    nodes.timer.ident = threading.get_ident()
+    with pytest.raises(ReentrantCallError):
         acquire(nodes)
-        errors = []
-
-        def publish_there(now):
-            try:
-                acquire(nodes)
-            except ReentrantCallError as exc:
-                errors.append(exc)
-            return now + 1.0
-
-        nodes.timer.checks.append(publish_there)
-        nodes.timer.wake()
-        wait_until(lambda: errors)
-        nodes.close(Deadline(WAIT))
-
-
-def test_answers_are_outcomes(make_links):
-    """nsqd's OK and nsqd's errors."""
-    with ScriptedServer(answering(OK, error("E_BAD_TOPIC t"))) as server:
-        nodes = make_links(server.address)
-        assert publish(nodes) == (PublishOutcome.STORED, None)
-        outcome, refusal = publish(nodes)
-        assert outcome is PublishOutcome.REJECTED and refusal.code == "E_BAD_TOPIC"
-
-
-def test_a_garbled_answer_is_no_outcome(make_links):
-    """An answer that is not OK and no error leaves the publish unknown, at once."""
-    with ScriptedServer(answering(response(b"\xb0K"))) as server:
-        assert publish(make_links(server.address))[0] is PublishOutcome.UNKNOWN
 
 
 def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_links):
@@ -273,7 +184,7 @@ def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_l
 
 def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
     """E_PUB_FAILED: nsqd is up, its disk is full; the others are used meanwhile."""
-    with ScriptedServer(answering(error("E_PUB_FAILED disk"))) as full:
+    with ScriptedServer(refusing) as full:
         nodes = make_links(full.address)
         assert publish(nodes)[0] is PublishOutcome.REJECTED
         wait_until(lambda: nodes.connected == ())
@@ -287,7 +198,7 @@ def test_discovered_addresses_come_and_go(make_links):
         nodes = make_links("127.0.0.1:1")
         nodes.set_addresses({DIRECT: [server.address]})
         assert nodes.addresses == [server.address]
-        acquire(nodes)
+        assert acquire(nodes).has_worked
         nodes.set_addresses({DIRECT: ["127.0.0.1:1"]})
         assert set(nodes.addresses) == {server.address, "127.0.0.1:1"}
         nodes.close(Deadline(WAIT))
@@ -295,28 +206,12 @@ def test_discovered_addresses_come_and_go(make_links):
 
 def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
     """An nsqd that worked and refuses now still comes before those that were never tried."""
-    taken = threading.Event()
-
-    def leave(peer):
-        peer.identify()
-        peer.line(), peer.sized()
-        peer.send(OK)
-        taken.wait(WAIT)
-
-    with ScriptedServer(leave) as server, silent_addresses(50) as silent:
-        nodes = make_links(server.address)
-        assert publish(nodes)[0] is PublishOutcome.STORED
-        dials, order = nodes._dials, {}
-        nodes._dials = SimpleNamespace(
-            put=lambda conn, sources, standing: order.update({conn.address: standing}),
-            set_sources=dials.set_sources, dispatch=lambda: None,
-        )
-        nodes.set_addresses({DIRECT: [*silent, server.address]})
-        taken.set()
-        wait_until(lambda: len(order) == 51)
-        nodes._dials = dials
-    assert order.pop(server.address) is Standing.LOST
-    assert set(order) == set(silent) and set(order.values()) == {Standing.UNTRIED}
+    nodes, order = make_links("127.0.0.1:1", "127.0.0.1:2"), {}
+    nodes._nodes["127.0.0.1:2"].has_worked = True
+    nodes._dials.put = lambda conn, sources, standing: order.update({conn.address: standing})
+    nodes._is_async = False
+    nodes._check(time.monotonic())
+    assert order == {"127.0.0.1:1": Standing.UNTRIED, "127.0.0.1:2": Standing.LOST}
 
 
 def is_dialed(node):
@@ -337,7 +232,6 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
 
 
 def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
-    """No nsqd is known: take() waits, then says why."""
     nodes = make_links()
     with pytest.raises(ConnectError, match="no nsqd"):
         acquire(nodes, 0.05)

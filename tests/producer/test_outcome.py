@@ -5,45 +5,27 @@ from __future__ import annotations
 import pytest
 
 from nsqclient.errors import (
-    ConnectError,
-    PublishNotSentError,
-    PublishRejectedError,
-    PublishUnknownError,
-    server_error,
+    ConnectError, PublishNotSentError, PublishRejectedError, PublishUnknownError, server_error,
 )
 from nsqclient.producer.outcome import (
-    Attempts,
-    PublishOutcome,
-    final_error,
-    is_one_at_fault,
-    rejection,
-    outcome_of,
+    Attempts, PublishOutcome, final_error, is_one_at_fault, rejection, outcome_of,
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        (b"E_BAD_MESSAGE too big", PublishOutcome.REJECTED),
-        (b"E_PUB_FAILED disk", PublishOutcome.REJECTED),
-        (b"E_MPUB_FAILED disk", PublishOutcome.UNKNOWN),
-    ],
-)
+@pytest.mark.parametrize(("answer", "outcome"), [
+    (b"E_PUB_FAILED disk", PublishOutcome.REJECTED),
+    (b"E_MPUB_FAILED disk", PublishOutcome.UNKNOWN),
+])
 def test_each_answer_has_an_outcome(answer, outcome):
     """Only a failed MPUB may be stored in part."""
     assert outcome_of(server_error(answer)) is outcome
 
 
-@pytest.mark.parametrize(
-    ("answer", "retryable", "one"),
-    [
-        (b"E_BAD_TOPIC t", False, False),
-        (b"E_BAD_MESSAGE too big", False, True),
-        (b"E_BAD_BODY too big", False, True),
-        (b"E_PUB_FAILED disk", True, False),
-        (b"E_DPUB_FAILED disk", True, False),
-    ],
-)
+@pytest.mark.parametrize(("answer", "retryable", "one"), [
+    (b"E_BAD_TOPIC t", False, False), (b"E_BAD_MESSAGE too big", False, True),
+    (b"E_BAD_BODY too big", False, True), (b"E_PUB_FAILED disk", True, False),
+    (b"E_DPUB_FAILED disk", True, False),
+])
 def test_what_a_refusal_says(answer, retryable, one):
     """A rejection has nsqd's code and address, and says whether a retry is worth it."""
     error = server_error(answer)
@@ -73,6 +55,5 @@ def test_final_error_depends_on_what_the_attempts_led_to(reason, maybe_stored, k
     (True, "the outcome is unknown: no nsqd confirmed the message within 2 s: nsqd:4150: refused"),
 ])
 def test_an_unknown_outcome_is_not_called_not_stored(maybe_stored, text):
-    """The text says what the class says."""
     attempts = Attempts(2.0, 100, True, maybe_stored=maybe_stored)
     assert str(attempts.timed_out(ConnectError("nsqd:4150", "refused"))).startswith(text)

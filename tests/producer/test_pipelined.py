@@ -78,7 +78,6 @@ class Publishes:
             self.results[name] = exc
 
     def join(self):
-        """Wait for all; return what each led to, by name."""
         for thread in self._threads:
             thread.join(WAIT)
         assert not self._conn.exchanges()
@@ -87,7 +86,6 @@ class Publishes:
 
 @contextlib.contextmanager
 def connected(script):
-    """Give a connection to a server that follows the script."""
     with ScriptedServer(script) as server:
         conn = PipelinedConnection(server.address, Config())
         conn.open(Deadline(WAIT))

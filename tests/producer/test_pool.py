@@ -28,27 +28,22 @@ class Conn:
         self.cuts = []
 
     def look(self):
-        """Take what has come."""
         self.heard_at, self.unread = time.monotonic(), False
         return not self.is_dead
 
     def exchanges(self):
-        """As BlockingConnection.exchanges."""
         return [self.exchange_under_way] if "until" in self.exchange_under_way else []
 
     def has_unread(self):
-        """Whether something has come."""
         return self.unread
 
     def cut(self, error, exchange=None):
-        """As BlockingConnection.cut."""
         if exchange is not None and exchange.pop("until", None) is None:
             return False
         self.cuts.append(str(error))
         return True
 
     def close(self):
-        """Close it."""
         self.is_closed = True
 
 
@@ -93,7 +88,6 @@ def test_a_dead_connection_is_not_taken(world):
 
 
 def test_publishes_that_wait_get_connections_in_their_order(world):
-    """No later publish is faster."""
     conn = Conn(time.monotonic() + WAIT)
     world.pool.add(conn)
     assert world.pool.take(time.monotonic()) is conn
@@ -116,7 +110,6 @@ def test_a_publish_looks_at_the_stack_once_more_before_it_waits(world):
 
 
 def test_publishes_that_wait_can_be_sent_elsewhere(world):
-    """Where the nsqd is lost."""
     taken = []
     thread = waiting(world.pool, taken, "a")
     world.pool.release_waiters()
@@ -125,7 +118,6 @@ def test_publishes_that_wait_can_be_sent_elsewhere(world):
 
 
 def test_the_deadline_ends_the_wait(world):
-    """There is no connection in time."""
     assert world.pool.wait(time.monotonic() + 0.01) is None
     assert not world.pool.is_awaited
 
@@ -224,7 +216,6 @@ def test_an_idle_connection_that_is_silent_for_two_heartbeats_is_closed(world):
 
 
 def test_connections_that_were_not_used_for_long_are_closed_but_one(world):
-    """After a burst."""
     conns = [Conn(100.0) for _ in range(4)]
     for conn in conns:
         conn.heard_at = 160.0

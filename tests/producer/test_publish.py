@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from nsqclient.errors import (
-    ClosedError,
-    ConnectError,
-    ConnectionLostError,
-    DiscoveryError,
-    NegotiationError,
-    NSQConnectionError,
-    PublishNotSentError,
-    PublishRejectedError,
-    PublishUnknownError,
-    ReentrantCallError,
-    server_error,
+    ClosedError, ConnectError, ConnectionLostError, DiscoveryError, NegotiationError,
+    NSQConnectionError, PublishNotSentError, PublishRejectedError, PublishUnknownError,
+    ReentrantCallError, server_error,
 )
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -52,11 +45,9 @@ class Answers:
 
     @property
     def connected(self):
-        """As NodePool.connected."""
         return (self,) if self._answers and self.error is None else ()
 
     def acquire(self, deadline, is_async):
-        """As NodePool.acquire: there is no nsqd."""
         if self.error is not None:
             raise self.error
         if self.is_closed.wait(deadline.remaining()):
@@ -64,39 +55,24 @@ class Answers:
         raise ConnectError(self.address, "nobody is there")
 
     def take(self, now):
-        """As ConnectionPool.take."""
         self.stale -= 1
         return None if self.stale >= 0 else self
 
     def wait_for_connection(self, node, pool, until, pause):
         """As NodePool's: its connections are lost."""
 
-    def wake(self):
-        """As PoolTimer.wake."""
+    def do_nothing(self, *arguments):
+        """What the real ones do with a connection is no matter of a publish."""
 
-    def begin(self, exchange):
-        """As BlockingConnection.begin."""
+    wake = begin = drop = put_back = on_lost = mark_unavailable = do_nothing
 
     def exchange(self, command, traced):
-        """As BlockingConnection.exchange."""
         self.sent += 1
         answer = self._answers.pop(0)
         self.is_ended = answer is not None
         if isinstance(answer, NSQConnectionError):
             raise answer
         return answer
-
-    def drop(self, conn):
-        """As ConnectionPool.drop."""
-
-    def put_back(self, conn):
-        """As ConnectionPool.put_back."""
-
-    def on_lost(self, node, conn, error):
-        """As NodePool.on_lost."""
-
-    def mark_unavailable(self, node):
-        """As NodePool.mark_unavailable."""
 
 
 def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
@@ -108,19 +84,25 @@ def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
     return nodes.sent, statistics.snapshot(0, [], [], {}).retried
 
 
-def test_stored_at_once():
-    """One OK, one try."""
-    assert publish(None) == (1, 0)
+@pytest.mark.parametrize("stale", [0, 3])
+def test_a_connection_that_just_ended_costs_nothing(stale):
+    """Nothing was sent on it, so it is no try."""
+    assert publish(None, stale=stale) == (1, 0)
+
+
+@pytest.mark.parametrize("sticky, count", [(False, 2), (True, 1)])
+def test_the_connected_nsqds_take_turns_unless_one_is_to_be_kept(sticky, count):
+    nodes = SimpleNamespace(connected=("a", "b"), timer=None)
+    publisher = Publisher(nodes, True, Statistics(), sticky)
+    assert len({publisher._choose() for _ in range(10)}) == count
 
 
 @pytest.mark.parametrize("answer", [LOST, DISK], ids=["unknown", "disk"])
 def test_what_may_pass_is_tried_again(answer):
-    """A lost connection or a full disk costs a retry."""
     assert publish(answer, None) == (2, 1)
 
 
 def test_a_permanent_refusal_is_not_retried():
-    """What nsqd refuses is not tried again."""
     with pytest.raises(PublishRejectedError) as caught:
         publish(TOO_BIG, None)
     assert caught.value.code == "E_BAD_MESSAGE" and caught.value.__cause__ is TOO_BIG
@@ -141,48 +123,28 @@ def test_refused_after_an_unknown_try():
         publish(LOST, TOO_BIG)
 
 
-def test_a_part_that_may_be_stored_is_unknown():
-    """nsqd stores the messages of an MPUB one by one."""
-    with pytest.raises(PublishUnknownError, match="E_MPUB_FAILED"):
-        publish(server_error(b"E_MPUB_FAILED disk"), None, retry_unknown=False)
+@pytest.mark.parametrize("answer, command, why", [
+    (LOST, b"x", "reset"), (LOST, b"x" * 100_000, "max-msg-size"),
+    (server_error(b"E_MPUB_FAILED disk"), b"x", "E_MPUB_FAILED"),
+], ids=["lost", "large", "part"])
+def test_unknown_where_no_retry_is_allowed(answer, command, why):
+    """A large body may have been refused; nsqd stores the messages of an MPUB one by one."""
+    with pytest.raises(PublishUnknownError, match=why):
+        publish(answer, None, retry_unknown=False, command=command)
 
 
-def test_unknown_where_no_retry_is_allowed():
-    """With retry_unknown=False the first lost connection is the outcome."""
-    with pytest.raises(PublishUnknownError, match="reset"):
-        publish(LOST, None, retry_unknown=False)
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"), [(LOST, PublishUnknownError), (DISK, PublishRejectedError)],
-    ids=["unknown", "disk"],
-)
+@pytest.mark.parametrize(("answer", "error"), [
+    (LOST, PublishUnknownError), (DISK, PublishRejectedError),
+], ids=["unknown", "disk"])
 def test_the_deadline_ends_the_retries(answer, error):
-    """When no further try succeeds in time, the outcome is that of what was tried."""
     with pytest.raises(error):
         publish(answer)
 
 
-def test_a_large_body_may_have_been_refused():
-    """A connection lost behind a large body: the error says what else it may be."""
-    with pytest.raises(PublishUnknownError, match="max-msg-size"):
-        publish(LOST, retry_unknown=False, command=b"x" * 100_000)
-
-
-def test_a_connection_that_just_ended_costs_nothing():
-    """Nothing was sent on it, so it is no try."""
-    assert publish(None, stale=3) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("reason", "retryable"),
-    [
-        (NegotiationError("no TLS there"), False),
-        (server_error(b"E_AUTH_FAILED"), False),
-        (DiscoveryError("lookupd:4161", "refused"), True),
-    ],
-    ids=lambda value: type(value).__name__,
-)
+@pytest.mark.parametrize(("reason", "retryable"), [
+    (NegotiationError("no TLS there"), False), (server_error(b"E_AUTH_FAILED"), False),
+    (DiscoveryError("lookupd:4161", "refused"), True),
+], ids=lambda value: type(value).__name__)
 def test_no_nsqd_can_be_used(reason, retryable):
     """The error has the reason, and whether a later publish may succeed."""
     with pytest.raises(PublishNotSentError) as caught:
@@ -202,7 +164,6 @@ def test_no_nsqd_can_be_used_any_more():
 
 @pytest.mark.parametrize("sent_before", [False, True])
 def test_close_ends_a_publish_that_waits(sent_before):
-    """close() ends a publish that waits: unknown when it was sent before, else ClosedError."""
     nodes = Answers(*[LOST] * sent_before)
     timer = threading.Timer(0.1, nodes.is_closed.set)
     timer.start()

@@ -7,19 +7,16 @@ from nsqclient.producer.stats import Statistics
 
 
 def snapshot(statistics):
-    """The numbers, with nothing pending and nobody connected."""
     return statistics.snapshot(pending=0, connected=[], known=["a:1"], connections={"a:1": 2})
 
 
 def test_all_counters_begin_at_zero():
-    """Without a publish all is zero."""
     stats = snapshot(Statistics())
     assert (stats.published, stats.bytes, stats.latency_p50, stats.latency_p99) == (0, 0, 0.0, 0.0)
     assert (stats.connected, stats.known) == ([], ["a:1"])
 
 
 def test_counts_and_latencies():
-    """Counters add up; the summary has the middle and the slow end."""
     statistics = Statistics()
     for n in range(100):
         statistics.recent.append((2, 10, n / 100))
@@ -33,7 +30,6 @@ def test_counts_and_latencies():
 
 
 def test_the_summary_looks_back_a_limited_way():
-    """Old latencies are forgotten."""
     statistics = Statistics()
     for latency in [9.0] * 2000 + [1.0] * 2000:
         statistics.recent.append((1, 1, latency))

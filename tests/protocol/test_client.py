@@ -9,38 +9,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.errors import (
-    ClosedError,
-    FrameTooLargeError,
-    LocalProtocolError,
-    NotNSQError,
-    NSQError,
-    RemoteProtocolError,
+    ClosedError, FrameTooLargeError, LocalProtocolError, NSQError, RemoteProtocolError,
 )
 from nsqclient.protocol import commands
-from nsqclient.protocol.client import TRANSITIONS, ClientProtocol, Transition, State
+from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import (
-    CommandFailed,
-    Authenticated,
-    CloseWait,
-    Heartbeat,
-    Identified,
-    Messages,
-    Published,
-    FatalError,
-    ServerSettings,
-    Subscribed,
-    Upgraded,
+    CommandFailed, Authenticated, FatalError, Heartbeat, Identified, Messages, Published,
+    ServerSettings, Subscribed, Upgraded,
 )
 from nsqclient.protocol.frames import FrameType, encode_frame, encode_message
 from nsqclient.protocol.layers.deflate import DeflateLayer
-from nsqclient.protocol.layers.stack import TAKE_SIZE
-from tests.protocol.toy_layer import XorLayer
+from nsqclient.protocol.layers.stack import TAKE_SIZE, ByteLayer
 from tests.support.fuzz import fuzz
 
 ID = b"0123456789abcdef"
 MESSAGE = encode_message(5, 1, ID, b"body")
 RAW = (5, 1, ID, b"body")
 PUB = commands.pub("t", b"x")
+
+
+class XorLayer(ByteLayer):
+    """Turns every byte over with ``key``; what it encodes, its twin decodes."""
+
+    def __init__(self, key):
+        self._table = bytes(byte ^ key for byte in range(256))
+
+    def decode(self, data):
+        yield data.translate(self._table)
+
+    def encode(self, data):
+        return data.translate(self._table)
 
 
 def response(data):
@@ -137,15 +135,6 @@ def test_a_garbled_answer_leaves_its_publish_unanswered():
     assert core.unanswered() == ["token"]
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_state_can_end(state):
-    """The stream may end at any time, and more than once."""
-    core = core_in(state)
-    core.receive_eof()
-    core.receive_eof()
-    assert core.state is State.CLOSED
-
-
 def test_half_a_frame_does_not_outlive_the_stream():
     """Messages that still wait keep their connection in memory, but not what it had received."""
     core = core_in(State.SUBSCRIBED)
@@ -155,20 +144,11 @@ def test_half_a_frame_does_not_outlive_the_stream():
     assert core._reader.buffered == 0
 
 
-def test_the_table_holds_legal_moves_only():
-    """States are left as the protocol says, and every state can be reached."""
-    assert {after for after in TRANSITIONS.values()} == set(State) - {State.NEW}
-    for did in Transition:
-        if did is not Transition.END:
-            assert sum(did is other for _, other in TRANSITIONS) == 1
-
-
 @pytest.mark.parametrize("send", [
     lambda core: core.send_sub("bad name", "c"),
     lambda core: core.send_auth(""),
 ])
 def test_bad_values_change_nothing(send):
-    """A command that cannot be built leaves the core where it was."""
     core = core_in(State.READY)
     with pytest.raises(LocalProtocolError):
         send(core)
@@ -177,25 +157,10 @@ def test_bad_values_change_nothing(send):
     core.send_sub("t", "c")
 
 
-@pytest.mark.parametrize("send", [
-    lambda core: core.send_rdy(2501),
-    lambda core: core.send_req(ID, -1),
-    lambda core: core.send_req(b"short", 0),
-    lambda core: core.send_touch(b"bad\nid"),
-])
-def test_bad_values_queue_nothing(send):
-    """A command that nsqd would refuse is not queued."""
-    core = core_in(State.SUBSCRIBED)
-    with pytest.raises(LocalProtocolError):
-        send(core)
-    assert not core.has_data_to_send()
-
-
 # -- answers
 
 
 def test_the_identify_response_becomes_settings():
-    """The answer to IDENTIFY becomes settings, and the connection is ready."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(answer(
         version="1.3.0", max_rdy_count=10, msg_timeout=1000, max_msg_timeout=2000,
@@ -220,25 +185,20 @@ def test_plain_ok_to_identify():
     assert core.settings.max_rdy_count == 2500
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"ok", b"{", b"[]", b"null", b"1", b'"OK"', b"\xff\xfe", b"[" * 100_000,
-    b'{"max_rdy_count": "2500"}', b'{"max_rdy_count": true}', b'{"max_rdy_count": 2.5}',
-    b'{"max_rdy_count": null}', b'{"max_rdy_count": -1}', b'{"max_rdy_count": 0}',
-    b'{"msg_timeout": "60s"}', b'{"msg_timeout": -1}', b'{"max_msg_timeout": NaN}',
-    b'{"msg_timeout": %s}' % (b"1" * 400), b'{"max_msg_timeout": %s}' % (b"9" * 4299),
-    b'{"output_buffer_timeout": %d}' % 2**63, b'{"msg_timeout": %d}' % 10**13,
-    b'{"max_rdy_count": %d}' % 2**63, b'{"x": 1e999}', b'{"version": "\\ud800"}',
-    b'{"x": %s}' % (b"[" * 100 + b"]" * 100), b'{"x": "%s"}' % (b"x" * 2**20),
-], ids=lambda data: data[:30])
-@pytest.mark.parametrize("state", [State.IDENTIFYING, State.AUTHENTICATING])
+@pytest.mark.parametrize("state, data", [
+    (State.IDENTIFYING, b"ok"), (State.IDENTIFYING, b"[]"), (State.AUTHENTICATING, b"OK"),
+    (State.AUTHENTICATING, b"[]"), (State.IDENTIFYING, b'{"x": "%s"}' % (b"x" * 2**20)),
+    *((State.IDENTIFYING, data) for data in (
+        b'{"max_rdy_count": "2500"}', b'{"max_rdy_count": true}', b'{"max_rdy_count": null}',
+        b'{"max_rdy_count": 2.5}', b'{"max_rdy_count": 0}', b'{"max_rdy_count": %d}' % 2**63,
+        b'{"msg_timeout": -1}', b'{"msg_timeout": %d}' % 10**13, b'{"max_msg_timeout": NaN}',
+        b'{"max_msg_timeout": %s}' % (b"9" * 4299), b'{"output_buffer_timeout": %d}' % 2**63,
+    )),
+], ids=lambda value: value.value if isinstance(value, State) else value[:30])
 def test_json_that_cannot_be_read_is_a_protocol_error(state, data):
     """An answer that should be a JSON object, with numbers that make sense, and is none."""
-    if state is State.AUTHENTICATING and data.startswith(b"{\""):
-        if data.startswith((b'{"m', b'{"o')) and b"NaN" not in data and len(data) < 100:
-            data = b"OK"  # AUTH's object has no numbers that matter
-    core = core_in(state)
     with pytest.raises(RemoteProtocolError):
-        core.receive_data(response(data))
+        core_in(state).receive_data(response(data))
 
 
 def test_truth_is_true():
@@ -250,22 +210,10 @@ def test_truth_is_true():
 
 
 def test_the_auth_response_is_reported():
-    """The answer to AUTH is a JSON object."""
     core = core_in(State.AUTHENTICATING)
     core.receive_data(answer(identity="me", permission_count=1))
     assert core.take_events() == [Authenticated({"identity": "me", "permission_count": 1})]
     assert core.state is State.READY
-
-
-def test_a_subscription_ends_with_cls_and_close_wait():
-    """SUB is answered with OK, CLS with CLOSE_WAIT, and messages may come in between."""
-    core = core_in(State.SUBSCRIBING)
-    core.receive_data(OK + MESSAGE)
-    assert core.take_events() == [Subscribed(), Messages([RAW])]
-    core.send_cls()
-    core.receive_data(MESSAGE + response(b"CLOSE_WAIT"))
-    assert core.take_events() == [Messages([RAW]), CloseWait()]
-    assert core.state is State.DRAINING
 
 
 @pytest.mark.parametrize("state, wrong", [
@@ -273,7 +221,6 @@ def test_a_subscription_ends_with_cls_and_close_wait():
     (State.CLOSING, b"OK"), (State.CLOSING, b"CLOSE"),
 ])
 def test_an_unexpected_response_is_a_protocol_error(state, wrong):
-    """An answer that belongs to another question breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="expected b'(OK|CLOSE_WAIT)'"):
         core_in(state).receive_data(response(wrong))
 
@@ -281,7 +228,6 @@ def test_an_unexpected_response_is_a_protocol_error(state, wrong):
 @pytest.mark.parametrize("data", [b"OK", b"CLOSE_WAIT", b"", b"{}"])
 @pytest.mark.parametrize("state", [State.NEW, State.READY, State.SUBSCRIBED, State.DRAINING])
 def test_a_response_without_command_is_a_protocol_error(state, data):
-    """A response that nothing was asked for breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="without a question"):
         core_in(state).receive_data(response(data))
 
@@ -289,7 +235,6 @@ def test_a_response_without_command_is_a_protocol_error(state, data):
 @pytest.mark.parametrize("state", sorted(set(State) - _WITH_SUB - {State.CLOSED, State.UPGRADING},
                                          key=str))
 def test_messages_before_sub_are_a_protocol_error(state):
-    """A message where there is no subscription breaks the protocol."""
     with pytest.raises(RemoteProtocolError, match="message while"):
         core_in(state).receive_data(MESSAGE)
 
@@ -310,7 +255,6 @@ _NEGOTIATING = {State.NEW, State.IDENTIFYING, State.UPGRADING}
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.CLOSED} - _NEGOTIATING, key=str))
 def test_a_heartbeat_is_answered_with_nop(state):
-    """A heartbeat is answered with NOP in any state, also while an answer is awaited."""
     core = core_in(state)
     core.receive_data(BEAT)
     assert core.take_events() == [Heartbeat()]
@@ -342,7 +286,6 @@ def test_heartbeat_before_the_answer_to_identify(granted, layers):
 
 
 def test_answers_come_in_the_order_of_the_publishes():
-    """Each OK answers the oldest publish, whatever else is answered in between."""
     core = core_in(State.READY)
     core.send_publish(PUB, 1)
     core.send_sub("t", "c")
@@ -413,7 +356,6 @@ def test_nothing_counts_after_a_fatal_error(state, behind):
 
 
 def test_what_came_before_an_error_is_kept():
-    """Events of the frames before a broken one are still there to be taken."""
     core = core_in(State.READY)
     core.send_publish(PUB, "a")
     with pytest.raises(RemoteProtocolError):
@@ -432,55 +374,6 @@ def test_unanswered_at_the_end():
 
 
 # -- byte layers
-
-
-def _upgraded_stream(**granted):
-    """Return the server's bytes for an IDENTIFY that grants layers, then publishes' OKs."""
-    inner = OK + BEAT + OK + MESSAGE
-    if "tls_v1" in granted and len(granted) == 2:
-        inner = OK + XorLayer(7).encode(inner)
-    return answer(**granted) + XorLayer(5).encode(inner)
-
-
-def _drive(chunks):
-    """Feed chunks; push a layer when one is due; subscribe when ready; return all events."""
-    core = core_in(State.IDENTIFYING)
-    keys = iter((5, 7))
-    seen = []
-    for chunk in chunks:
-        core.receive_data(chunk)
-        while events := core.take_events():
-            seen += events
-            for event in events:
-                if isinstance(event, (Identified, Upgraded)) and event.layers_due:
-                    core.push_layer(XorLayer(next(keys)))
-                if core.state is State.READY and not isinstance(event, Heartbeat):
-                    core.send_sub("t", "c")
-    return seen, core
-
-
-@pytest.mark.parametrize("granted", [
-    {"tls_v1": True}, {"snappy": True}, {"deflate": True},
-    {"tls_v1": True, "snappy": True}, {"tls_v1": True, "deflate": True},
-])
-def test_upgrade_byte_by_byte(granted):
-    """Layers are pushed one by one, each is answered with OK inside it, then frames flow."""
-    stream = _upgraded_stream(**granted)
-    events, core = _drive([stream[n:n + 1] for n in range(len(stream))])
-    layers = len(granted)
-    assert [type(event) for event in events] == [
-        Identified, *[Upgraded] * layers, Heartbeat, Subscribed, Messages,
-    ]
-    assert [event.layers_due for event in events[:layers + 1]] == list(range(layers, -1, -1))
-    assert core.state is State.SUBSCRIBED
-
-
-def test_an_upgrade_may_be_cut_anywhere():
-    """However the bytes around an upgrade are cut, the same events come out."""
-    stream = answer(tls_v1=True, snappy=True) + XorLayer(5).encode(OK + XorLayer(7).encode(OK))
-    for cut in range(len(stream) + 1):
-        events, core = _drive([stream[:cut], stream[cut:]])
-        assert [type(event) for event in events] == [Identified, Upgraded, Upgraded], cut
 
 
 def test_nothing_is_read_before_the_layer():
@@ -507,16 +400,6 @@ def test_bytes_queued_before_a_layer_go_out_plain():
     assert core.data_to_send() == b""
 
 
-def test_heartbeat_inside_a_layer():
-    """A heartbeat before a layer's OK is answered, and is not the OK."""
-    core = core_in(State.UPGRADING)
-    core.push_layer(XorLayer(5))
-    core.receive_data(XorLayer(5).encode(BEAT))
-    assert core.take_events() == [Heartbeat()]
-    assert core.state is State.UPGRADING
-    assert core.data_to_send() == XorLayer(5).encode(b"NOP\n")
-
-
 @pytest.mark.parametrize("inner", [response(b"FINE"), response(b"{}"), MESSAGE])
 def test_a_layer_answered_wrongly_is_a_protocol_error(inner):
     """Only OK ends an upgrade."""
@@ -526,17 +409,7 @@ def test_a_layer_answered_wrongly_is_a_protocol_error(inner):
         core.receive_data(XorLayer(5).encode(inner))
 
 
-def test_a_rejected_layer_is_a_fatal_error():
-    """nsqd may refuse the upgrade inside the layer."""
-    core = core_in(State.UPGRADING)
-    core.push_layer(XorLayer(5))
-    core.receive_data(XorLayer(5).encode(error(b"E_IDENTIFY_FAILED upgrade failed")))
-    assert core.take_events()[0].error.code == "E_IDENTIFY_FAILED"
-    assert core.state is State.CLOSED
-
-
 def test_a_layer_is_pushed_only_where_it_is_due():
-    """As many layers are pushed as were granted."""
     core = core_in(State.UPGRADING)
     core.push_layer(XorLayer(5))
     with pytest.raises(LocalProtocolError, match="a byte layer"):
@@ -546,10 +419,7 @@ def test_a_layer_is_pushed_only_where_it_is_due():
 # -- whatever comes
 
 
-def test_a_peer_that_is_not_nsq_is_reported():
-    """HTTP's answer to the magic, and a size over the limit, are errors of the peer."""
-    with pytest.raises(NotNSQError):
-        core_in(State.IDENTIFYING).receive_data(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+def test_a_frame_over_the_limit_is_an_error_of_the_peer():
     core = ClientProtocol(max_frame_size=4096)
     core.send_identify({})
     with pytest.raises(FrameTooLargeError):

@@ -7,10 +7,7 @@ import json
 import pytest
 
 from nsqclient.errors import (
-    InvalidChannelError,
-    InvalidMessageError,
-    InvalidTopicError,
-    LocalProtocolError,
+    InvalidChannelError, InvalidMessageError, InvalidTopicError, LocalProtocolError,
 )
 from nsqclient.protocol import commands
 
@@ -41,7 +38,6 @@ ID = b"0123456789abcdef"
     ],
 )
 def test_each_command_is_these_bytes(built, wire):
-    """Each command is these bytes."""
     assert built == wire
 
 
@@ -55,14 +51,13 @@ def test_identify_is_json():
 
 @pytest.mark.parametrize("body", [bytearray(b"hi"), memoryview(b"hi"), memoryview(b"h.i.")[::2]])
 def test_bytes_like_bodies_are_accepted(body):
-    """Whatever holds bytes is a body."""
     assert commands.pub("t", body) == b"PUB t\n\0\0\0\2hi"
     assert commands.mpub("t", [body]) == b"MPUB t\n\0\0\0\x0a\0\0\0\1\0\0\0\2hi"
 
 
 _BAD_BODIES = [
     (b"", "empty"), (bytearray(), "empty"), ("text", "encode it first"), ("", "encode it first"),
-    (None, "not NoneType"), (7, "not int"), ([b"x"], "not list"),
+    (None, r"must be bytes, not NoneType: .*publish_json\(\)"), ([b"x"], "not list"),
 ]
 
 
@@ -91,7 +86,6 @@ def test_a_message_over_the_limit_is_not_built(build):
 
 
 def test_the_default_message_limit_is_that_of_nsqd():
-    """Without an option the limit is nsqd's default of 1 MiB."""
     assert commands.check_body(b"x" * 2**20)
     with pytest.raises(InvalidMessageError):
         commands.check_body(b"x" * (2**20 + 1))
@@ -106,26 +100,12 @@ def test_an_mpub_over_the_body_limit_is_not_built():
         commands.mpub("t", bodies, 10, 28)
 
 
-def test_mpub_count_follows_from_its_size():
-    """A count that nsqd refuses cannot fit: each message takes five bytes at least."""
-    limit = 1003
-    most = (limit - 4) // 5
-    assert commands.mpub("t", [b"x"] * most, 10, limit)
-    with pytest.raises(InvalidMessageError):
-        commands.mpub("t", [b"x"] * (most + 1), 10, limit)
-
-
-@pytest.mark.parametrize("bodies", [[], (), iter([])])
-def test_an_mpub_without_messages_is_not_built(bodies):
-    """An MPUB without messages would cost the connection."""
-    with pytest.raises(InvalidMessageError, match="at least one"):
-        commands.mpub("t", bodies)
-
-
-@pytest.mark.parametrize("bodies", [b"one body", "text"])
-def test_mpub_of_one_body(bodies):
-    """One body given for a list of bodies is refused."""
-    with pytest.raises(InvalidMessageError):
+@pytest.mark.parametrize("bodies, why", [
+    ([], "at least one"), (b"one body", "not int"), ("text", "encode it first"),
+])
+def test_an_mpub_without_a_list_of_messages_is_not_built(bodies, why):
+    """It would cost the connection."""
+    with pytest.raises(InvalidMessageError, match=why):
         commands.mpub("t", bodies)
 
 
@@ -158,14 +138,12 @@ def test_an_invalid_topic_is_not_built(build, name):
 
 @pytest.mark.parametrize("name", ["", "c\n", "c d", None])
 def test_an_invalid_channel_is_not_built(name):
-    """SUB carries no bad channel name."""
     with pytest.raises(InvalidChannelError):
         commands.sub("t", name)
 
 
 @pytest.mark.parametrize("count, most", [(-1, 2500), (2501, 2500), (1, 0)])
 def test_rdy_out_of_range_is_not_built(count, most):
-    """RDY stays within what nsqd said."""
     with pytest.raises(LocalProtocolError, match=f"RDY {count} is out of range: 0 to {most}"):
         commands.rdy(count, most)
 
@@ -174,7 +152,7 @@ def test_rdy_out_of_range_is_not_built(count, most):
     commands.fin, commands.touch, lambda message_id: commands.req(message_id, 0),
 ])
 @pytest.mark.parametrize("message_id", [
-    b"", b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf", b"01234567 9abcdef",
+    b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf", b"01234567 9abcdef",
 ])
 def test_an_invalid_message_id_is_not_built(build, message_id):
     """An id is sixteen letters and digits, so that it cannot become another command."""
@@ -193,12 +171,6 @@ def test_a_huge_requeue_delay_is_clamped(delay):
     """A delay that overflows nsqd's nanoseconds would come back at once: it is cut before."""
     sent = int(commands.req(ID, delay).split()[2])
     assert 0 < sent * 1_000_000 < 2**63
-
-
-def test_an_empty_secret_is_not_sent():
-    """An empty secret cannot be sent."""
-    with pytest.raises(LocalProtocolError, match="empty"):
-        commands.auth("")
 
 
 @pytest.mark.parametrize("bodies", [
@@ -250,19 +222,5 @@ def test_a_value_becomes_json_in_utf_8():
     ("\ud800", "surrogates"), ({(1, 2): 3}, "keys must be"),
 ])
 def test_a_value_that_json_lacks_is_refused(value, reason):
-    """With the reason."""
     with pytest.raises(InvalidMessageError, match=f"no JSON can be made of the .*{reason}"):
         commands.json_body(value)
-
-
-@pytest.mark.parametrize("value", [{"a": 1}, [1], 7, None])
-def test_a_body_that_is_a_value_is_refused_with_what_to_call(value):
-    """The core of the API is bytes."""
-    with pytest.raises(InvalidMessageError, match=r"must be bytes, not .*publish_json\(\)"):
-        commands.check_body(value)
-
-
-def test_an_id_in_an_error_is_text():
-    """As everywhere."""
-    with pytest.raises(LocalProtocolError, match="message id 'abc' is not 16 hex digits"):
-        commands.fin(b"abc")

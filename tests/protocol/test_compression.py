@@ -12,6 +12,16 @@ LAYERS = pytest.mark.parametrize("make", [DeflateLayer, SnappyLayer], ids=["defl
 
 
 @LAYERS
+@pytest.mark.parametrize("data", [b"x", TEXT, NOISE, b"\0" * 300_000],
+                         ids=["byte", "text", "noise", "zeros"])
+def test_whole_and_byte_by_byte(make, data):
+    """What one end encodes, the other decodes, however it is cut; also over many chunks."""
+    wire = make().encode(data)
+    assert decoded(make(), wire) == data
+    assert decoded(make(), *bytes_of(wire)) == data
+
+
+@LAYERS
 def test_a_stream_may_be_cut_anywhere(make):
     """Two frames, cut anywhere: all of the first is there as soon as its last byte is."""
     layer = make()

@@ -9,17 +9,7 @@ import pytest
 
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.protocol.layers.deflate import PIECE_SIZE, DeflateLayer
-from tests.protocol.streams import NOISE, TEXT, bytes_of, decoded
-
-
-@pytest.mark.parametrize("level", range(1, 10))
-@pytest.mark.parametrize("data", [b"x", TEXT, NOISE, b"\0" * 100_000],
-                         ids=["byte", "text", "noise", "zeros"])
-def test_any_level_whole_and_byte_by_byte(level, data):
-    """What one end encodes, the other decodes, however it is cut."""
-    wire = DeflateLayer(level).encode(data)
-    assert decoded(DeflateLayer(), wire) == data
-    assert decoded(DeflateLayer(), *bytes_of(wire)) == data
+from tests.protocol.streams import TEXT, decoded
 
 
 def test_the_stream_is_a_plain_one():
@@ -58,12 +48,6 @@ def test_what_came_before_a_fault_counts():
     assert decoded(layer, DeflateLayer().encode(b"early")) == b"early"
     with pytest.raises(RemoteProtocolError):
         decoded(layer, b"\xff" * 9)
-
-
-def test_a_truncated_stream_waits():
-    """Without its last byte a stream is unfinished, not broken."""
-    wire = DeflateLayer().encode(NOISE)
-    assert NOISE.startswith(decoded(DeflateLayer(), wire[:-9]))
 
 
 def test_a_bomb_comes_in_pieces():

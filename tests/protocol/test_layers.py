@@ -34,16 +34,7 @@ def _stack(*layers):
     return stack
 
 
-def test_without_layers_bytes_are_unchanged():
-    """Without a layer bytes pass unchanged, and so does nothing."""
-    stack = LayerStack()
-    assert len(stack) == 0
-    assert (stack.encode(b"x"), list(stack.decode(b"x")), stack.encode(b"")) == (b"x", [b"x"], b"")
-    assert not stack.has_output()
-
-
 def test_the_first_layer_is_nearest_the_socket():
-    """The layer that was pushed first is nearest the wire, both ways."""
     stack = _stack(_Tag(b"tls"), _Tag(b"zip"))
     assert len(stack) == 2
     assert stack.encode(b"frame") == b"tls(zip(frame))"

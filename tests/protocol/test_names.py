@@ -19,7 +19,6 @@ INVALID = [
 
 @pytest.mark.parametrize("name", VALID)
 def test_a_valid_name_is_accepted(name):
-    """What nsqd accepts comes back unchanged."""
     assert is_valid_name(name)
     assert check_topic(name) == check_channel(name) == name
 
@@ -36,7 +35,6 @@ def test_an_invalid_name_is_rejected(name):
 
 @pytest.mark.parametrize("name", [None, b"topic", 5, ["t"], True])
 def test_a_name_must_be_a_string(name):
-    """A name of a wrong type is reported like a bad name."""
     with pytest.raises(InvalidTopicError):
         check_topic(name)
     with pytest.raises(InvalidChannelError):

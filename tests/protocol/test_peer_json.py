@@ -99,7 +99,6 @@ def _reader(**data):
 
 @pytest.mark.parametrize("data", [None, [], "x", 1, True])
 def test_a_reader_takes_only_an_object(data):
-    """Any other value is an error."""
     with pytest.raises(InvalidField, match="it is no JSON object"):
         JsonReader(data, "it")
 

@@ -17,18 +17,15 @@ NOISE = random.Random(5).randbytes(300_000)
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Certificates made for this module."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def make_client(certificates, name="127.0.0.1", **options):
-    """The client's end."""
     context = client_context(ca_file=certificates.ca, **options)
     return TLSLayer(context, server_name=name)
 
 
 def make_server(certificates, **options):
-    """The server's end."""
     context = server_context(
         cert=certificates.server, key=certificates.server_key, **options
     )
@@ -52,7 +49,6 @@ def carry(one, other, step=0):
 
 
 def shake_hands(certificates, step=0, **options):
-    """Both ends, after the handshake."""
     client, server = make_client(certificates, **options), make_server(certificates)
     assert carry(client, server, step) == b""
     assert client.is_established and server.is_established
@@ -76,7 +72,6 @@ def test_a_handshake_succeeds_however_bytes_are_cut(certificates, version, step)
 
 
 def test_long_data_takes_many_records(certificates):
-    """Data longer than a record comes out whole."""
     client, server = shake_hands(certificates)
     wire = client.encode(NOISE)
     assert len(wire) > len(NOISE)
@@ -122,7 +117,6 @@ def test_bytes_that_are_not_tls_are_an_error(certificates, wire):
     ({"name": "10.0.0.1"}, "10.0.0.1"),
 ])
 def test_the_servers_name_counts(certificates, fault, reason):
-    """The certificate must be for the name that was dialed."""
     client, server = make_client(certificates, **fault), make_server(certificates)
     if reason is None:
         assert carry(client, server) == b""
@@ -136,13 +130,11 @@ def test_the_servers_name_counts(certificates, fault, reason):
 
 @pytest.mark.parametrize("name", ["", ".", "a" * 300, "a..b", "x\0y"])
 def test_a_name_that_is_none(certificates, name):
-    """A server name that cannot be one is an error at once."""
     with pytest.raises(TLSError, match="server name"):
         make_client(certificates, name=name)
 
 
 def test_an_authority_that_is_not_trusted(certificates):
-    """A certificate of a stranger is refused with the reason."""
     client = TLSLayer(client_context(ca_file=certificates.other_ca), server_name="127.0.0.1")
     with pytest.raises(TLSError, match="certificate verify failed: unable to get local issuer"):
         carry(client, make_server(certificates))
@@ -175,21 +167,12 @@ def test_a_changed_byte_is_an_error(certificates, at):
 
 
 def test_what_came_before_a_fault_counts(certificates):
-    """Records before the faulty one come out first."""
     client, server = shake_hands(certificates)
     wire = client.encode(b"early") + client.encode(TEXT)[:-1] + b"\0"
     pieces = server.decode(wire)
     assert next(pieces) == b"early"
     with pytest.raises(RemoteProtocolError):
         next(pieces)
-
-
-def test_a_truncated_record_waits(certificates):
-    """A record without its last byte is unfinished, not broken."""
-    client, server = shake_hands(certificates)
-    wire = client.encode(TEXT)
-    assert decoded(server, wire[:-1]) == b""
-    assert decoded(server, wire[-1:]) == TEXT
 
 
 def test_a_goodbye_is_no_fault(certificates):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -30,43 +29,25 @@ def clock(monkeypatch):
     (0, 0.0), (2, 2.0), (0.25, 0.25), (timedelta(minutes=1, milliseconds=5), 60.005),
 ])
 def test_numbers_and_timedeltas_become_seconds(value, seconds):
-    """Seconds are a number or a timedelta, and come out as a float."""
     result = to_seconds(value, "timeout")
     assert (result, type(result)) == (seconds, float)
 
 
-@pytest.mark.parametrize("value", [1e306, -1e306, 1.1e15, 10**300])
-def test_a_duration_that_no_clock_can_hold_is_refused(value):
-    """Its milliseconds, or its sum with the time, would be no number."""
-    with pytest.raises(ConfigError, match="must be at most 1e[+]15 s"):
-        to_seconds(value, "timeout", minimum=float("-inf"))
+@pytest.mark.parametrize("value, why", [
+    *((value, "a number of seconds or a timedelta") for value in (None, "1", True, [1])),
+    *((value, "finite") for value in (float("nan"), float("inf"), 10**400)),
+    *((value, "must be at most 1e[+]15 s") for value in (1.1e15, -1e306, 10**300)),
+    *((value, "must be at least 0 s") for value in (-0.001, timedelta(seconds=-1))),
+])
+def test_what_is_no_duration_is_refused(value, why):
+    """Nor is a duration that no clock can hold: its sum with the time would be no number."""
+    with pytest.raises(ConfigError, match=f"^timeout .*{why}"):
+        to_seconds(value, "timeout")
+
+
+def test_the_shortest_and_the_longest_duration_are_accepted():
     assert to_seconds(1e15, "timeout") == 1e15
-
-
-@pytest.mark.parametrize("value", [None, "1", b"1", True, False, [1], 1j])
-def test_other_types_are_no_duration(value):
-    """Anything else is refused, a bool too."""
-    with pytest.raises(ConfigError, match="^timeout must be a number of seconds or a timedelta"):
-        to_seconds(value, "timeout")
-
-
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), float("-inf"), 10**400],
-    ids=["nan", "inf", "-inf", "huge"],
-)
-@pytest.mark.parametrize("minimum", [0.0, float("-inf")])
-def test_a_duration_must_be_finite(value, minimum):
-    """A duration that no clock can measure is refused."""
-    with pytest.raises(ConfigError, match="^timeout .*finite"):
-        to_seconds(value, "timeout", minimum=minimum)
-
-
-@pytest.mark.parametrize("value", [-0.001, timedelta(seconds=-1)])
-def test_a_duration_under_the_minimum_is_rejected(value):
-    """A negative duration is refused, unless the minimum says otherwise."""
-    with pytest.raises(ConfigError, match="^timeout of .* must be at least 0 s"):
-        to_seconds(value, "timeout")
-    assert to_seconds(value, "timeout", minimum=-1.0) < 0
+    assert to_seconds(-1, "timeout", minimum=-1.0) == -1.0
 
 
 @pytest.mark.parametrize("text, seconds", [
@@ -76,7 +57,6 @@ def test_a_duration_under_the_minimum_is_rejected(value):
     ("1m1m", 120.0),
 ])
 def test_go_durations_are_read(text, seconds):
-    """Durations are written as Go writes them."""
     assert parse_duration(text) == pytest.approx(seconds)
 
 
@@ -92,7 +72,6 @@ def test_other_text_is_no_go_duration(text):
 
 
 def test_a_deadline_counts_down_and_expires(clock):
-    """The time left falls to zero, and not below."""
     deadline = Deadline(5.0)
     assert (deadline.remaining(), deadline.expired()) == (5.0, False)
     clock.now += 4.5
@@ -106,10 +85,10 @@ def test_a_deadline_counts_down_and_expires(clock):
 
 
 def test_a_deadline_without_limit_never_expires(clock):
-    """None never ends."""
     deadline = Deadline(None)
     clock.now += 1e9
     assert (deadline.remaining(), deadline.expired(), deadline.at_most(3.0)) == (None, False, 3.0)
+    assert repr(deadline) == "<Deadline None s, None s left>"
 
 
 def test_longer_than_the_system_can_wait():
@@ -118,31 +97,11 @@ def test_longer_than_the_system_can_wait():
     assert Deadline(threading.TIMEOUT_MAX).remaining() is not None
 
 
-def test_a_deadline_shows_total_and_rest():
-    """A deadline in a log line shows what was asked for and what is left."""
-    assert repr(Deadline(None)) == "<Deadline None s, None s left>"
-    assert repr(Deadline(time.monotonic())).startswith("<Deadline ")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (1, "1s"),
-        (2.5, "2.5s"),
-        (59.999, "59.999s"),
-        (60, "1m0s"),
-        (90.5, "1m30.5s"),
-        (3600, "1h0m0s"),
-        (5400, "1h30m0s"),
-        (360000, "100h0m0s"),
-        (0.25, "250ms"),
-        (0.0015, "1.5ms"),
-        (0.000025, "25\u00b5s"),
-        (0.0000000005, "0.5ns"),
-        (-1.5, "-1.5s"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0, "0s"), (1, "1s"), (2.5, "2.5s"), (59.999, "59.999s"), (60, "1m0s"), (90.5, "1m30.5s"),
+    (5400, "1h30m0s"), (360000, "100h0m0s"), (0.25, "250ms"), (0.0015, "1.5ms"),
+    (0.000025, "25\u00b5s"), (0.0000000005, "0.5ns"), (-1.5, "-1.5s"),
+])
 def test_a_duration_is_written_as_go_does(seconds, text):
     """Hours, minutes and seconds from a second on, one small unit below."""
     assert format_duration(seconds) == text

@@ -7,13 +7,7 @@ import random
 import pytest
 
 from nsqclient.runtime.delays import (
-    RateLimiter,
-    exponential,
-    full_jitter,
-    jittered,
-    lookup_delay,
-    reconnect_delay,
-    requeue_delay,
+    RateLimiter, exponential, full_jitter, jittered, lookup_delay, reconnect_delay, requeue_delay,
 )
 
 
@@ -31,24 +25,19 @@ class _Fixed(random.Random):
 LEAST, MOST = _Fixed(0.0), _Fixed(1.0)
 
 
-@pytest.mark.parametrize("attempt, unit, seconds", [
-    (0, 1.0, 1.0), (1, 1.0, 2.0), (6, 1.0, 64.0), (3, 0.5, 4.0), (3, 0.0, 0.0),
-])
+@pytest.mark.parametrize("attempt, unit, seconds", [(0, 1.0, 1.0), (6, 1.0, 64.0), (3, 0.5, 4.0)])
 def test_exponential_delays_double(attempt, unit, seconds):
-    """The unit times two to the power of the attempt, as in go-nsq."""
     assert exponential(attempt, unit, LEAST) == seconds
 
 
-@pytest.mark.parametrize("attempt", [61, 1024, 65535, 10**9])
+@pytest.mark.parametrize("attempt", [61, 1024, 10**9])
 def test_many_attempts_do_not_overflow(attempt):
-    """Any number of attempts has a delay."""
     assert exponential(attempt, 1.0, MOST) == 2.0 ** 60
     assert full_jitter(attempt, 1.0, MOST) == 2.0 ** 60
     assert reconnect_delay(attempt, 60.0, LEAST) == 60.0
 
 
 def test_full_jitter_is_between_zero_and_the_exponential_delay():
-    """Anything between nothing and the exponential delay."""
     assert full_jitter(3, 2.0, LEAST) == 0.0
     assert full_jitter(3, 2.0, _Fixed(0.25)) == 4.0
     assert full_jitter(3, 2.0, MOST) == 16.0
@@ -73,7 +62,6 @@ def test_the_reconnect_delay_grows_up_to_its_limit(failures, seconds):
 
 @pytest.mark.parametrize("rng, seconds", [(LEAST, 60.0), (_Fixed(0.5), 69.0), (MOST, 78.0)])
 def test_a_jittered_interval_stays_near_its_length(rng, seconds):
-    """The interval and a random part of itself."""
     assert jittered(60.0, 0.3, rng) == pytest.approx(seconds)
 
 

@@ -54,13 +54,13 @@ def make(request):
 
 
 def dialing_threads():
-    """The names of threads that dial."""
     return [thread.name for thread in threading.enumerate() if "nsq-dialer" in thread.name]
 
 
 def test_there_are_no_more_threads_than_dials_under_way(make):
-    """Thousands of addresses are dialed one after the other by a few."""
+    """Many addresses are dialed one after the other by a few, and what waits needs none."""
     scheduler, dials = make(limit=3)
+    scheduler.put("later", "a", FAILED, retry_at=float("inf"))
     dials.release.clear()
     for number in range(100):
         scheduler.put(number, "a", UNTRIED)
@@ -70,15 +70,7 @@ def test_there_are_no_more_threads_than_dials_under_way(make):
     dials.release.set()
     wait_until(lambda: len(dials.begun) == 100)
     wait_until(lambda: not dialing_threads())
-    assert 5 not in scheduler
-
-
-def test_without_anything_to_dial_there_is_no_thread(make):
-    """What waits for its time needs none either."""
-    scheduler, dials = make()
-    scheduler.put("later", "a", FAILED, retry_at=float("inf"))
-    scheduler.dispatch()
-    assert dialing_threads() == [] and "later" in scheduler
+    assert 5 not in scheduler and "later" in scheduler
 
 
 def test_what_waits_is_dialed_when_its_time_has_come(make, monkeypatch):
@@ -97,20 +89,7 @@ def test_what_waits_is_dialed_when_its_time_has_come(make, monkeypatch):
     assert timer.delays == [5.0, 2.0, 3.0]
 
 
-def test_an_address_that_fails_is_dialed_again_after_its_rest(make, monkeypatch):
-    """It may be put again by the dial itself."""
-    timer = VirtualTimer()
-    monkeypatch.setattr("time.monotonic", lambda: timer.now)
-    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
-    dials.on_dial = lambda key: scheduler.put(key, "a", FAILED, timer.now + 3)
-    scheduler.put("x", "a", UNTRIED)
-    scheduler.dispatch()
-    timer.advance(9.0)
-    assert len(dials.begun) == 4 and timer.delays == [3.0] * 4
-
-
 def test_a_dial_that_raises_ends_no_thread(make, caplog):
-    """It is logged, and the next address follows."""
     scheduler, dials = make(limit=1)
     dials.on_dial = lambda key: 1 / (key - 1)
     for key in (1, 2):

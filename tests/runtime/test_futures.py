@@ -52,7 +52,6 @@ def test_it_has_every_method_of_a_future():
 
 
 def test_waiting_for_a_result():
-    """Every thread that waits is woken with the result."""
     future = running()
     seen = [in_thread(lambda: future.result(30)) for _ in range(3)]
     forever = in_thread(future.result)
@@ -66,7 +65,6 @@ def test_waiting_for_a_result():
 
 
 def test_waiting_for_an_exception():
-    """result() raises what went wrong, exception() returns it."""
     future, error = running(), KeyError("x")
     seen = in_thread(lambda: future.exception(30))
     future.set_exception(error)
@@ -88,7 +86,6 @@ def test_no_outcome_in_time():
 
 
 def test_a_second_outcome_is_an_error():
-    """The first one stays."""
     future = running()
     future.set_result(1)
     with pytest.raises(InvalidStateError):
@@ -131,24 +128,17 @@ def test_callbacks_are_called_once_in_order(caplog):
     assert called == [1, 2, 3] and "a callback of" in caplog.text
 
 
-@pytest.mark.parametrize("condition", [
-    futures.ALL_COMPLETED, futures.FIRST_COMPLETED, futures.FIRST_EXCEPTION,
-])
-def test_concurrent_futures_can_wait_for_it(condition):
+def test_concurrent_futures_can_wait_for_it():
     """wait() returns as with Futures of the standard library, some done and some not."""
     done, later, failing = running(), running(), running()
     succeed_all([done])
-    seen = in_thread(lambda: futures.wait([done, later, failing], 30, condition))
-    if condition != futures.FIRST_COMPLETED:
-        wait_until(lambda: later._watch().waiters)
-        succeed_all([later])
-        failing.set_exception(KeyError())
+    assert futures.wait([done, later], 30, futures.FIRST_COMPLETED).done == {done}
+    seen = in_thread(lambda: futures.wait([done, later, failing], 30))
+    wait_until(lambda: later._watch().waiters)
+    succeed_all([later])
+    failing.set_exception(KeyError())
     wait_until(lambda: seen)
-    finished = {done} if condition == futures.FIRST_COMPLETED else {done, later, failing}
-    if condition == futures.FIRST_EXCEPTION:
-        assert failing in seen[0].done
-    else:
-        assert seen[0].done == finished
+    assert seen[0].done == {done, later, failing}
 
 
 def test_concurrent_futures_as_completed():
@@ -165,7 +155,6 @@ def test_concurrent_futures_as_completed():
 
 
 def test_asyncio_awaits_it():
-    """asyncio.wrap_future works."""
     future = running()
 
     async def main():

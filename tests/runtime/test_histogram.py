@@ -7,7 +7,6 @@ from tests.support.processes import start_threads
 
 
 def test_a_value_counts_in_the_bucket_whose_bound_it_does_not_pass():
-    """A bound belongs to its bucket; what passes all bounds is in the last one."""
     histogram = Histogram([1.0, 2.0])
     for value in (0.5, 1.0, 1.5, 2.0, 99.0):
         histogram.observe(value)
@@ -17,7 +16,6 @@ def test_a_value_counts_in_the_bucket_whose_bound_it_does_not_pass():
 
 
 def test_threads_lose_no_value():
-    """Every value counts."""
     histogram = Histogram()
     for thread in start_threads(4, lambda: [histogram.observe(0.001) for _ in range(2000)]):
         thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -58,7 +57,6 @@ def test_its_block_excludes_other_threads_and_releases_it():
 
 
 def test_its_owner_gets_an_error_in_place_of_waiting_for_itself():
-    """The lock stays with the outer block, and is free after it."""
     lock = Lock()
     with lock:
         with pytest.raises(ReentrantCallError, match="let another thread make this call"):
@@ -66,25 +64,6 @@ def test_its_owner_gets_an_error_in_place_of_waiting_for_itself():
                 pass
         assert is_taken(lock)
     assert not is_taken(lock)
-
-
-def test_a_finalizer_in_the_block_gets_the_error(monkeypatch):
-    """The garbage collector runs it on the thread that holds the lock."""
-    lock, failures = Lock(), []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: failures.append(args.exc_type))
-
-    class Cycle:
-        def __init__(self):
-            self.itself = self
-
-        def __del__(self):
-            with lock:
-                pass
-
-    with lock:
-        Cycle()
-        gc.collect()
-    assert failures == [ReentrantCallError] and not is_taken(lock)
 
 
 def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import pytest
-
 from nsqclient.discovery import nsqlookupd as discovery
 from nsqclient.http.models import Producer
 from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
@@ -14,7 +12,6 @@ logger = logging.getLogger("nsqclient.test_line_limit")
 
 
 def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
-    """One line says so."""
     now = [1000.0]
     limit = LineLimit(logger, lambda: now[0])
     levels = [limit.level(logging.WARNING) for _ in range(MOST_LINES + 3)]
@@ -23,13 +20,6 @@ def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
         ("WARNING", "more than 50 lines like the last one in a minute: further ones are at DEBUG")]
     now[0] += INTERVAL
     assert limit.level(logging.WARNING) == logging.WARNING
-
-
-@pytest.mark.parametrize("number", range(2))
-def test_each_test_has_lines_of_its_own(number):
-    """What earlier tests of the process have logged takes nothing of the next one's limit."""
-    levels = [discovery._unusable.level(logging.WARNING) for _ in range(MOST_LINES)]
-    assert set(levels) == {logging.WARNING}
 
 
 def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+import pytest
 
 from nsqclient.runtime.monitor import Monitor, Waiter
 from tests.support.faults.interrupts import interrupt_everywhere
+from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
 
@@ -25,23 +26,14 @@ class Box:
             self.value = value
 
 
-def in_threads(count, target):
-    threads = [threading.Thread(target=target) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
 def test_the_last_result_is_returned_when_the_time_is_over():
-    """A wait that ends by its timeout returns what the condition returned last."""
     assert Box().get(timeout=0.01) == 0
     assert Box().get(timeout=-1) == 0
 
 
 def test_every_waiting_thread_is_woken():
-    """One change wakes all threads that wait for it."""
     box, seen = Box(), []
-    threads = in_threads(5, lambda: seen.append(box.get()))
+    threads = start_threads(5, lambda: seen.append(box.get()))
     wait_until(lambda: len(box.monitor._armed) == 5, 30)
     box.set(3)
     for thread in threads:
@@ -50,20 +42,11 @@ def test_every_waiting_thread_is_woken():
     assert not box.monitor._armed
 
 
-def test_a_wait_without_limit_ends_with_the_change():
-    """None as the timeout waits as long as it takes."""
+@pytest.mark.parametrize("timeout", [None, 3e10])
+def test_a_wait_without_limit_ends_with_the_change(timeout):
+    """As one of a thousand years, for which the system cannot wait."""
     box, seen = Box(), []
-    threads = in_threads(1, lambda: seen.append(box.get(None)))
-    wait_until(lambda: box.monitor._armed, 30)
-    box.set(1)
-    threads[0].join()
-    assert seen == [1]
-
-
-def test_a_timeout_that_the_system_cannot_wait_for():
-    """A wait of a thousand years is one without limit."""
-    box, seen = Box(), []
-    threads = in_threads(1, lambda: seen.append(box.get(3e10)))
+    threads = start_threads(1, lambda: seen.append(box.get(timeout)))
     wait_until(lambda: box.monitor._armed, 30)
     box.set(1)
     threads[0].join()

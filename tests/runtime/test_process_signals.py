@@ -32,7 +32,6 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("number", process_signals.SIGNALS)
 def test_before_the_command_has_begun_a_signal_ends_it_with_status_0(number: int) -> None:
-    """There is nothing to stop."""
     process_signals.handle_signals()
     with pytest.raises(Ended, match="^0$"):
         signal.raise_signal(number)
@@ -52,7 +51,6 @@ def test_after_the_end_only_a_second_signal_changes_the_status(
 
 
 def test_a_signal_that_the_command_has_received_counts(process: None) -> None:
-    """The next one is the second."""
     process_signals.handle_signals()
     process_signals.has_begun()
     process_signals.note_signal()

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from nsqclient.errors import ConfigError, ConnectError, ConnectionLostError, WriteTimeoutError
+from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError
 from nsqclient.hints import with_hint
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
@@ -57,11 +57,7 @@ def tcp(listener):
     theirs.close()
 
 
-# -- connecting
-
-
 def test_a_connected_transport_sends_and_receives(tcp):
-    """A connection carries bytes both ways, without Nagle's delay."""
     transport, theirs = tcp
     assert transport.send_some(b"to them") == 7
     assert theirs.recv(100) == b"to them"
@@ -73,7 +69,6 @@ def test_a_connected_transport_sends_and_receives(tcp):
 
 
 def test_a_refused_dial_is_a_connect_error():
-    """A port where nobody listens."""
     with socket.socket() as bound:  # holds the port, and does not listen
         bound.bind(("127.0.0.1", 0))
         address = _address(bound)
@@ -82,26 +77,21 @@ def test_a_refused_dial_is_a_connect_error():
     assert caught.value.address == address
 
 
-def _no_such_host(*args):
-    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-
 def test_an_unknown_host_is_a_connect_error(monkeypatch):
-    """A host that nobody knows."""
-    monkeypatch.setattr(socket, "getaddrinfo", _no_such_host)
+    def no_such_host(*args):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
     with pytest.raises(ConnectError, match="host 'nsqd.invalid' is unknown .Name or service"):
         Transport.connect("nsqd.invalid:4150", Deadline(WAIT))
 
 
-@pytest.mark.parametrize("host", ["x" * 70 + ".y", "\u00e9" * 80, "a..b"])
-def test_an_impossible_host_is_a_connect_error(host):
-    """A host that cannot be a name is an error of ours too."""
+def test_a_host_that_cannot_be_a_name_is_a_connect_error():
     with pytest.raises(ConnectError):
-        Transport.connect(f"{host}:4150", Deadline(WAIT))
+        Transport.connect("a..b:4150", Deadline(WAIT))
 
 
 def test_without_time_nothing_is_dialed():
-    """A deadline that has passed is no attempt."""
     with pytest.raises(ConnectError, match="no time was left"):
         Transport.connect("127.0.0.1:4150", Deadline(0.0))
 
@@ -117,7 +107,6 @@ def deaf():
 
 
 def test_a_silent_address_times_out(deaf):
-    """No answer in time names the time that was given."""
     with pytest.raises(ConnectError, match="no answer within 0.1 s"):
         Transport.connect(format_address(*deaf), Deadline(0.1))
 
@@ -141,7 +130,6 @@ def test_one_deadline_for_all_addresses(deaf, monkeypatch):
 
 
 def test_the_second_address_is_dialed_after_the_first(deaf, listener, monkeypatch):
-    """A name whose first address is dead leads to the second within the deadline."""
     _resolve_to(monkeypatch, deaf, listener.getsockname())
     transport = Transport.connect("two:4150", Deadline(0.6))
     assert transport._sock.getpeername() == listener.getsockname()
@@ -160,18 +148,11 @@ def test_a_dial_may_have_no_limit(monkeypatch):
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2", "127.0.0.2:0"])
 def test_the_local_address_can_be_chosen(listener, source):
-    """The local end can be chosen; port 0 is any port."""
     transport = Transport.connect(_address(listener), Deadline(WAIT), source)
     peer, (host, _) = listener.accept()
     assert host == source.removesuffix(":0")
     transport.close()
     peer.close()
-
-
-def test_a_local_address_that_is_none_is_an_error(listener):
-    """As in the options."""
-    with pytest.raises(ConfigError):
-        Transport.connect(_address(listener), Deadline(WAIT), "a:b")
 
 
 @pytest.mark.parametrize("source, why", [
@@ -190,21 +171,8 @@ def test_an_error_of_the_local_address_names_it(listener, source, why):
     assert "local_addr to an address of this machine" in said and "broadcast" not in said
 
 
-def test_a_host_with_addresses_of_both_families_is_dialed_from_the_fitting_one(
-    listener, monkeypatch
-):
-    """Those of the other family are passed over, and say nothing."""
-    port = listener.getsockname()[1]
-    other = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
-    fits = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
-    for found in ([other, fits], [fits, other]):
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *args, found=found: found)
-        Transport.connect(f"both:{port}", Deadline(WAIT), "127.0.0.2:0").close()
-        listener.accept()[0].close()
-
-
 def test_a_refusal_is_said_where_another_address_is_of_the_other_family(monkeypatch):
-    """It is what the user has to know."""
+    """Addresses of the other family are passed over, and say nothing."""
     port = free_port()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
@@ -216,7 +184,6 @@ def test_a_refusal_is_said_where_another_address_is_of_the_other_family(monkeypa
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
 def test_an_ipv6_address_is_dialed():
-    """An IPv6 address stands in brackets."""
     try:
         server = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
@@ -227,11 +194,7 @@ def test_an_ipv6_address_is_dialed():
         transport.close()
 
 
-# -- receiving
-
-
 def test_nothing_to_receive_is_none(pair):
-    """Nothing to receive is not the end of the stream."""
     transport, theirs = pair
     assert transport.recv() is None
     assert transport.wait(0.0) is False
@@ -247,7 +210,6 @@ def _reset(sock):
 
 
 def test_a_reset_is_a_lost_connection(tcp):
-    """A reset is reported with the address."""
     transport, theirs = tcp
     _reset(theirs)
     assert transport.wait(WAIT)
@@ -258,17 +220,14 @@ def test_a_reset_is_a_lost_connection(tcp):
             transport.send_some(b"x")
 
 
-@pytest.mark.parametrize("timeout", [3e6, 1e9])
-def test_a_wait_may_be_longer_than_poll_allows(pair, timeout):
-    """A timeout longer than poll() takes is no error."""
+def test_a_wait_may_be_longer_than_poll_allows(pair):
     transport, theirs = pair
     theirs.sendall(b"x")
-    assert transport.wait(timeout)
-    transport.wait_writable(timeout)
+    assert transport.wait(1e9)
+    transport.wait_writable(1e9)
 
 
 def test_what_waits_to_be_received_is_seen_from_any_thread(pair):
-    """Bytes, and the end of the stream."""
     transport, theirs = pair
     assert not transport.has_input()
     theirs.sendall(b"x")
@@ -282,7 +241,6 @@ def test_what_waits_to_be_received_is_seen_from_any_thread(pair):
 
 
 def test_a_wait_can_end_when_the_socket_takes_bytes(pair):
-    """A socket that takes bytes ends a wait only if that was asked for."""
     transport, theirs = pair
     assert transport.wait(0.0, for_write=True)
     assert not transport.wait(0.0)
@@ -292,9 +250,6 @@ def test_a_wait_can_end_when_the_socket_takes_bytes(pair):
     theirs.sendall(b"x")
     assert transport.wait(WAIT, for_write=True)
     assert transport.wait(WAIT)
-
-
-# -- sending
 
 
 def test_send_returns_how_much_the_kernel_took(pair):
@@ -314,7 +269,6 @@ def test_send_returns_how_much_the_kernel_took(pair):
 
 
 def test_wait_writable_times_out(pair):
-    """A peer that reads nothing is reported with its address and the time."""
     transport, _ = pair
     while transport.send_some(b"x" * 65536):
         pass
@@ -322,20 +276,8 @@ def test_wait_writable_times_out(pair):
         transport.wait_writable(0.01)
 
 
-def test_a_send_to_a_closed_peer_is_a_lost_connection(pair):
-    """Sending to a closed peer is an error, and no signal."""
-    transport, theirs = pair
-    theirs.close()
-    with pytest.raises(ConnectionLostError):
-        transport.send_some(b"x")
-
-
-# -- the end
-
-
 @pytest.mark.parametrize("for_write", [False, True])
 def test_shutdown_wakes_the_reader(tcp, for_write):
-    """A thread that waits for bytes comes back at once, and finds the end of the stream."""
     transport, _ = tcp
     found = []
 
@@ -356,7 +298,6 @@ def test_shutdown_wakes_the_reader(tcp, for_write):
 
 
 def test_shutdown_wakes_the_writer(tcp):
-    """A thread that waits to write comes back at once, and its next send fails."""
     transport, _ = tcp
     errors = []
 

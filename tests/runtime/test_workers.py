@@ -11,6 +11,7 @@ import pytest
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 from tests.support.faults.interrupts import interrupt_everywhere
+from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
 WAIT = 30.0
@@ -46,7 +47,6 @@ class Gate:
 
 
 def test_one_worker_keeps_the_order(make_pool):
-    """With one worker items are run in the order they were put."""
     seen = []
     pool = make_pool(1, seen.append)
     for n in range(0, 100, 5):
@@ -81,7 +81,6 @@ def test_taking_items_out_loses_none_of_the_others(make_pool):
 
 @pytest.mark.parametrize("many", [False, True])
 def test_every_item_once(make_pool, many):
-    """However many threads put and take, every item is run once."""
     seen, lock = [], threading.Lock()
 
     def run(item):
@@ -111,7 +110,6 @@ def test_every_item_once(make_pool, many):
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_burst_reaches_all_workers(make_pool, many):
-    """Items that are put together run at the same time, as far as there are workers."""
     together = threading.Barrier(4)
     pool = make_pool(3, lambda item: together.wait(WAIT))
     wait_until(lambda: len(pool._sleepers) == 3)
@@ -124,7 +122,6 @@ def test_a_burst_reaches_all_workers(make_pool, many):
 
 
 def test_exception_keeps_the_worker(make_pool, caplog):
-    """A failing task is logged with its traceback, and the worker takes the next one."""
     seen = []
 
     def run(item):
@@ -158,7 +155,6 @@ def test_an_exception_at_any_point_of_a_worker_loses_no_item(caplog):
 
 
 def test_idle_is_called_before_a_worker_sleeps(make_pool):
-    """The idle hook is called when a worker has found the queue empty, before it sleeps."""
     seen = []
     pool = make_pool(1, seen.append, lambda: seen.append("idle"), started=False)
     pool.put_many([1, 2])
@@ -170,7 +166,6 @@ def test_idle_is_called_before_a_worker_sleeps(make_pool):
 
 
 def test_idle_that_raises(make_pool, caplog):
-    """A failing idle hook is logged, and the worker goes on."""
     seen = []
     with caplog.at_level(logging.ERROR, "nsqclient.workers"):
         pool = make_pool(1, seen.append, lambda: 1 / 0)
@@ -183,24 +178,9 @@ def test_idle_that_raises(make_pool, caplog):
 def test_item_put_by_the_idle_hook(make_pool):
     """The hook may put an item, and the worker does not fall asleep over it."""
     seen = []
-    pool = make_pool(1, seen.append, lambda: pool.put("more") if not seen else None,
-                     started=False)
+    pool = make_pool(1, seen.append, lambda: pool.put("more") if not seen else None, started=False)
     pool.start()
     wait_until(lambda: seen == ["more"])
-
-
-def test_take_all_removes_what_no_worker_has(make_pool):
-    """What no worker has begun can be taken away."""
-    gate = Gate()
-    pool = make_pool(1, gate)
-    pool.put_many([1, 2, 3])
-    assert gate.entered.acquire(timeout=WAIT)
-    assert pool.take_all() == [2, 3]
-    assert pool.take_all() == []
-    gate.open.set()
-
-
-# -- taking items without a worker
 
 
 def take_one(pool, timeout):
@@ -211,22 +191,9 @@ def take_one(pool, timeout):
 
 
 def test_take_into_moves_the_first_item(make_pool):
-    """A caller may work the queue off itself, in order."""
     pool = make_pool(0, None)
     pool.put_many([1, 2])
     assert [take_one(pool, None), take_one(pool, 0.0), take_one(pool, 0.0)] == [1, 2, None]
-
-
-def test_take_into_waits(make_pool):
-    """It waits for an item, and a put wakes it."""
-    pool = make_pool(0, None)
-    found = []
-    taker = threading.Thread(target=lambda: found.append(take_one(pool, WAIT)))
-    taker.start()
-    wait_until(lambda: len(pool._sleepers) == 1)
-    pool.put(7)
-    taker.join(WAIT)
-    assert found == [7]
 
 
 def test_take_into_shares_a_burst(make_pool):
@@ -235,12 +202,10 @@ def test_take_into_shares_a_burst(make_pool):
     together = threading.Barrier(3)
 
     def take():
-        assert take_one(pool, None) is not None
+        assert take_one(pool, WAIT) is not None
         together.wait(WAIT)
 
-    takers = [threading.Thread(target=take) for _ in range(2)]
-    for taker in takers:
-        taker.start()
+    takers = start_threads(2, take)
     wait_until(lambda: len(pool._sleepers) == 2)
     pool.put_many([1, 2])
     together.wait(WAIT)
@@ -262,11 +227,7 @@ def test_take_into_ends_with_stop(make_pool):
     assert (take_one(pool, None), take_one(pool, None)) == (1, None)
 
 
-# -- the end
-
-
 def test_stop_lets_workers_finish_what_is_queued(make_pool):
-    """Stop lets the workers finish all that is queued."""
     seen = []
     pool = make_pool(2, seen.append, started=False)
     pool.put_many(range(1000))
@@ -325,15 +286,6 @@ def test_stop_during_start(make_pool, monkeypatch):
     assert stopped == [[]]
     assert pool.stop(Deadline(WAIT)) == []
     assert not first.is_alive() and not second.is_alive()
-
-
-def test_the_threads_are_named_daemons(make_pool):
-    """One thread has the pool's name, several have numbers; all are daemons."""
-    names = {
-        count: [thread.name for thread in make_pool(count, None)._threads if thread.daemon]
-        for count in (1, 2)
-    }
-    assert names == {1: ["nsq-test"], 2: ["nsq-test-1", "nsq-test-2"]}
 
 
 def test_an_interrupted_put_loses_no_worker(make_pool):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import requests
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
+from tests.spark.jobs import FAST_START
 from tests.spark.pages import ORDERS
 from tests.support.packages import has
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
@@ -62,9 +64,8 @@ def signals() -> Iterator[None]:
 def quick_jvms() -> Iterator[None]:
     """Every driver that a test starts compiles quickly rather than well: it lives for seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", " ".join(
-            [os.environ.get("SPARK_SUBMIT_OPTS", ""),
-             "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]).strip())
+        given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{given} {FAST_START}".strip())
         yield
 
 
@@ -131,6 +132,25 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 
 @pytest.fixture
+def start_receiver(leak_guard: None) -> Iterator[Callable[..., Any]]:
+    """Factory of receivers onto the storage of their options; they are stopped with the test."""
+    from nsqclient.spark.receiver import Receiver
+    from nsqclient.spark.storage.store import open_store
+
+    with contextlib.ExitStack() as stack:
+
+        def start(options: Any, drains: bool = False) -> Any:
+            receiver = Receiver(options, open_store(options.storage), lambda: None)
+            stack.callback(receiver.stop)
+            if drains:
+                receiver.prepare_drain()
+            receiver.open()
+            return receiver
+
+        yield start
+
+
+@pytest.fixture
 def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, str]]]:
     """An nsqd with orders and events, registered; gives what stands for the pages' places."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
@@ -172,7 +192,6 @@ def storage_url(
 
 @pytest.fixture
 def store(storage_url: str) -> Any:
-    """An empty storage of each kind."""
     from nsqclient.spark.storage.store import open_store
 
     return open_store(storage_url)

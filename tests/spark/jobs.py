@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,24 @@ from tests.support.waiting import wait_until
 PROGRAM = Path(__file__).resolve().parent / "programs" / "stream_job.py"
 #: Options of a JVM that lives for a minute.
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Settings of a session on loopback, without Spark's pages.
+CONF = {
+    "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.executor.extraJavaOptions": FAST_START,
+    "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])}
 #: Seconds for a JVM to start, or a job to end, on a busy machine.
 LIMIT = 480.0
 
 
 class JobEndedError(AssertionError):
     """A job has ended by itself, too early; the text has the last lines of its log."""
+
+
+def each_process() -> Iterator[tuple[int, list[str]]]:
+    """Give each process with the fields of its state that are behind its name."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended
+            yield int(entry.name), (entry / "stat").read_text().rpartition(")")[2].split()
 
 
 class Job:
@@ -79,25 +93,15 @@ class Job:
 
     def processes(self) -> list[int]:
         """Every process of the job: Spark's workers leave its group, but not its session."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                except OSError:
-                    continue  # it ended
-                if int(fields[3]) == self._process.pid and fields[0] != "Z":
-                    found.append(int(entry.name))
-        return found
+        return [pid for pid, fields in each_process()
+                if int(fields[3]) == self._process.pid and fields[0] != "Z"]
 
     def kill(self) -> None:
         """SIGKILL to every process at once."""
         while pids := self.processes():
             for pid in pids:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
         self._end()
 
     def _end(self) -> None:
@@ -125,10 +129,8 @@ class Job:
 
     def close(self) -> None:
         """Wait for the process, a moment, then kill what is left."""
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
         wait_until(lambda: not self.processes(), 30, "every process of the job ended")
 
@@ -137,14 +139,9 @@ class Ingest(Job):
     """A run of ``nsqclient spark ingest``, in a session of its own."""
 
     def __init__(self, *words: str, folder: Path | None = None) -> None:
-        conf = {
-            "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.extraJavaOptions": FAST_START,
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(CHECKOUT), *sys.path])}
         self._start(
             [sys.executable, "-m", "nsqclient", "spark", "ingest", *words,
-             *(f"--conf={name}={value}" for name, value in conf.items())],
+             *(f"--conf={name}={value}" for name, value in CONF.items())],
             folder, PYTHONPATH=str(CHECKOUT))
 
     def wait_for_log(self, text: str) -> None:

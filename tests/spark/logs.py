@@ -13,7 +13,6 @@ from nsqclient.spark.shards.shard_log import ShardLog
 
 
 def message_id(number: int) -> bytes:
-    """The id of a message."""
     return b"%016d" % number
 
 

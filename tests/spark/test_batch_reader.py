@@ -24,7 +24,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def storage(tmp_path):
-    """Where snapshots are."""
     return f"file://{tmp_path}/log"
 
 
@@ -43,7 +42,6 @@ def batch_rows(texts, name="s", **options):
 
 
 def test_a_peek_requeues_every_message(server, texts):
-    """Nothing is removed, and nothing stays out."""
     publish(server, 50)
     server.post("/channel/create", topic="t", channel="c")
     wait_until(lambda: server.stats("t", "c")["depth"] == 50, 30, "the channel has all")
@@ -84,12 +82,10 @@ def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatc
 
 
 def test_a_peek_at_an_empty_channel_is_empty(server, texts):
-    """It does not wait when the depth is known."""
     assert batch_rows(texts) == []
 
 
 def test_a_peek_at_a_channel_in_use_is_refused(server, texts):
-    """It would hold messages back from others."""
     with Consumer("t", "c", lambda message: None, nsqd_tcp_addresses=[server.tcp_address]):
         wait_until(lambda: server.stats("t", "c").get("client_count"), 30, "it is connected")
         with pytest.raises(ConfigError, match="allowShared=true"):
@@ -108,15 +104,14 @@ def test_a_drain_takes_max_messages_and_keeps_them(server, texts, storage):
     assert snapshots(storage) == [("one", 120, True), ("two", 380, True)]
 
 
-def test_a_drain_of_an_unknown_topic_is_empty(lookupd_factory, texts, storage):
-    """And a snapshot all the same."""
+def test_a_drain_of_an_unknown_topic_is_empty(lookupd_factory, texts, storage, caplog):
     texts |= {"nsqd": "", "nsqdHttp": "", "lookupd": lookupd_factory().http_address}
     assert batch_rows(texts, "one", mode="drain", storage=storage) == []
     assert snapshots(storage) == [("one", 0, True)]
+    assert "lists no nsqd with the topic t" in caplog.text
 
 
 def test_a_drain_that_was_cut_off_goes_on(server, texts, storage):
-    """Under its name: what it had stored is in it, once."""
     publish(server, 100)
     texts |= {"mode": "drain", "storage": storage}
     first = batch_rows(texts, "one", maxMessages="40")
@@ -127,7 +122,6 @@ def test_a_drain_that_was_cut_off_goes_on(server, texts, storage):
 
 
 def test_a_damaged_segment_of_a_snapshot_is_an_error(server, texts, storage, tmp_path):
-    """It is the only copy; the rest can be read."""
     publish(server, 50)
     texts |= {"mode": "drain", "storage": storage}
     batch_rows(texts, "one")
@@ -141,7 +135,6 @@ def test_a_damaged_segment_of_a_snapshot_is_an_error(server, texts, storage, tmp
 
 
 def test_a_snapshot_can_be_released_once(server, texts, storage, monkeypatch):
-    """And is gone then; not while a drain is filling it."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.05)
     publish(server, 5)
     batch_rows(texts, "one", mode="drain", storage=storage)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
-
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from nsqclient.config import Config
 from nsqclient.discovery import lookup
@@ -28,25 +27,10 @@ def texts(server, tmp_path):
             "nsqdHttp": server.http_address, "storage": str(tmp_path / "log")}
 
 
-@pytest.fixture
-def stream(texts):
-    """A stream reader; it is stopped with the test."""
-    reader = NsqStreamReader(read_options(texts, "stream"))
-    yield reader
-    reader.stop()
-
-
-def test_a_stream_on_an_empty_channel_fails_without_tls(stream):
-    """As soon as nsqd has answered."""
+def test_a_stream_on_an_empty_channel_fails_without_tls(texts):
+    stream = NsqStreamReader(read_options(texts, "stream"))
     with pytest.raises(NegotiationError, match=NOT_GRANTED):
         stream.initialOffset()
-
-
-def test_available_now_on_an_empty_channel_fails_without_tls(stream):
-    """It would end in silence, with nothing."""
-    stream.prepareForTriggerAvailableNow()
-    with pytest.raises(NegotiationError, match=NOT_GRANTED):
-        stream.latestOffset(stream.initialOffset(), ReadMaxRows(1))
 
 
 @pytest.mark.parametrize("mode", ["peek", "drain"])
@@ -61,8 +45,6 @@ def test_a_batch_read_of_an_empty_channel_fails_without_tls(texts, mode):
 
 def rows(*bodies):
     """Record batches to publish, one for each body."""
-    import pyarrow as pa
-
     return iter([pa.RecordBatch.from_pydict({"body": pa.array([body])}) for body in bodies])
 
 
@@ -84,13 +66,11 @@ def test_a_task_without_rows_connects_only_where_it_is_the_first(server, monkeyp
 
 
 def test_servers_that_cannot_be_reached_are_left_out(server):
-    """They may come back; the others are asked."""
     check_handshakes(["127.0.0.1:1", server.tcp_address], ["127.0.0.1:1"], "t", Config())
 
 
 @pytest.mark.parametrize("topic", ["t", ""])
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory, topic):
-    """Those of a topic, or all of them."""
     lookupd = lookupd_factory()
     nsqd = server_factory(
         lookupd_tcp_addresses=[lookupd.tcp_address], broadcast_address="127.0.0.1")

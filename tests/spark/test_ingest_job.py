@@ -6,6 +6,7 @@ import logging
 import pickle
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -78,20 +79,17 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def options(server, tmp_path):
-    """Of an ingest into a folder."""
     return ingest_options({
         "topic": "t", "channel": "c", "storage": f"file://{tmp_path}/storage",
         "nsqd": server.tcp_address, "auth_secret": "s3cret"})
 
 
 def job_of(options, context, tasks=2):
-    """A job on what stands for Spark."""
     return IngestJob(SimpleNamespace(sparkContext=context), options, open_store(options.storage),
                      tasks)
 
 
 def test_a_job_stores_until_it_is_ended_in_order(server, options, caplog):
-    """Its tasks finish what is durable; nothing is left in flight, nor on the storage."""
     caplog.set_level(logging.INFO, "nsqclient")
     context = Context()
     job = job_of(options, context)
@@ -116,7 +114,6 @@ def test_a_job_stores_until_it_is_ended_in_order(server, options, caplog):
 
 
 def test_a_job_that_ends_by_itself_has_its_reason(options):
-    """As when Spark has cancelled it."""
     job = job_of(options, Context(RuntimeError("cancelled on Spark's page")))
     job.start()
     wait_until(lambda: not job.is_active, 30)
@@ -131,10 +128,8 @@ def test_tasks_that_do_not_end_are_cancelled(options, monkeypatch, caplog):
     end = threading.Event()
     job._work = lambda rows: end.wait(60)
     with monkeypatch.context() as patch:
-        def fail(*arguments):
-            raise StorageError(options.storage, "is away")
-
-        patch.setattr(job._store, "create", fail)
+        patch.setattr(job._store, "create", Mock(
+            side_effect=StorageError(options.storage, "is away")))
         job.start()
         wait_until(lambda: context.group, 30)
         job.stop()
@@ -144,7 +139,6 @@ def test_tasks_that_do_not_end_are_cancelled(options, monkeypatch, caplog):
 
 
 def test_a_task_without_storage_fails_and_says_why(options, tmp_path, caplog):
-    """Spark tries it again."""
     (tmp_path / "storage").write_text("")
     with pytest.raises(StorageError):
         own_in_task(options, "ab", logging.INFO)

@@ -10,14 +10,11 @@ from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import PartitionError
 from nsqclient.http.channel_depth import DepthQuery, fetch_depths_by_nsqd
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
-from nsqclient.spark.options import ingest_options, read_options
+from nsqclient.spark.options import read_options
 from nsqclient.spark.peeking import peek
-from nsqclient.spark.shards import membership
-from nsqclient.spark.shards import owner as owner_module
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.shards.owners import ShardOwners, shards_of
+from nsqclient.spark.shards.owners import shards_of
 from nsqclient.spark.storage.store import open_store
 from tests.spark.logs import rows_of
 from tests.support.waiting import wait_until
@@ -32,29 +29,16 @@ def cluster():
 
 @pytest.fixture
 def texts(cluster, tmp_path):
-    """The options of a source."""
     return {"topic": "t", "channel": "c", "storage": str(tmp_path / "log"),
             "lookupd": ",".join(cluster.lookupd_http_addresses), "rollIntervalMs": "10",
             "lookupd_poll_interval": "100ms", "idleMs": "500"}
 
 
 @pytest.fixture
-def receive(texts):
-    """Factory of receivers; they are stopped with the test."""
-    started = []
-
-    def start(drain=False, **options):
-        options = read_options({**texts, **options}, "stream")
-        receiver = Receiver(options, open_store(options.storage), lambda: None)
-        started.append(receiver)
-        if drain:
-            receiver.prepare_drain()
-        receiver.open()
-        return receiver
-
-    yield start
-    for receiver in started:
-        receiver.stop()
+def receive(texts, start_receiver):
+    """Factory of receivers from the cluster."""
+    return lambda drains=False, **options: start_receiver(
+        read_options({**texts, **options}, "stream"), drains)
 
 
 def publish(cluster, partitions, count, first=0):
@@ -66,7 +50,7 @@ def publish(cluster, partitions, count, first=0):
 
 @pytest.fixture
 def stored_rows(texts):
-    """Return (source, message id, body) of every row in the logs, in order."""
+    """Return (source, message id, body) of every row in the logs, in order; a source has a log."""
     store = open_store(texts["storage"])
 
     def read():
@@ -75,6 +59,7 @@ def stored_rows(texts):
             keys = ShardKeys("t", "c", shard.key.rpartition("/")[2])
             for one in store.list_objects(keys.of("segments")):
                 rows = rows_of(store, one.key)
+                assert set(rows.column("nsqd").to_pylist()) == {keys.nsqd}
                 found += zip(*(
                     rows.column(name).to_pylist() for name in ("nsqd", "message_id", "body")))
         return found
@@ -115,15 +100,14 @@ def test_every_partition_is_read_in_order(cluster, receive, kind, stored_rows, h
     assert names == {"SUB_ORDERED" if kind.get("ordered") else "SUB"}
 
 
-@pytest.mark.parametrize("kind", [{"ordered": True}, {"ordered": True, "extended": True}])
 def test_an_ordered_topic_without_metadata_is_read_in_order(
-    cluster, receive, kind, caplog, stored_rows, has_rows
+    cluster, receive, caplog, stored_rows, has_rows
 ):
     """Where no nsqlookupd says that it is ordered, the nsqd's refusal does."""
     caplog.set_level("INFO", "nsqclient.consumer")
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
-    cluster.create_topic("t", 3, channels=["c"], **kind)
+    cluster.create_topic("t", 3, channels=["c"], ordered=True, extended=True)
     publish(cluster, 3, 5)
     receive(connections="1")
     has_rows(15)
@@ -151,7 +135,6 @@ def test_a_moved_leader_costs_nothing_and_no_copies(
 
 
 def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive, stored_rows):
-    """nsqd delivers the message again, and it is known by its id."""
     cluster.create_topic("t", 1, channels=["c"])
     receiver = receive(connections="1")
     wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
@@ -163,13 +146,12 @@ def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive, stored_row
 
 
 def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_rows):
-    """The depth is that of the channel in all partitions."""
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
     lookupds = texts["lookupd"].split(",")
     depths = DepthQuery("t", "c", read_options(texts, "stream").config, lookupds=lookupds).fetch()
     assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
-    receiver = receive(drain=True)
+    receiver = receive(drains=True)
     wait_until(receiver.drain_is_over, 20)
     assert len(stored_rows()) == 40
 
@@ -182,37 +164,6 @@ def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
         wait_until(lambda: receiver.check())
 
 
-# -- shards
-
-
-def test_each_partition_is_a_shard(cluster, texts, tmp_path, monkeypatch):
-    """Its log goes on at the new leader, without copies."""
-    monkeypatch.setattr(owner_module, "_INTERVAL", 0.05)
-    monkeypatch.setattr(membership, "INTERVAL", 0.05)
-    url = f"file://{tmp_path}/storage"
-    cluster.create_topic("t", 3, replicas=2, ordered=True, channels=["c"])
-    del texts["idleMs"]
-    store = open_store(url)
-    owners = ShardOwners(ingest_options({**texts, "storage": url}), store)
-    owners.open()
-    try:
-        assert sorted(owners.owners) == ["partition-0", "partition-1", "partition-2"]
-        publish(cluster, 3, 10)
-        cluster.wait_until_empty("t", "c", 20.0)
-        cluster.move_leader("t", 1)
-        publish(cluster, 3, 10, first=10)
-        cluster.wait_until_empty("t", "c", 20.0)
-        owners.check()
-    finally:
-        owners.stop()
-    for partition in range(3):
-        keys = ShardKeys("t", "c", f"partition-{partition}")
-        rows = [row for one in store.list_objects(keys.of("segments"))
-                for row in rows_of(store, one.key).to_pylist()]
-        assert [int(row["body"]) for row in rows] == list(range(20))
-        assert {row["nsqd"] for row in rows} == {f"partition-{partition}"}
-
-
 def test_shards_are_partitions_or_nsqds():
     """Also a partition that has no leader for the moment."""
     assert shards_of(TopicRoutes(("n:1", "n:2"))) == ["n:1", "n:2"]
@@ -222,32 +173,20 @@ def test_shards_are_partitions_or_nsqds():
     assert partition_of_source("partition-7:4150") is partition_of_source("n:1") is None
 
 
-# -- a peek
-
-
-def test_a_peek_sees_all_partitions_and_takes_nothing(cluster, texts):
-    """The rows are those of the stream."""
-    cluster.create_topic("t", 4, channels=["c"])
-    publish(cluster, 4, 2)
-    del texts["storage"]
-    found = peek(read_options(texts, "batch"))
-    assert {source: [message[3] for message in messages] for source, messages in found} == {
-        f"partition-{p}": [b"0", b"1"] for p in range(4)}
-    assert [len(messages[0][2]) for _, messages in found] == [16] * 4
-    assert all(cluster.messages("t", p, "c") == [b"0", b"1"] for p in range(4))
-
-
-def test_a_peek_gives_all_that_uneven_partitions_have(cluster, texts):
+def test_a_peek_gives_all_that_uneven_partitions_have_and_takes_nothing(cluster, texts):
     """Held messages use up the RDY of their partition, and not that of another one."""
+    counts = [1, 2, 40, 0, 7, 150]
     cluster.create_topic("t", 6, channels=["c"])
-    for partition, count in enumerate([1, 2, 40, 0, 7, 150]):
+    for partition, count in enumerate(counts):
         for number in range(count):
             cluster.publish("t", partition, b"%d" % number)
     del texts["storage"]
     found = peek(read_options(texts, "batch"))
-    assert {source: len(messages) for source, messages in found} == {
-        "partition-0": 1, "partition-1": 2, "partition-2": 40, "partition-4": 7,
-        "partition-5": 150}
+    assert {source: sorted(int(message[3]) for message in messages)
+            for source, messages in found} == {
+        f"partition-{p}": list(range(count)) for p, count in enumerate(counts) if count}
+    assert {len(message[2]) for _, messages in found for message in messages} == {16}
+    wait_until(lambda: [len(cluster.messages("t", p, "c")) for p in range(6)] == counts)
 
 
 def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
@@ -268,7 +207,6 @@ def test_a_peek_at_an_ordered_topic_is_refused(cluster, texts):
 
 
 def test_an_id_is_the_internal_id_as_text():
-    """Without the trace id."""
     assert text_id(b"\x00\x04" + b"\x00" * 5 + b"\x0a" + b"\xff" * 8) == b"000400000000000a"
 
 

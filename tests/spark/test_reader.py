@@ -6,13 +6,14 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.errors import DataLossError, LogInUseError, StorageError
+from nsqclient.spark.errors import DataLossError, LogInUseError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reader import NsqStreamReader
 from nsqclient.spark.shards import log_reader
@@ -139,7 +140,6 @@ def test_a_shard_that_is_removed_leaves_when_it_was_read(reader, write, store, m
 
 
 def test_limits_of_rows_and_bytes_hold_over_shards(reader, write):
-    """As far as whole segments allow."""
     write(A, *[10] * 9)
     write(B, *[10] * 3)
     one = reader()
@@ -165,10 +165,8 @@ def test_a_query_without_a_checkpoint_begins_after_what_was_committed(reader, wr
 
 @pytest.mark.parametrize("options, place", [
     ({}, (2, 1)), ({"startingOffsets": "committed"}, (2, 1)),
-    ({"startingOffsets": "earliest"}, (0, 0)),
-    ({"startingOffsets": "latest"}, (3, 2)),
     ({"startingOffsets": '{"v": 2, "shards": {"a:4150": 1}}'}, (1, 1)),
-    ({"startingTimestamp": "1"}, (0, 0)), ({"startingTimestamp": "253402300799999"}, (3, 2)),
+    ({"startingTimestamp": "1"}, (0, 0)),
 ])
 def test_a_query_without_a_checkpoint_begins_where_its_options_say(
     reader, write, store, options, place
@@ -200,7 +198,6 @@ def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_pla
 
 
 @pytest.mark.parametrize("shards, words", [
-    ('{"a:4150": 9}', "a:4150: ends at number 3; reading was to begin after 9"),
     ('{"a:4150": 0}', "a:4150: has segments from 2 on; reading was to begin after 0, so 1 is not"),
     ('{"none:4150": 1}', "none:4150: is no shard of this topic and channel"),
 ])
@@ -216,7 +213,6 @@ def test_a_place_that_is_not_there_is_a_loss(reader, write, store, shards, words
 
 @pytest.mark.parametrize("storage_kind", ["file", "s3"])
 def test_available_now_reads_what_is_there_and_ends(reader, write):
-    """In batches; what comes meanwhile is the next run's, also of a new shard."""
     write(A, 10, 10)
     one = reader(maxMessagesPerTrigger="10")
     one.prepareForTriggerAvailableNow()
@@ -234,7 +230,6 @@ def test_available_now_reads_what_is_there_and_ends(reader, write):
 
 
 def test_available_now_reads_a_shard_that_is_new_to_the_checkpoint(reader, write):
-    """It joins, and is read in the next batch."""
     write(A, 5)
     write(B, 5)
     one = reader()
@@ -252,7 +247,6 @@ def test_the_trigger_once_is_refused(reader):
 
 
 def test_missing_segments_are_a_loss(reader, write, store):
-    """They are named; with failOnDataLoss=false the rest is read."""
     write(A, 1, 1, 1, 1)
     store.delete([ShardKeys("t", "c", A).segment(2, 1)])
     with pytest.raises(DataLossError, match=f"{A}: lacks segments 2: "):
@@ -266,7 +260,6 @@ def test_missing_segments_are_a_loss(reader, write, store):
 
 
 def test_a_segment_that_is_gone_or_damaged_when_its_task_reads_it(reader, write, store):
-    """The task fails and names it, or skips it."""
     write(A, 1, 1, 1)
     ends = offset(a=0), offset(a=3)
     keys = ShardKeys("t", "c", A)
@@ -290,7 +283,6 @@ def test_a_segment_that_is_gone_or_damaged_when_its_task_reads_it(reader, write,
 def test_what_is_committed_is_noted_and_deleted_after_its_retention(
     reader, write, store, monkeypatch
 ):
-    """By the driver; and the owner sees it."""
     monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 0.02)
     log = write(A, 1, 1, 1)
     log.conn_closed("c-0", clean=True)
@@ -307,7 +299,6 @@ def test_what_is_committed_is_noted_and_deleted_after_its_retention(
 
 
 def test_committed_segments_are_kept_by_bytes(write, store):
-    """The oldest go first, before their time."""
     log = write(A, 1, 1, 1, 1)
     log.conn_closed("c-0", clean=True)
     log.write_note(1)
@@ -318,17 +309,6 @@ def test_committed_segments_are_kept_by_bytes(write, store):
     found.delete_expired(0.0)
     found.stop()
     assert len(store.list_objects(ShardKeys("t", "c", A).of("segments"))) == 2
-
-
-def test_a_storage_that_does_not_answer_is_an_error_on_one_line(reader, monkeypatch):
-    """As the first call of Spark's, before a batch."""
-    monkeypatch.setattr("nsqclient.spark.reader.probe", _refuse)
-    with pytest.raises(StorageError, match="^storage s3://x: no$"):
-        reader().initialOffset()
-
-
-def _refuse(store):
-    raise StorageError("s3://x", "no")
 
 
 def test_a_second_query_on_a_log_is_refused(storage_url, reader, write, store, monkeypatch):
@@ -353,13 +333,15 @@ def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, 
     write(A, 1)
     first = reader()
     start = first.initialOffset()
+    asleep, awake = threading.Event(), threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(first._opened._claim._end, "wait", lambda timeout: _pause(patch))
-        wait_until(lambda: _paused, 30, "it is suspended")
+        patch.setattr(first._opened._claim._end, "wait",
+                      lambda timeout: asleep.set() or not awake.wait(30))
+        assert asleep.wait(30)
         second = NsqStreamReader(read_options(
             {"topic": "t", "channel": "c", "storage": storage_url}, "stream"))
         second.latestOffset(start, ALL)
-    _paused.clear()
+    awake.set()
 
     def is_over():
         try:
@@ -370,16 +352,6 @@ def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, 
 
     wait_until(is_over, 30, "it notices")
     second.stop()
-
-
-_paused: list[bool] = []
-
-
-def _pause(patch):
-    """Wait as a process that is suspended does."""
-    _paused.append(True)
-    wait_until(lambda: not _paused, 30)
-    return False
 
 
 def test_a_log_that_was_lost_is_not_taken_for_a_new_one(reader, write, caplog):
@@ -406,7 +378,6 @@ def test_a_checkpoint_that_went_back_is_followed(reader, write, store, caplog):
 
 
 def test_a_storage_without_a_log_is_mentioned(reader, caplog):
-    """Nobody receives."""
     reader().initialOffset()
     assert "has no log of t/c yet: start owners (nsqclient spark ingest)" in caplog.text
 

@@ -19,12 +19,10 @@ from nsqclient.spark import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reader import NsqStreamReader
-from nsqclient.spark.receiver import Drain, Progress, Receiver
+from nsqclient.spark.receiver import Drain, Progress
 from nsqclient.spark.shards import log_reader, owner
 from nsqclient.spark.storage.local import LocalStore
-from nsqclient.spark.storage.store import open_store
 from tests.spark.logs import bodies, counts, publish
-from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
 ALL = ReadMaxRows(1_000_000)
@@ -45,6 +43,14 @@ def log_path(tmp_path):
     return str(tmp_path / "the lög 漢 #1")
 
 
+def stream_options(log_path, servers, options):
+    """Options of a stream that receives from servers."""
+    return read_options({
+        "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
+        "nsqd": ",".join(server.tcp_address for server in servers),
+        "nsqdHttp": ",".join(server.http_address for server in servers), **options}, "stream")
+
+
 @pytest.fixture
 def reader(log_path):
     """Factory of stream readers; each stops the one before, and the test the last."""
@@ -53,11 +59,7 @@ def reader(log_path):
     def start(*servers, drains=False, **options):
         for one in started:
             one.stop()
-        texts = {
-            "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
-            "nsqd": ",".join(server.tcp_address for server in servers),
-            "nsqdHttp": ",".join(server.http_address for server in servers), **options}
-        found = NsqStreamReader(read_options(texts, "stream"))
+        found = NsqStreamReader(stream_options(log_path, servers, options))
         started.append(found)
         if drains:
             found.prepareForTriggerAvailableNow()
@@ -83,7 +85,7 @@ def run(reader, limit=ALL, start=None, until=None):
 
 
 def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
-    """Each message once, whatever number of times a batch is read; nsqd has nothing left."""
+    """Each message once, and nsqd has nothing left; Spark shows the lag in the progress."""
     publish(server, 3000)
     one = reader(server)
     found, place, _ = run(one, until=3000)
@@ -91,27 +93,9 @@ def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
     publish(server, 1, 3000)
     assert run(one, start=place, until=1)[0] == [3000]
     wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
-
-
-def test_the_first_batch_has_what_is_there(server, reader):
-    """It waits for the connection, rather than leave the messages to the next trigger."""
-    publish(server, 100)
-    one = reader(server)
-    start = one.initialOffset()
-    assert one.latestOffset(start, ALL) is not start
-
-
-def test_nsqds_are_found_through_lookupd(server_factory, lookupd_factory, reader):
-    """An nsqd that comes later, too: it is given an owner, and read."""
-    lookupd = lookupd_factory()
-    first = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
-    publish(first, 100)
-    wait_until(lambda: registered(lookupd, "t"))
-    one = reader(nsqd="", nsqdHttp="", lookupd=lookupd.http_address, lookupd_poll_interval="100ms")
-    found, place, _ = run(one, until=100)
-    second = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
-    publish(second, 50, 100)
-    assert found + run(one, start=place, until=50)[0] == list(range(150))
+    report = one.reportLatestOffset()
+    assert report["connections"] == 2 and not report["disk_full"]
+    wait_until(lambda: one.reportLatestOffset()["depth"] == {server.http_address: 0}, 30)
 
 
 def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
@@ -138,10 +122,12 @@ def test_a_full_log_stops_the_flow_until_spark_has_caught_up(server, reader):
 
 
 def test_a_batch_waits_for_the_trigger_delay(server, reader):
-    """The first is planned at once, the next one when the time is over, or when it is full."""
+    """The first waits for a connection; the next one is planned when it is due, or full."""
     publish(server, 100)
     one = reader(server, maxTriggerDelayMs="3600000", max_in_flight="50")
-    first = one.latestOffset(one.initialOffset(), ALL)
+    start = one.initialOffset()
+    first = one.latestOffset(start, ALL)
+    assert first is not start
     publish(server, 500, 100)
     wait_until(lambda: counts(server) == (0, 0), 30, "more is there")
     assert one.latestOffset(first, ALL) is first
@@ -151,18 +137,7 @@ def test_a_batch_waits_for_the_trigger_delay(server, reader):
     assert one.latestOffset(full, ALL) is not full
 
 
-def test_the_lag_is_reported(server, reader):
-    """Spark shows it in the progress."""
-    publish(server, 100)
-    one = reader(server)
-    run(one, until=100)
-    report = one.reportLatestOffset()
-    assert report["connections"] == 2 and not report["disk_full"]
-    wait_until(lambda: one.reportLatestOffset()["depth"] == {server.http_address: 0}, 30)
-
-
 def test_available_now_reads_in_batches_what_was_there_and_ends(server_factory, reader):
-    """Of all nsqds; what is published later is left for the next run."""
     servers = [server_factory(), server_factory()]
     for number, server in enumerate(servers):
         publish(server, 450, 450 * number)
@@ -177,39 +152,13 @@ def test_available_now_reads_in_batches_what_was_there_and_ends(server_factory, 
 # -- the end of a drain
 
 @pytest.fixture
-def drain(log_path):
-    """Factory of receivers that drain; they are stopped with the test."""
-    started = []
-
-    def start(*servers, **options):
-        texts = {
-            "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
-            "nsqd": ",".join(server.tcp_address for server in servers),
-            "nsqdHttp": ",".join(server.http_address for server in servers), **options}
-        receiver = Receiver(read_options(texts, "stream"), open_store(log_path), lambda: None)
-        started.append(receiver)
-        receiver.prepare_drain()
-        receiver.open()
-        return receiver
-
-    yield start
-    for receiver in started:
-        receiver.stop()
-
-
-def test_a_drain_of_an_empty_channel_ends(server, drain):
-    """With nothing."""
-    wait_until(drain(server).drain_is_over, 20)
-
-
-def test_a_drain_of_an_unknown_topic_ends(lookupd_factory, drain, caplog):
-    """nsqlookupd was asked, and knows no such topic: nothing is not an error."""
-    wait_until(drain(nsqd="", lookupd=lookupd_factory().http_address).drain_is_over, 20)
-    assert "lists no nsqd with the topic t" in caplog.text
+def drain(log_path, start_receiver):
+    """Factory of receivers that drain."""
+    return lambda *servers, **options: start_receiver(
+        stream_options(log_path, servers, options), drains=True)
 
 
 def test_a_drain_without_http_ends_after_a_silence(server, drain):
-    """No HTTP port reports the depth."""
     publish(server, 100)
     wait_until(drain(server, nsqdHttp="", idleMs="1000").drain_is_over, 20)
     assert counts(server) == (0, 0)
@@ -239,7 +188,6 @@ def test_a_drain_that_cannot_know_its_end_fails(server, drain):
 
 
 def test_a_drain_without_any_nsqd_fails(drain):
-    """With the reason of the last dial."""
     receiver = drain(nsqd="127.0.0.1:1", drain_patience="500ms")
     with pytest.raises(NSQError, match="127.0.0.1:1"):
         wait_until(receiver.drain_is_over, 20)
@@ -327,7 +275,7 @@ UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
 
 
 @pytest.mark.parametrize("target, depths, change, step", [
-    (100, WAITING, {"stored": 100}, Step.END),
+    (0, WAITING, {}, Step.END), (100, WAITING, {"stored": 100}, Step.END),
     (100, WAITING, {"stored": 100, "is_idle": False}, Step.WAIT),
     (100, WAITING, {"stored": 99}, Step.WAIT),
     (100, EMPTY, {"stored": 60}, Step.END),

@@ -23,16 +23,12 @@ MANY = bytes(encode_segment("topic", "channel", [
     ("a:4150", [(NOW + n, 1, b"%016x" % n, b"body %d" % n) for n in range(2500)])]))
 
 
-def test_rows_have_the_declared_schema():
-    """Spark checks the first batch and believes the others."""
-    rows = read_rows(encode_segment("topic", "channel", PARTS))
-    assert rows.schema == ROWS
-    assert rows.schema.names == [column.split()[0] for column in ROW_DDL.split(", ")]
-
-
 def test_rows_have_every_field_of_the_message():
-    """Topic, channel, nsqd, id, attempts, time and body."""
-    rows = read_rows(encode_segment("topic", "channel", PARTS)).to_pylist()
+    """And the declared schema: Spark checks the first batch and believes the others."""
+    found = read_rows(encode_segment("topic", "channel", PARTS))
+    assert found.schema == ROWS
+    assert found.schema.names == [column.split()[0] for column in ROW_DDL.split(", ")]
+    rows = found.to_pylist()
     assert rows[1] == {
         "topic": "topic", "channel": "channel", "nsqd": "a:4150",
         "message_id": "0123456789abcde0", "attempts": 65535,
@@ -53,7 +49,6 @@ def test_any_tool_that_reads_arrow_reads_a_segment():
 
 
 def test_a_segment_names_its_writer_and_its_ids():
-    """For the writer that comes after it."""
     data = bytes(encode_segment("topic", "channel", PARTS, WRITER, "node7, process 4121"))
     assert WRITER.encode() in data
     assert read_ids(check_segment("u", "k", data)) == (3, {
@@ -87,7 +82,6 @@ def test_each_byte_of_a_small_segment_counts():
 
 @pytest.mark.parametrize("part", [0.0, 0.00001, 0.1, 0.5, 0.9, 0.9999])
 def test_a_truncated_file_is_an_error(part):
-    """The empty file too, and one byte less."""
     with pytest.raises(DamagedSegmentError, match="its beginning or its end is missing"):
         check_segment("u", "k", MANY[:int(len(MANY) * part)])
 

@@ -18,46 +18,32 @@ GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150"}
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"STORAGE": "/data/log"}, {"storage": ""}, {"mode": "drain", "storage": "/data"},
-    {"maxLogBytes": "5", "storage": "/data"},
+    {}, {"mode": "drain", "storage": "/data"}, {"maxLogBytes": "5", "STORAGE": "/data"},
 ])
 def test_the_schema_is_known_at_load(options):
     """It does not depend on the options, which may be those of a stream or of a batch."""
     assert NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).schema() == ROW_DDL
 
 
-@pytest.mark.parametrize("options, words", [
-    ({}, "option storage is missing"),
-    ({"storage": "/data", "chanel": "x"}, "did you mean channel"),
-    ({"storage": "/data", "topic": "no spaces"}, "no spaces"),
+@pytest.mark.parametrize("version, options, schema, words", [
+    ("4.1.1", {"storage": "/data"}, ROWS, "for streaming reads 4.2"),
+    ("4.2.0", {}, ROWS, "option storage is missing"),
+    ("4.2.0", {"storage": "/data", "topic": "no spaces"}, ROWS, "no spaces"),
+    ("4.2.0", {"storage": "/data"}, StructType([]), r"leave out \.schema\(\)"),
 ])
-def test_a_stream_with_wrong_options_fails_in_its_first_call(options, words):
+def test_a_stream_that_cannot_be_read_fails_in_its_first_call(
+    monkeypatch, version, options, schema, words
+):
     """PySpark hides an error of ``streamReader`` itself behind an UnboundLocalError of its own."""
-    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).streamReader(ROWS)
+    monkeypatch.setattr(pyspark, "__version__", version)
+    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).streamReader(schema)
     for call in (reader.initialOffset, reader.latestOffset):
         with pytest.raises(NSQError, match=words):
             call()
     reader.stop()
 
 
-def test_a_stream_on_an_older_pyspark_fails_in_its_first_call(monkeypatch):
-    """It has not the classes that a stream needs; nothing imports them before."""
-    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
-    reader = NsqDataSource(CaseInsensitiveDict({**GOOD, "storage": "/data"})).streamReader(ROWS)
-    with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):
-        reader.initialOffset()
-
-
-def test_a_stream_with_a_schema_of_its_own_fails_in_its_first_call():
-    """The same: the error names what to leave out."""
-    source = NsqDataSource(CaseInsensitiveDict({**GOOD, "storage": "/data"}))
-    with pytest.raises(ConfigError, match=r"leave out \.schema\(\)"):
-        source.streamReader(StructType([])).initialOffset()
-
-
 @pytest.mark.parametrize("options, words", [
-    ({"storage": "data/log"}, "give an absolute path"),
-    ({"includeHeaders": "true"}, "a message of NSQ has no headers"),
     ({"connections": "0", "storage": "/data"}, "from 1"),
     ({"maxLogBytes": "5"}, "option storage is missing"),
     ({"mode": "drain"}, "option storage is missing"),
@@ -72,7 +58,10 @@ def test_a_wrong_option_is_refused_at_load(options, words):
         source.schema()
 
 
-def test_a_write_without_options_names_tables():
-    """SQL's INSERT and CREATE TABLE AS SELECT come without."""
-    with pytest.raises(ConfigError, match="INSERT and CREATE TABLE"):
-        NsqDataSource(CaseInsensitiveDict({})).writer(ROWS, False)
+@pytest.mark.parametrize("options, overwrite, words", [
+    ({}, False, "INSERT and CREATE TABLE"), (GOOD, True, "NSQ can only append"),
+])
+def test_a_write_of_a_table_or_over_one_is_refused(options, overwrite, words):
+    """SQL's INSERT and CREATE TABLE AS SELECT come without options."""
+    with pytest.raises(ConfigError, match=words):
+        NsqDataSource(CaseInsensitiveDict(options)).writer(ROWS, overwrite)

@@ -17,8 +17,6 @@ BODY = ("body", "binary")
 
 
 class Recorder:
-    """A producer that notes what it is given."""
-
     def __init__(self):
         self.lists = []
         self.deferred = []
@@ -51,7 +49,6 @@ ONLY_BODY = Columns("body", False, False)
 
 
 def test_an_ordered_topic_is_refused_without_arguments_that_the_sink_lacks():
-    """A publish would ask for a key."""
     producer = Recorder()
     producer.publish_many = Mock(side_effect=PartitionError(
         "topic t is ordered: give key=, which decides on the partition, or partition="))
@@ -59,12 +56,6 @@ def test_an_ordered_topic_is_refused_without_arguments_that_the_sink_lacks():
     publisher.add(pa.RecordBatch.from_pydict({"body": [b"x"]}))
     with pytest.raises(PartitionError, match="^topic t is ordered: Spark's sink has no column for"):
         publisher.finish()
-
-
-@pytest.mark.parametrize("kind", ["binary", "string"])
-def test_a_body_may_be_bytes_or_text(kind):
-    """Both types are taken."""
-    assert check_columns([("body", kind)], options(topic="t")) == ONLY_BODY
 
 
 @pytest.mark.parametrize("columns, given, words", [
@@ -77,41 +68,34 @@ def test_a_body_may_be_bytes_or_text(kind):
     ([BODY], {}, "give the option topic, or a column topic"),
 ])
 def test_a_column_that_cannot_be_published_is_an_error_with_a_hint(columns, given, words):
-    """Missing, wrong, superfluous and contradictory columns have different errors."""
     with pytest.raises(ConfigError, match=words):
         check_columns(columns, options(**given))
 
 
-def test_the_body_may_have_another_name():
+def test_the_body_is_binary_or_text_and_may_have_another_name():
     """bodyColumn names it, even where that is topic."""
+    assert check_columns([BODY], options(topic="t")) == ONLY_BODY
     found = check_columns([("topic", "string")], options(topic="t", bodyColumn="topic"))
     assert found == Columns("topic", False, False)
 
 
 def test_mpubs_have_batch_size_rows_over_arrow_batches():
-    """A list is filled from the next record batch."""
     producer, count = publish(
         ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", b"d", b"e"]}, topic="t", batchSize="3")
     assert producer.lists == [("t", [b"a", b"b", b"c"]), ("t", [b"d", b"e"])]
     assert count == 5
 
 
-def test_an_mpub_stays_under_batch_bytes():
-    """With four bytes of length for each message and four for their number."""
-    producer, _ = publish(
-        ONLY_BODY, {"body": [b"x" * 10] * 4}, topic="t", batchBytes="32")
-    assert [len(bodies) for _, bodies in producer.lists] == [2, 2]
-
-
-def test_a_message_larger_than_batch_bytes_is_published_alone():
-    """It is nsqd's limit that counts, not ours."""
-    producer, _ = publish(
-        ONLY_BODY, {"body": [b"a", b"x" * 90, b"b"]}, topic="t", batchBytes="32")
-    assert [len(bodies) for _, bodies in producer.lists] == [1, 1, 1]
+@pytest.mark.parametrize("bodies, counts", [
+    ([b"x" * 10] * 4, [2, 2]), ([b"a", b"x" * 90, b"b"], [1, 1, 1]),
+])
+def test_an_mpub_stays_under_batch_bytes(bodies, counts):
+    """With four bytes of length for each message and four for their number; or has one message."""
+    producer, _ = publish(ONLY_BODY, {"body": bodies}, topic="t", batchBytes="32")
+    assert [len(found) for _, found in producer.lists] == counts
 
 
 def test_each_topic_has_mpubs_of_its_own():
-    """The column topic sorts rows, and their order within a topic stays."""
     rows = {"topic": ["a", "b", "a"], "body": ["1", "2", "3"]}
     producer, count = publish(Columns("body", True, False), rows)
     assert producer.lists == [("a", [b"1", b"3"]), ("b", [b"2"])]
@@ -135,6 +119,5 @@ def test_an_empty_body_is_an_error_that_names_the_row(body, word):
 
 
 def test_a_topic_that_is_null_is_an_error():
-    """There is no default for it."""
     with pytest.raises(InvalidMessageError, match="row 1 of this task: its topic is null"):
         publish(Columns("body", True, False), {"topic": ["a", None], "body": ["1", "2"]})

@@ -29,12 +29,6 @@ class FakeNodes:
         """From now on no nsqd is connected."""
         self._is_up = False
 
-    def come_up(self) -> None:
-        """From now on one is connected."""
-        with self._changed:
-            self._is_up = True
-            self._changed.notify_all()
-
     def close(self) -> None:
         """Refuse whoever waits."""
         with self._changed:
@@ -44,11 +38,9 @@ class FakeNodes:
 
     @property
     def connected(self) -> tuple[FakeNodes, ...]:
-        """As NodePool.connected."""
         return (self,) if self._is_up and not self._closed else ()
 
     def acquire(self, deadline: Deadline, is_async: bool = False) -> FakeNodes:
-        """As NodePool.acquire."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:
@@ -93,7 +85,6 @@ class ScriptedPublisher(Publisher):
     def attempt(  # type: ignore[no-untyped-def, override] # nothing but these is used here
         self, node, command, until, pause, **options
     ):
-        """As Publisher.attempt."""
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
@@ -101,7 +92,6 @@ class ScriptedPublisher(Publisher):
         return self.sent[-1].wait(until)
 
     def settle_all(self) -> None:
-        """End what waits."""
         for sent in self.sent:
             sent.settle(PublishOutcome.STORED)
 

@@ -13,7 +13,6 @@ class InlineThread:
         self._target = target
 
     def launch(self) -> None:
-        """Do the work."""
         self._target()
 
     def join(self, timeout: float | None = None) -> None:

@@ -13,7 +13,6 @@ HAS_INTERPRETER_LOCK: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def has(name: str) -> bool:
-    """Return whether a package is installed."""
     return importlib.util.find_spec(name) is not None
 
 

@@ -86,7 +86,6 @@ def run_program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def start_threads(count: int, work: Callable[[], object]) -> list[threading.Thread]:
-    """Run ``work`` in so many threads."""
     threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()

@@ -9,13 +9,14 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from tests.support import leaks
 from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT, LIMIT
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 
 @pytest.fixture(autouse=True)
@@ -24,73 +25,6 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "GRACE", 0.05)
 
 
-def test_a_test_that_leaves_nothing_has_no_leaks():
-    """A test that leaves nothing has no leaks."""
-    assert find_leaks(take_snapshot()) == []
-
-
-def test_a_running_thread_is_a_leak_until_it_ends():
-    """A running thread of ours is a leak until it ends; other threads are not looked at."""
-    before = take_snapshot()
-    end = threading.Event()
-    ours = threading.Thread(target=end.wait, name="nsq-reader-here:1", daemon=True)
-    other = threading.Thread(target=end.wait, name="other", daemon=True)
-    ours.start()
-    other.start()
-    assert find_leaks(before) == ["thread nsq-reader-here:1"]
-    end.set()
-    ours.join(10)
-    other.join(10)
-    assert find_leaks(before) == []
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_an_open_socket_is_described():
-    """An open socket is a leak until it is closed."""
-    before = take_snapshot()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        leak, = find_leaks(before)
-        assert "1 socket" in leak
-        assert str(listener.getsockname()[1]) in leak
-    assert find_leaks(before) == []
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_an_open_file_is_named(tmp_path):
-    """An open file is a leak until it is closed; a pipe is not looked at."""
-    before = take_snapshot()
-    pipe = os.pipe()
-    with (tmp_path / "a file").open("w"):
-        assert find_leaks(before) == [f"open file {tmp_path / 'a file'}"]
-    assert find_leaks(before) == []
-    for end in pipe:
-        os.close(end)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_a_child_process_is_named():
-    """A child is a leak until it was waited for, even when it has ended."""
-    before = take_snapshot()
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    leak, = find_leaks(before)
-    assert leak.startswith(f"child process {child.pid}: ")
-    child.communicate(b"\n")
-    assert find_leaks(before) == []
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_a_socket_to_a_foreign_port_is_nobodys_leak(monkeypatch):
-    """The JVM of the session has connections that come and go as they please."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        before = take_snapshot()
-        port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            assert "1 socket(s)" in find_leaks(before)[0]
-            monkeypatch.setattr(leaks, "FOREIGN_PORTS", {port})
-            assert find_leaks(before) == []
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_a_connection_that_was_reset_is_the_sessions(monkeypatch):
     """The JVM resets connections of py4j that are idle; what is paired or listens is still ours."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -109,7 +43,6 @@ def test_a_connection_that_was_reset_is_the_sessions(monkeypatch):
                     assert "socket(s)" in find_leaks(before)[0]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_a_connection_of_a_foreign_process_is_not_a_leak(monkeypatch):
     """The JVM of the session connects to us when a task ends."""
     program = ("import socket, sys; end = socket.create_connection(('127.0.0.1', sys.argv[1]));"
@@ -167,7 +100,6 @@ def test_of_what_was_left():
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_the_test_that_leaves_something_is_named(tmp_path):
     """Each of them fails with what it has left, and no other test."""
     (tmp_path / "conftest.py").write_text(

@@ -14,7 +14,6 @@ from nsqclient.testing import RecordedMessage, handle, make_message
 
 
 def test_a_made_message_is_a_message_with_values_of_its_own():
-    """And ids that differ."""
     message, other = make_message(b'{"a": 1}', 3, headers={"x": "y"}), make_message(b"x")
     assert (message.body, message.attempts, message.json()) == (b'{"a": 1}', 3, {"a": 1})
     assert message.id != other.id and len(message.id) == 16 and message.headers == {"x": "y"}
@@ -25,7 +24,6 @@ def test_a_made_message_is_a_message_with_values_of_its_own():
 
 
 def test_a_message_keeps_its_answers():
-    """One of each kind; a second one raises, as with a consumer."""
     finished, requeued = make_message(b"x"), make_message(b"x")
     assert not (finished.finished or finished.requeued or finished.touched or finished.error)
     finished.touch()
@@ -41,20 +39,15 @@ def test_a_message_keeps_its_answers():
 
 
 @pytest.mark.parametrize("arguments, error", [
-    ({"body": {"a": 1}}, InvalidMessageError),
     ({"body": b""}, InvalidMessageError),
-    ({"body": "x"}, InvalidMessageError),
     ({"body": b"x", "attempts": -1}, ConfigError),
-    ({"body": b"x", "attempts": "1"}, ConfigError),
     ({"body": b"x", "message_id": b"1"}, ConfigError),
     ({"body": b"x", "message_id": "0123456789abcdef"}, ConfigError),
     ({"body": b"x", "time_left": "x"}, ConfigError),
-    ({"body": b"x", "timestamp": "x"}, ConfigError),
     ({"body": b"x", "timestamp": -1}, ConfigError),
     ({"body": b"x", "headers": "x"}, ConfigError),
 ])
 def test_what_no_message_has_is_refused(arguments, error):
-    """With a typed error."""
     with pytest.raises(error):
         make_message(**arguments)
 
@@ -80,7 +73,6 @@ async def coroutine(message):
 
 
 def test_a_handler_is_called_as_a_consumer_calls_it():
-    """Returning finishes, raising requeues, enable_async() leaves the message open."""
     def outcome(handler):
         message = make_message(b"x")
         handle(handler, message)
@@ -101,7 +93,6 @@ def test_a_handler_is_called_as_a_consumer_calls_it():
 
 
 def test_a_message_is_given_up_as_by_a_consumer():
-    """By the handler, by the policy, or after the last attempt; then it is finished."""
     message, last, table = make_message(b"x"), make_message(b"x", attempts=5), make_message(b"x")
     handle(give_up, message)
     handle(fail, last)
@@ -116,7 +107,6 @@ def test_a_message_is_given_up_as_by_a_consumer():
 
 @pytest.mark.parametrize("value", [-1, 2.5, "5", True, None])
 def test_max_attempts_is_a_whole_number(value):
-    """As the option of a consumer."""
     message = make_message(b"x")
     with pytest.raises(ConfigError, match="max_attempts must be a whole number"):
         handle(lambda _: None, message, max_attempts=value)
@@ -151,7 +141,6 @@ def test_a_batch_handler_gets_one_batch():
 
 
 def test_another_name_of_the_package_is_an_attribute_error():
-    """As of any module."""
     import nsqclient.testing
 
     with pytest.raises(AttributeError, match="no attribute 'make_mesage'"):
@@ -161,7 +150,6 @@ def test_another_name_of_the_package_is_an_attribute_error():
 
 
 def test_the_body_of_a_message_may_be_json():
-    """A body and a value together, or neither, are an error."""
     assert make_message(json={"id": 7}).json() == {"id": 7}
     for arguments in ({}, {"body": b"x", "json": 1}):
         with pytest.raises(InvalidMessageError, match="either body .* or json"):

@@ -29,10 +29,17 @@ def run_tests(tmp_path):
     return run
 
 
-def test_fixtures_give_running_servers(run_tests):
-    """A user's test gets servers from the fixtures, and they find each other."""
+def test_fixtures_give_servers_that_stop_with_the_test(run_tests):
+    """And nothing is imported before a test asks for one."""
     output = run_tests(
         """
+        import sys
+        import threading
+
+        def test_lazy():
+            assert "nsqclient.devserver" not in sys.modules
+            assert "nsqclient.message" not in sys.modules
+
         def test_one(nsqd):
             nsqd.publish("t", b"x")
             assert len(nsqd.messages("t")) == 1
@@ -43,39 +50,13 @@ def test_fixtures_give_running_servers(run_tests):
             second = nsqd_factory(lookupd_tcp_addresses=addresses)
             assert first.tcp_address != second.tcp_address
             assert first.options.msg_timeout == 2.0
-        """
-    )
-    assert "2 passed" in output, output
-
-
-def test_servers_stop_with_the_test(run_tests):
-    """No thread of a server outlives the test that asked for it."""
-    output = run_tests(
-        """
-        import threading
-
-        def test_uses_one(nsqd, nsqlookupd):
             assert any(t.name.startswith("nsq-") for t in threading.enumerate())
 
         def test_nothing_is_left():
             assert not [t.name for t in threading.enumerate() if t.name.startswith("nsq-")]
         """
     )
-    assert "2 passed" in output, output
-
-
-def test_nothing_is_imported_before_a_test_asks(run_tests):
-    """Having the plugin costs nothing to tests that do not use it."""
-    output = run_tests(
-        """
-        import sys
-
-        def test_lazy():
-            assert "nsqclient.devserver" not in sys.modules
-            assert "nsqclient.message" not in sys.modules
-        """
-    )
-    assert "1 passed" in output, output
+    assert "4 passed" in output, output
 
 
 def test_what_was_published_is_there_whoever_published_it(run_tests):

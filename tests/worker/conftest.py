@@ -34,8 +34,6 @@ def bill(message):
 
 
 class Worker:
-    """``nsqclient worker`` as a process."""
-
     def __init__(self, folder: Path, nsqd: str, *words: str) -> None:
         self.folder = folder
         self.seen: set[int] = set()  # children, also those that its end has orphaned
@@ -50,7 +48,6 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has said."""
         return self._log.read_text()
 
     @property
@@ -60,11 +57,9 @@ class Worker:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def handled(self, verb: str = "handled") -> list[str]:
-        """Return the bodies that were handled."""
         return [body for word, body, _ in self.ledger if word == verb]
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has said a text."""
         wait_until(lambda: text in self.log or self.process.poll() is not None, LIMIT)
         assert text in self.log, self.log
 
@@ -81,13 +76,11 @@ class Worker:
         return found
 
     def end(self, signum: int = signal.SIGTERM) -> int:
-        """Send a signal; return the exit status."""
         self.process.send_signal(signum)
         return self.process.wait(LIMIT)
 
 
 def children(pid: int) -> list[int]:
-    """Return the process ids of the children of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -96,7 +89,6 @@ def children(pid: int) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    """Return whether a process runs, and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:

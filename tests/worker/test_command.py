@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 
 import pytest
 import requests
@@ -15,13 +14,11 @@ from tests.worker.conftest import HANDLERS, save
 
 
 def states(nsqd) -> list[str]:
-    """The states of the messages of the handlers' channel."""
     return [message.state for message in nsqd.messages("orders", "billing")]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_the_handlers_of_a_module_run_until_a_signal(worker, nsqd, signum):
-    """The banner says what is consumed, messages are handled, and the status is 0."""
     nsqd.publish_many("orders", [b"a", b"b", b"c"])
     running = worker("shop")
     nsqd.wait_until_empty("orders", "billing", timeout=LIMIT)
@@ -42,7 +39,6 @@ def test_a_signal_lets_running_handlers_finish(worker, nsqd):
 
 
 def test_what_does_not_end_in_time_is_abandoned(worker, nsqd):
-    """The status is 1, with a hint; nsqd delivers the message again."""
     nsqd.publish("orders", b"60")
     running = worker("shop", "--stop-timeout=200ms")
     wait_until(lambda: running.handled("began"), LIMIT)
@@ -52,7 +48,6 @@ def test_what_does_not_end_in_time_is_abandoned(worker, nsqd):
 
 
 def test_a_second_signal_ends_it_at_once(worker, nsqd):
-    """Ctrl-C twice is 130."""
     nsqd.publish("orders", b"60")
     running = worker("shop")
     wait_until(lambda: running.handled("began"), LIMIT)
@@ -62,7 +57,6 @@ def test_a_second_signal_ends_it_at_once(worker, nsqd):
 
 
 def test_one_function_is_named_with_its_channel(worker, nsqd, project):
-    """A plain function needs no decorator; a middleware is named too."""
     save(project, code=HANDLERS + """
 import contextlib
 def plain(message):
@@ -82,29 +76,18 @@ def around(handling):
     assert "consuming mails on channel c with shop.plain: 3 workers" in running.log
 
 
-TWICE = HANDLERS + """
-@nsqclient.handler("orders", "billing", workers=9)
-def again(message): ...
-"""
-
-
 @pytest.mark.parametrize(("words", "code", "status", "said"), [
     (["shop"], "import no_such_package\n", 1,
      "shop cannot be imported: ModuleNotFoundError: No module named 'no_such_package' (shop.py,"
      " line 1)"),
     (["shop"], "x = 1\n", 1, "shop: no handler is registered; write @nsqclient.handler"),
-    (["shop"], TWICE, 1, "orders/billing has two handlers: shop.bill and shop.again, with"
-     " contradicting options (workers 2 and 9; max_in_flight 4 and not given)"),
     (["shop:bill", "--topic=orders", "--channel=billing", "--workers=9"], HANDLERS, 1,
      "shop.bill is registered for orders/billing with workers 2, and --workers says 9"),
     (["shop:bill", "--topic=orders", "--channel=c", "--consumer-opt=heartbeat_interval,-1"],
      HANDLERS, 1, "a consumer needs heartbeats"),
     (["shpo"], HANDLERS, 2, "there is no module 'shpo'"),
-    (["shop.py"], HANDLERS, 2, "give the module, shop, not the file"),
-    (["shop:bil", "--topic=t", "--channel=c"], HANDLERS, 2, "shop has no 'bil'"),
     (["shop", "--topic=refunds"], HANDLERS, 2, "no handler is registered for refunds"),
     (["shop", "--processes=-1"], HANDLERS, 2, "--processes must be from 0"),
-    (["shop", "--health-address=127.0.0.1"], HANDLERS, 2, "--health-address"),
 ])
 def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code, status, said):
     """Nothing is half started, and there is no traceback."""
@@ -115,32 +98,13 @@ def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code
     assert said in line
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_a_port_in_use_is_one_line(worker, processes):
-    """Neither handlers nor processes are started."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        running = worker("shop", f"--processes={processes}", f"--health-address={address}")
-        assert running.process.wait(LIMIT) == 1
-    [line] = running.log.splitlines()
-    assert f"--health-address {address}: cannot listen there: Address already in use" in line
-
-
 def test_check_connects_and_ends(worker, nsqd):
-    """OK for each handler and server, status 0; nothing is consumed."""
     nsqd.publish("orders", b"a")
     nsqd.create_channel("orders", "billing")
     running = worker("shop", "--check")
     assert running.process.wait(LIMIT) == 0
     assert "OK     consuming orders on channel billing" in running.log
     assert f"OK     nsqd {nsqd.tcp_address}" in running.log and states(nsqd) == ["queued"]
-
-
-def test_check_names_the_server_that_does_not_answer(worker):
-    """WRONG with a hint, and status 1."""
-    running = worker("shop", "--check", "--nsqd-tcp-address=127.0.0.1:1")
-    assert running.process.wait(LIMIT) == 1
-    assert "WRONG  nsqd 127.0.0.1:1: " in running.log and "see that nsqd runs" in running.log
 
 
 @pytest.mark.parametrize("processes", [0, 2])
@@ -215,13 +179,3 @@ def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, processes)
     for pid in running.children():
         os.kill(pid, signal.SIGINT)
     assert running.end(signal.SIGINT) == 0 and running.handled() == ["1"]
-
-
-def test_with_reload_a_second_signal_ends_it_at_once(worker, nsqd):
-    """The child is killed."""
-    nsqd.publish("orders", b"60")
-    running = worker("shop", "--reload")
-    wait_until(lambda: running.handled("began"), LIMIT)
-    running.process.send_signal(signal.SIGINT)
-    running.wait_for("stopping: received a signal")
-    assert running.end(signal.SIGINT) == 128 + signal.SIGINT

@@ -18,7 +18,6 @@ def handle(message):
 
 
 def group_of(nsqd=None, **arguments):
-    """A group of consumers of the running nsqd."""
     address = nsqd.tcp_address if nsqd else "127.0.0.1:1"
     return ConsumerGroup(Config(), {"nsqd_tcp_addresses": [address]}, **arguments)
 
@@ -50,39 +49,22 @@ def test_each_message_is_handled_inside_the_middleware(nsqd, batched):
     assert sorted(entered) == ["orders"] * 3 + ["refunds"] * 3
 
 
-def test_a_consumer_has_enough_in_flight_for_its_workers():
-    """Otherwise some workers would never get a message."""
-    group = group_of()
-    group.add(register("orders", "c", handle, workers=5))
-    group.add(register("orders", "d", handle, workers=5, max_in_flight=2))
-    assert [consumer.max_in_flight for consumer in group.consumers] == [5, 2]
-
-
-@pytest.mark.parametrize("given", [1, 3, 8])
-def test_a_max_in_flight_of_the_worker_is_kept(given):
-    """It may be the limit of what the handlers write to."""
-    group = ConsumerGroup(
-        Config(max_in_flight=given), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
-    assert group.add(register("orders", "c", handle, workers=5)).max_in_flight == given
-
-
-@pytest.mark.parametrize(("options", "is_given"), [
-    ({}, False), ({"ordered": True}, False), ({"max_in_flight": 5}, True),
+@pytest.mark.parametrize(("of_worker", "of_handler", "kept"), [
+    ({"max_in_flight": 1}, {}, 1), ({"max_in_flight": 8}, {}, 8), ({}, {"max_in_flight": 2}, 2),
 ])
-def test_workers_alone_give_no_max_in_flight(options, is_given):
+def test_a_max_in_flight_that_is_given_is_kept(of_worker, of_handler, kept):
+    """It may be the limit of what the handlers write to."""
+    group = ConsumerGroup(Config(**of_worker), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
+    consumer = group.add(register("orders", "c", handle, workers=5, **of_handler))
+    assert consumer.config.has_max_in_flight() and consumer.max_in_flight == kept
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}])
+def test_workers_alone_give_no_max_in_flight(options):
     """A topic with more partitions than workers raises it: each partition needs one."""
     group = ConsumerGroup(Config(), {"lookupd_http_addresses": ["127.0.0.1:4161"]})
     consumer = group.add(register("orders", "c", handle, workers=5, **options))
-    assert consumer.config.has_max_in_flight() == is_given and consumer.max_in_flight >= 5
-
-
-def test_a_registration_has_options_of_its_own():
-    """They change the group's for one consumer."""
-    group = group_of()
-    group.add(register("orders", "c", handle, max_attempts=3))
-    group.add(register("orders", "d", handle))
-    assert [consumer.config.max_attempts for consumer in group.consumers] == [
-        3, Config().max_attempts]
+    assert not consumer.config.has_max_in_flight() and consumer.max_in_flight >= 5
 
 
 def test_a_duration_that_may_be_milliseconds_is_warned_about_once():
@@ -93,7 +75,6 @@ def test_a_duration_that_may_be_milliseconds_is_warned_about_once():
 
 
 def test_the_banner_says_what_is_not_default():
-    """Topics, channels, workers, nsqds and changed options; a secret is not shown."""
     group = ConsumerGroup(
         Config(auth_secret="s3cret", dial_timeout=9), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
     group.add(register("orders", "billing", handle, workers=8, max_in_flight=50, max_attempts=3))
@@ -121,7 +102,6 @@ def test_a_channel_has_one_handler():
 
 
 def test_topics_choose_among_the_registrations():
-    """A topic without a handler, or no handler at all, is an error."""
     both = [register("orders", "c", handle), register("refunds", "c", handle)]
     group = group_of()
     add_all(group, both, ["refunds"])

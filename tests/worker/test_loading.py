@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nsqclient import BatchHandler, ConfigError
+from nsqclient import ConfigError
 from nsqclient.worker.loading import (
     ImportFailedError, UnknownTargetError, load_handler, load_module, submodules_of,
 )
@@ -16,43 +16,14 @@ def handle(message):
     """A handler that has a path."""
 
 
-async def handle_async(message):
-    """A handler that cannot run in a thread."""
-
-
-def handle_two(message, database):
-    """A handler with more parameters than a message."""
-
-
-def generate(message):
-    """A handler that runs only where it is iterated over."""
-    yield message
-
-
-batches = BatchHandler(print)
-
-
-class Handler:
-    """A class whose objects would be handlers."""
-
-
 @pytest.mark.parametrize("path", [f"{__name__}.handle", f"{__name__}:handle"])
 def test_a_handler_is_loaded_by_its_path(path):
-    """Both forms of a path work."""
     assert load_handler(path).__name__ == "handle"
 
 
-@pytest.mark.parametrize(("path", "words"), [
-    (f"{__name__}.__name__", "not callable"),
-    (f"{__name__}.handle_async", "write def, not async def"),
-    (f"{__name__}.Handler", "is a class"),
-    (f"{__name__}.generate", "without yield"),
-    (f"{__name__}.handle_two", r"cannot be called with \(message\)"),
-])
-def test_what_is_no_handler_is_rejected(path, words):
-    """The error describes the fault."""
-    with pytest.raises(ConfigError, match=words):
-        load_handler(path)
+def test_what_is_no_handler_is_rejected():
+    with pytest.raises(ConfigError, match=f"handler '{__name__}.__name__'.*not callable"):
+        load_handler(f"{__name__}.__name__")
 
 
 @pytest.mark.parametrize(("path", "words"), [
@@ -60,7 +31,6 @@ def test_what_is_no_handler_is_rejected(path, words):
     ("no_such_package.tasks.handle", "there is no module 'no_such_package'"),
     ("tests.worker.no_such_module.handle", "there is no module"),
     (f"{__name__}.handel", "has no 'handel'"),
-    (f"{__name__}.pytestmark_is_missing", "has no"),
 ])
 def test_a_path_to_nothing_is_an_error_of_the_command_line(path, words):
     """It has a class of its own: a reloader need not wait for a change of the code."""
@@ -73,7 +43,6 @@ def test_a_path_to_nothing_is_an_error_of_the_command_line(path, words):
     (".handlers", "no name of a module"), ("no_such_module_at_all", "looked for from"),
 ])
 def test_the_name_of_a_file_is_no_module(name, words):
-    """The error says what to give instead."""
     with pytest.raises(UnknownTargetError, match=words):
         load_module(name)
 
@@ -90,7 +59,6 @@ def test_the_name_of_a_file_is_no_module(name, words):
      "cannot be imported: handler builtins.print: workers must be .*broken.py, line 2"),
 ])
 def test_a_module_that_does_not_import_is_one_line(tmp_path, monkeypatch, code, words):
-    """The line has the error, the file and the number of the line; the cause is kept."""
     (tmp_path / "broken.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportFailedError, match=words) as caught:
@@ -99,13 +67,11 @@ def test_a_module_that_does_not_import_is_one_line(tmp_path, monkeypatch, code, 
 
 
 def test_a_function_in_the_place_of_a_module_says_how_to_name_it():
-    """With a colon."""
     with pytest.raises(UnknownTargetError, match="with json:loads"):
         load_module("json.loads")
 
 
 def test_the_modules_of_a_package_are_named():
-    """Where none of them was."""
     load_module("json")
     assert {"json.decoder", "json.encoder"} <= set(submodules_of(["json"]))
     assert submodules_of(["json.decoder"]) == []

@@ -22,7 +22,6 @@ FIELDS = ("topic", "channel", "nsqd", "message_id", "attempts")
 
 
 def fields_of(record: logging.LogRecord) -> tuple:
-    """The fields that the filter sets."""
     return tuple(getattr(record, name) for name in FIELDS)
 
 
@@ -49,14 +48,12 @@ def test_records_of_a_handler_have_the_fields_of_its_message(nsqd, caplog):
 
 
 def test_a_record_keeps_fields_of_its_own():
-    """What ``extra`` gave is not replaced."""
     record = logging.makeLogRecord({"topic": "mine"})
     assert LogContext.filter(record) is True
     assert fields_of(record) == ("mine", "", "", "", 0)
 
 
 def handling(*messages, is_stopping=lambda: False) -> Handling:
-    """One call of a handler of t/c."""
     return Handling("t", "c", messages or (make_message(b"x"),), False, is_stopping)
 
 
@@ -152,7 +149,6 @@ def test_a_handler_that_hangs_is_logged_with_its_stack(monkeypatch, caplog):
 
 
 def test_limits_are_above_0():
-    """Of time, and of the rate."""
     for make in (lambda: TimeLimit(0), lambda: TimeLimit(-1), lambda: RateLimit(0),
                  lambda: RateLimit(True), lambda: RateLimit("5"), lambda: RateLimit(1, 0),
                  lambda: RateLimit(float("nan"))):

@@ -17,7 +17,6 @@ def handle(message):
 
 
 def test_the_decorator_registers_and_returns_the_function():
-    """The function stays a function; nothing is connected."""
     own = HandlerRegistry()
     decorate = own.handler("orders", "billing", workers=8, max_in_flight=50, max_attempts=3,
                            middleware=[contextlib.nullcontext])
@@ -66,7 +65,6 @@ def test_an_invalid_handler_is_rejected_by_the_decorator(names, options, functio
 
 
 def test_a_channel_with_two_handlers_is_refused():
-    """The error names both."""
     own = HandlerRegistry()
     own.handler("a", "c")(handle)
     with pytest.raises(ConfigError, match=f"a/c has two handlers: {__name__}.handle and builtins"):
@@ -83,7 +81,6 @@ def test_contradicting_options_are_named():
 
 
 def test_an_object_without_a_name_is_shown_by_its_class():
-    """An object that can be called is a handler."""
     class Mailer:
         def __call__(self, message):
             """Sends a mail."""

@@ -35,13 +35,11 @@ def test_a_worker_is_ready_when_all_its_consumers_are_healthy(states, wanted, st
 
 
 def test_a_process_that_works_is_live():
-    """Else the status is 503."""
     assert (live_response().status, live_response(False).status) == (200, 503)
 
 
 @pytest.fixture
 def url():
-    """A server with a good path, and a path that fails."""
     with serve_status("127.0.0.1:0", "", {
         "/good": lambda: Response(200, "text/plain", b"good"), "/bad": lambda: 1 / 0,
     }) as [line]:
@@ -73,13 +71,11 @@ def test_one_address_answers_probes_and_scrapes():
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999", "a b:1", "127.0.0.1:x"])
 def test_an_address_that_is_none_is_refused(address):
-    """The error names the flag."""
     with pytest.raises(ConfigError, match="--health-address"), serve_status(address, ""):
         pass
 
 
 def test_a_port_in_use_is_refused(url):
-    """The error says what to do."""
     taken = url.removeprefix("http://")
     with pytest.raises(ConfigError, match="choose another port"):
         with serve_status("", taken, scrape=live_response):

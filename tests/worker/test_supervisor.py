@@ -24,7 +24,6 @@ GOOD = ("import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0
 
 
 def test_pauses_between_deaths_at_once_grow_until_the_fifth():
-    """Then it is enough."""
     policy = RestartPolicy()
     pauses = [policy.on_death(0.1, False) for _ in range(MOST_DEATHS)]
     assert pauses == [0.5, 1.0, 2.0, 4.0, None]
@@ -49,7 +48,6 @@ def test_a_child_that_dies_every_few_seconds_starts_again_after_longer_and_longe
 
 @pytest.fixture
 def process():
-    """A child, as the supervisor sees it; and the child's end of its socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield module._Process(Child(types.SimpleNamespace(pid=1), ours), 0.0), theirs
@@ -83,7 +81,6 @@ def test_a_changed_source_is_found_once(tmp_path):
 
 @pytest.fixture
 def supervise(monkeypatch):
-    """Return a function that runs a supervisor whose children are programs."""
     started = []
 
     def run(*programs: str, processes: int = 1, on_start=None, **options) -> int:
@@ -108,7 +105,6 @@ def supervise(monkeypatch):
 
 
 def test_a_child_that_dies_at_once_five_times_ends_the_worker(supervise, caplog):
-    """The status is 3, and a line says why."""
     assert supervise(STARTED + "sys.exit(7)") == 3
     assert len(supervise.started) == MOST_DEATHS
     assert "process 1 ended right after its start 5 times in a row" in caplog.text
@@ -122,7 +118,6 @@ def test_a_child_that_crashes_before_it_consumes_is_started_five_times(supervise
 
 @pytest.mark.parametrize("status", [1, 2])
 def test_a_first_child_that_cannot_start_ends_the_worker(supervise, status):
-    """With its status, before any other child is started."""
     assert supervise(f"import sys; sys.exit({status})", processes=4) == status
     assert len(supervise.started) == 1
 
@@ -203,7 +198,6 @@ def test_a_successor_that_is_not_healthy_does_not_take_over(supervise, caplog):
 
 
 def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
-    """It is tried five times."""
     def spawn(role, is_first):
         raise OSError("too many processes")
 
@@ -214,7 +208,6 @@ def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
 
 
 def test_the_handlers_of_signals_are_put_back(supervise):
-    """Also those of SIGCHLD and SIGHUP."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
     before = [signal.getsignal(number) for number in numbers]
     supervise("import sys; sys.exit(2)")

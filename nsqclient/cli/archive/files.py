@@ -20,7 +20,7 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -41,29 +41,13 @@ class Codec(Protocol):
         ...
 
 
-class Plain:
-    """No compression."""
-
-    def compress(self, data: bytes) -> bytes:
-        """Return ``data``."""
-        return data
-
-    def flush(self) -> bytes:
-        """Return nothing."""
-        return b""
-
-
-#: Makes the codec of the next part.
-CodecFactory = Callable[[], Codec]
+#: Makes the codec of the next part; None: the file is not compressed.
+CodecFactory = Optional[Callable[[], Codec]]
 
 
 def gzip_codec(level: int) -> CodecFactory:
     """Compress to gzip members; ``level`` is 1 to 9."""
-
-    def make() -> Codec:
-        return zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-
-    return make
+    return lambda: zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
 def zstd_codec(level: int) -> CodecFactory:
@@ -80,11 +64,7 @@ def zstd_codec(level: int) -> CodecFactory:
     if not 1 <= level <= highest:
         raise CommandLineError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
     compressor: Any = zstandard.ZstdCompressor(level=level)
-
-    def make() -> Codec:
-        codec: Codec = compressor.compressobj()
-        return codec
-
+    make: CodecFactory = compressor.compressobj
     return make
 
 
@@ -94,7 +74,7 @@ class OutputFile:
     Args:
         name, rev: what its name was made of.
         path: where it is.
-        codec: makes the codec of each part.
+        codec: makes the codec of each part; None: none.
         exclusive: the file must not exist; else records are appended to it.
         end_line: end a line that a crash left unfinished, lest the first record continue it.
         mode: permissions of a new file, before the umask.
@@ -147,11 +127,12 @@ class OutputFile:
 
     def write(self, data: bytes) -> None:
         """Add records. They are durable after ``sync()``."""
-        if self._codec is None:
-            self._codec = self._make_codec()
         self.is_used = True
         self.size += len(data)
-        self._write(self._codec.compress(data))
+        if self._make_codec is not None:
+            self._codec = self._codec or self._make_codec()
+            data = self._codec.compress(data)
+        self._write(data)
 
     def sync(self) -> None:
         """End the part that was begun and wait until the disk has it. Blocks: fsync."""
@@ -182,8 +163,8 @@ class OutputFile:
 
         A compressed file without records gets an empty part: no bytes at all are no gzip file.
         """
-        if self._end == 0 and self._codec is None:
-            self._codec = self._make_codec()
+        if self._end == 0 and self._make_codec is not None:
+            self._codec = self._codec or self._make_codec()
         self.sync()
         os.close(self._fd)
 

@@ -118,13 +118,16 @@ class KnownIds:
                 self._add(claim, ids, number, now)
 
     def _add(self, claim: Claim, ids: Sequence[bytes], number: int, now: float) -> None:
-        batch = _Batch(claim.nsqd, ids, number, now, True)
-        self._known.setdefault(claim.nsqd, {}).update(dict.fromkeys(ids, batch))
-        if number != _SAVED:
-            self._by_number.setdefault(number, []).append(batch)
+        batch = self._insert(_Batch(claim.nsqd, ids, number, now, True))
         pending = self._by_conn.setdefault(claim.conn, deque())
         pending.append(batch)
         self._prove_older(pending, claim.window * _WINDOWS)
+
+    def _insert(self, batch: _Batch) -> _Batch:
+        self._known.setdefault(batch.nsqd, {}).update(dict.fromkeys(batch.ids, batch))
+        if batch.number != _SAVED:
+            self._by_number.setdefault(batch.number, []).append(batch)
+        return batch
 
     def _prove_older(self, pending: deque[_Batch], window: int) -> None:
         total = sum(len(batch.ids) for batch in pending)
@@ -177,20 +180,14 @@ class KnownIds:
             old = known.get(message_id)
             batches.setdefault(number if old is None else old.number, []).append(message_id)
         for segment, members in batches.items():
-            batch = _Batch(nsqd, members, segment, 0.0, False)
-            known.update(dict.fromkeys(members, batch))
-            if segment == _SAVED:
-                self.saved_grew = True
-            else:
-                self._by_number.setdefault(segment, []).append(batch)
+            self._insert(_Batch(nsqd, members, segment, 0.0, False))
+            self.saved_grew = self.saved_grew or segment == _SAVED
 
     def remember(self, nsqd: str, ids: Sequence[bytes]) -> None:
         """These were finished in an earlier run; a copy is not to be expected, and recognised."""
-        known = self._known.setdefault(nsqd, {})
+        known = self._known.get(nsqd, {})
         fresh = [message_id for message_id in ids if message_id not in known]
-        batch = _Batch(nsqd, fresh, _SAVED, 0.0, False)
-        known.update(dict.fromkeys(fresh, batch))
-        self._prove(batch)
+        self._prove(self._insert(_Batch(nsqd, fresh, _SAVED, 0.0, False)))
 
     def is_held(self, number: int) -> bool:
         """Return whether FINs of this segment are not proven, and soon will be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -76,17 +77,13 @@ class MessageBuffer:
         until = time.monotonic() + timeout
         with self._due:
             self._busy = False
-            while not self._closed:
+            while True:
                 now = time.monotonic()
-                due = until
-                if self._batches:
-                    due = min(until, self._first + self._roll_interval)
-                if self._is_many() or due <= now:
+                due = self._first + self._roll_interval if self._batches else math.inf
+                is_due = self._closed or self._is_many() or now >= due
+                if is_due or now >= until:
                     break
-                self._due.wait(due - now)
-            is_due = self._closed or self._is_many() or (
-                bool(self._batches) and time.monotonic() >= self._first + self._roll_interval
-            )
+                self._due.wait(min(due, until) - now)
             batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
             was_full = is_due and self._bytes > MOST_BYTES
             if is_due:

@@ -51,25 +51,20 @@ class Quota:
     """How many messages may still be stored, by all writers together. Threads: any."""
 
     def __init__(self, messages: int) -> None:
-        self._left = messages
+        self.left: int = messages
         self._lock = threading.Lock()
-
-    @property
-    def is_used_up(self) -> bool:
-        """Return whether no more may be stored."""
-        return self._left <= 0
 
     def take(self, wanted: int) -> int:
         """Take so many, or as many as there are; return how many."""
         with self._lock:
-            taken = min(wanted, self._left)
-            self._left -= taken
+            taken = min(wanted, self.left)
+            self.left -= taken
             return taken
 
     def give_back(self, messages: int) -> None:
         """These were not stored."""
         with self._lock:
-            self._left += messages
+            self.left += messages
 
 
 class Writer:

@@ -79,9 +79,9 @@ def archive(
         ConfigError: an argument or option is wrong, or delta-spark is missing.
     """
     check_target(path, format, partition_by, files_per_batch)
-    check_mapping(map_body is not None, dead_letter_topic, dead_letter_path)
     source = source_options(topic, channel, checkpoint, options, every)
-    dead = choose_dead_letters(source, dead_letter_topic, dead_letter_path, sink_options or {})
+    dead = choose_dead_letters(
+        source, map_body is not None, dead_letter_topic, dead_letter_path, sink_options or {})
     rows = read_topic(spark, source)
     if map_body is not None:
         check_pandas()
@@ -122,19 +122,15 @@ def check_target(
             " delta-spark, and give Spark its jar and its two settings (the page on pipelines)")
 
 
-def check_mapping(is_mapped: bool, dead_letter_topic: str, dead_letter_path: str) -> None:
-    """Check that there are rows that can fail, where there is a place for them."""
+def choose_dead_letters(
+    source: Mapping[str, str], is_mapped: bool, dead_letter_topic: str, dead_letter_path: str,
+    sink_options: Mapping[str, Any],
+) -> DeadLetters | None:
+    """Build the place for rows that ``map_body`` fails on; None: there is none."""
     if (dead_letter_topic or dead_letter_path) and not is_mapped:
         raise ConfigError(
             "only map_body fails on rows: an archive of messages as they are needs no"
             " dead_letter_topic and no dead_letter_path")
-
-
-def choose_dead_letters(
-    source: Mapping[str, str], dead_letter_topic: str, dead_letter_path: str,
-    sink_options: Mapping[str, Any],
-) -> DeadLetters | None:
-    """Build the place that the arguments of a pipeline name; None: there is none."""
     if dead_letter_topic and dead_letter_path:
         raise ConfigError("give one of dead_letter_topic and dead_letter_path")
     if dead_letter_topic:

@@ -50,21 +50,12 @@ class TopicDeadLetters:
     def open(self, batch_name: str) -> Iterator[Keep]:
         """Keep rows of one task: published when the block ends without an error."""
         options = self.options
-        publishers: list[RowPublisher] = []
-        with contextlib.ExitStack() as stack:
-
-            def keep(batch: Any, errors: Sequence[str]) -> None:
-                if not publishers:
-                    producer = stack.enter_context(Producer(
-                        options.nsqd, lookupd_http_addresses=options.lookupd,
-                        config=options.config))
-                    columns = Columns("body", False, False)
-                    publishers.append(RowPublisher(producer, options, columns))
-                publishers[0].add(batch.select(["body"]))
-
-            yield keep
-            for publisher in publishers:
-                publisher.finish()
+        with Producer(  # it has no socket before its first publish
+            options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,
+        ) as producer:
+            publisher = RowPublisher(producer, options, Columns("body", False, False))
+            yield lambda batch, errors: publisher.add(batch.select(["body"]))
+            publisher.finish()
 
     def describe(self) -> str:
         """What a log line says of the rows that were kept."""

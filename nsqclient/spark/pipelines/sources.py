@@ -14,7 +14,7 @@ import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.spark.options import STREAM, read_options
-from nsqclient.spark.session import check_streaming
+from nsqclient.spark.session import check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     import pyspark
 
     nsqclient.spark.register(spark)
-    check_streaming(pyspark.__version__)
+    check_version(pyspark.__version__, streams=True)
     frame: DataFrame = spark.readStream.format("nsq").options(**options).load()
     return frame
 

@@ -273,19 +273,6 @@ def first_line(exc: Exception) -> str:
     return lines[0]
 
 
-class TooManyBadRowsError(NSQError):
-    """More rows fail than are plausible: the transform is at fault. ``error`` is one of theirs."""
-
-    def __init__(self, limit: int, error: str) -> None:
-        super().__init__(limit, error)
-        self.limit = limit
-        self.error = error
-
-    def __str__(self) -> str:
-        return (f"the transform fails on more than {self.limit} rows of one batch, so it is not the"
-                f" rows that are at fault: {self.error}")
-
-
 def find_bad_rows(
     count: int, fails: Callable[[int, int], str | None], limit: int
 ) -> dict[int, str]:
@@ -297,6 +284,9 @@ def find_bad_rows(
         limit: bad rows at most.
 
     Returns: {row: error}, in order. Empty when no row fails alone.
+
+    Raises:
+        NSQError: more rows fail than ``limit``: the transform is at fault.
     """
     bad: dict[int, str] = {}
     parts = [(0, count)]
@@ -311,5 +301,7 @@ def find_bad_rows(
             continue
         bad[low] = error
         if len(bad) > limit:
-            raise TooManyBadRowsError(limit, error)
+            raise NSQError(
+                f"the transform fails on more than {limit} rows of one batch, so it is not the rows"
+                f" that are at fault: {error}")
     return bad

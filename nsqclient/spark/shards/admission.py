@@ -127,8 +127,8 @@ def plan_batch(
                        min(shards[nsqd].last, limit.get(nsqd, 0))) for nsqd in start}
     rows_left = float("inf") if max_rows is None else float(max_rows)
     bytes_left = float("inf") if max_bytes is None else float(max_bytes)
-    rows, size = _sums(shards, start, lasts)
-    if rows <= rows_left and size <= bytes_left:
+    sums = [shards[nsqd].total(start[nsqd], lasts[nsqd]) for nsqd in start]
+    if sum(rows for rows, _ in sums) <= rows_left and sum(size for _, size in sums) <= bytes_left:
         return lasts
     names = sorted(nsqd for nsqd in start if lasts[nsqd] > start[nsqd])
     first = sum(start.values()) % len(names)
@@ -157,11 +157,3 @@ def plan_batch(
     if ends == dict(start):
         ends[names[0]] += 1
     return ends
-
-
-def _sums(
-    shards: Mapping[str, ShardSegments], start: Mapping[str, int], end: Mapping[str, int]
-) -> tuple[int, int]:
-    """Rows and bytes of a batch."""
-    sums = [shards[nsqd].total(start[nsqd], end[nsqd]) for nsqd in start]
-    return sum(rows for rows, _ in sums), sum(size for _, size in sums)

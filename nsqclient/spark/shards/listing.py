@@ -7,6 +7,7 @@ lists what is new only, see ``log_reader``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -15,9 +16,9 @@ from urllib.parse import unquote
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.spark.errors import DamagedSegmentError, ObjectNotFoundError
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.segment import check_segment, read_ids
+from nsqclient.spark.segment import SegmentIds, check_segment, read_ids
 from nsqclient.spark.shards.names import (
-    Segment, ShardKeys, parse_number, parse_segment, parse_shard, registry,
+    NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard, registry,
 )
 from nsqclient.spark.storage.store import Store
 
@@ -75,6 +76,29 @@ def newest_number(store: Store, folder: str, after: str = "") -> int:
     """The highest number of the commits or floors in a folder; 0: there is none."""
     return max((parse_number(found.key) or 0 for found in store.list_objects(folder, after)),
                default=0)
+
+
+def newest_note(store: Store, keys: ShardKeys) -> NoteKey:
+    """The key of the newest note of a shard; ``NoteKey(0, 0)``: there is none."""
+    found = (parse_note(one.key) for one in store.list_objects(keys.of("notes")))
+    return max((note for note in found if note is not None), default=NoteKey(0, 0))
+
+
+def delete_older(store: Store, folder: str, number: int) -> None:
+    """Delete the commits or floors in a folder that are older than that of this number."""
+    store.delete(found.key for found in store.list_objects(folder)
+                 if (parse_number(found.key) or number) < number)
+
+
+def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
+    """Read the ids of a segment.
+
+    Raises:
+        ObjectNotFoundError: it was deleted.
+        DamagedSegmentError: it is not what was written.
+    """
+    key = keys.segment(segment.number, segment.before)
+    return read_ids(check_segment(store.url, key, store.read(key)))
 
 
 # -- where reading begins and ends: pure
@@ -188,7 +212,8 @@ def _status_of(store: Store, topic: str, channel: str, shard: ShardListing) -> S
     rows, owner = 0, ""
     newest = shard.segments[-1] if shard.segments else None
     if newest is not None:
-        rows, owner = _read(store, keys, newest)
+        with contextlib.suppress(DamagedSegmentError, ObjectNotFoundError):
+            rows, _, owner = read_segment(store, keys, newest)
     waiting = shard.between(shard.committed, shard.last)
     lag = 0
     if newest is not None and waiting:
@@ -197,13 +222,3 @@ def _status_of(store: Store, topic: str, channel: str, shard: ShardListing) -> S
         topic, channel, shard.nsqd, owner, shard.last, shard.committed, lag,
         sum(one.size for one in waiting), waiting[0].stored if waiting else 0.0,
         newest.stored if newest is not None else 0.0, sum(one.size for one in shard.segments))
-
-
-def _read(store: Store, keys: ShardKeys, segment: Segment) -> tuple[int, str]:
-    """Read the rows of a segment, and its owner; 0 and empty: it cannot be read."""
-    key = keys.segment(segment.number, segment.before)
-    try:
-        content = read_ids(check_segment(store.url, key, store.read(key)))
-    except (DamagedSegmentError, ObjectNotFoundError):
-        return 0, ""
-    return content.rows, content.owner

@@ -17,9 +17,11 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageError
 from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
-from nsqclient.spark.shards.listing import list_segments, missing_numbers, newest_number, ranges
+from nsqclient.spark.shards.listing import (
+    delete_older, list_segments, missing_numbers, newest_number, ranges,
+)
 from nsqclient.spark.shards.names import (
-    Segment, ShardKeys, channel_folder, parse_number, parse_shard, registry, start_key, starts,
+    Segment, ShardKeys, channel_folder, parse_shard, registry, start_key, starts,
 )
 from nsqclient.spark.shards.retention import Retention, delete_committed
 from nsqclient.spark.storage.store import Store
@@ -228,9 +230,7 @@ class ShardedLog:
                 self._store.create(keys.commit(number), b"")
                 self._noted[nsqd] = number
                 self._retentions[nsqd].committed(number, now)
-                self._store.delete(
-                    found.key for found in self._store.list_objects(keys.of("commits"))
-                    if (parse_number(found.key) or number) < number)
+                delete_older(self._store, keys.of("commits"), number)
 
     def delete_expired(self, now: float) -> None:
         """Delete committed segments whose retention is over. ``now`` is the monotonic clock."""

@@ -51,14 +51,15 @@ class ShardOwner:
         self.log: ShardLog = ShardLog(
             store, ShardKeys(options.topic, options.channel, nsqd), 2 * patience)
         partition = partition_of_source(nsqd)
-        self._partitions = None if partition is None else frozenset({partition})
         self._options = dataclasses.replace(
             options, nsqd=(nsqd,) if partition is None else (), nsqd_http=(),
             lookupd=() if partition is None else options.lookupd)
         self._notify_failed = on_failed
         self._notify_stored = on_stored
-        self._quota = quota
-        self._ingest: Ingest | None = None
+        #: What receives.
+        self.ingest: Ingest = Ingest(
+            self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,
+            quota=quota, partitions=None if partition is None else frozenset({partition}))
         self._is_failed = False
         self._is_held = False  # Spark is behind
         self._wake = threading.Event()  # the storage takes nothing, or the end
@@ -69,38 +70,19 @@ class ShardOwner:
     def start(self) -> None:
         """Read what is in the log, then connect."""
         self.log.open()
-        self._ingest = Ingest(
-            self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,
-            quota=self._quota, partitions=self._partitions)
-        self._ingest.start()
+        self.ingest.start()
         self.balance()
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Store and finish what has come, requeue the rest, and note that. Idempotent."""
-        if self._ingest is None or self._end.is_set():
+        if self._thread.ident is None or self._end.is_set():
             return
         self._end.set()
         self._wake.set()
-        self._ingest.stop(timeout)
+        self.ingest.stop(timeout)
         self._thread.join(timeout)
         self.log.close()
-
-    @property
-    def ingest(self) -> Ingest:
-        """What receives. Only once it has started."""
-        assert self._ingest is not None
-        return self._ingest
-
-    @property
-    def in_flight(self) -> int:
-        """Messages that were received and are not answered."""
-        return 0 if self._ingest is None else self._ingest.in_flight
-
-    @property
-    def connections(self) -> int:
-        """How many connections there are to the nsqd."""
-        return 0 if self._ingest is None else self._ingest.connections
 
     @property
     def is_paused(self) -> bool:
@@ -124,8 +106,7 @@ class ShardOwner:
             self._is_held = True
         elif part < _RESUME:
             self._is_held = False
-        if self._ingest is not None:
-            self._ingest.set_paused(self.is_paused or self._is_failed)
+        self.ingest.set_paused(self.is_paused or self._is_failed)
 
     def _on_stored(self) -> None:
         self.balance()

@@ -206,7 +206,7 @@ class ShardOwners:
                 found += self._reachable  # nothing is known of what is gone
         # An nsqd may have left nsqlookupd, or nsqlookupd may have been restarted, and there are
         # messages all the same.
-        connected = {nsqd for nsqd, owner in self.owners.items() if owner.connections}
+        connected = {nsqd for nsqd, owner in self.owners.items() if owner.ingest.connections}
         self._reachable = sorted(connected.union(found))
 
     def _report(self) -> None:

@@ -55,7 +55,8 @@ class ReaderClaim:
             if newest:
                 self._check_dead(newest)
             key = reader_beat(*self._names, newest + 1, 0)
-            if self._store.create(key, json.dumps(_this_process()).encode()):
+            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
+            if self._store.create(key, json.dumps(process).encode()):
                 break
         self._number = newest + 1
         for number in beats:
@@ -127,10 +128,6 @@ class ReaderClaim:
                 logger.warning("%s; trying again", exc)
             except Exception:
                 logger.exception("a heartbeat failed; the query continues")
-
-
-def _this_process() -> dict[str, object]:
-    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
 
 
 def _machine() -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from nsqclient.spark.shards.listing import list_segments
-from nsqclient.spark.shards.names import ShardKeys, parse_note, parse_number
+from nsqclient.spark.shards.listing import delete_older, list_segments, newest_note
+from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage.store import Store
 
 #: A commit is joined with the one before, within this part of the time: it expires a little later.
@@ -54,8 +54,7 @@ def delete_committed(
         expired: the last of these whose retention is over.
         most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
     """
-    notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
-    clean_to = max((note.clean_to for note in notes if note is not None), default=0)
+    clean_to = newest_note(store, keys).clean_to
     listed = list_segments(store, keys)
     if not listed:
         return 0, 0
@@ -73,6 +72,5 @@ def delete_committed(
         # First the floor, which a writer looks at after a create, then what is under it.
         store.create(keys.floor(floor), b"")
         store.delete(keys.segment(one.number, one.before) for one in gone)
-        store.delete(found.key for found in store.list_objects(keys.of("floors"))
-                     if (parse_number(found.key) or floor) < floor)
+        delete_older(store, keys.of("floors"), floor)
     return floor, sum(segment.size for segment in gone)

@@ -29,8 +29,10 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, ObjectNotFoundError, StorageError, StorageFullError,
 )
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
-from nsqclient.spark.segment import SegmentIds, check_segment, encode_segment, read_ids
-from nsqclient.spark.shards.listing import list_segments, newest_number
+from nsqclient.spark.segment import check_segment, encode_segment, read_ids
+from nsqclient.spark.shards.listing import (
+    list_segments, newest_note, newest_number, read_segment,
+)
 from nsqclient.spark.shards.names import NoteKey, Segment, ShardKeys, parse_note
 from nsqclient.spark.shards.retention import delete_committed
 from nsqclient.spark.storage.store import Store
@@ -157,8 +159,7 @@ class ShardLog:
 
     def _try_to_recover(self) -> bool:
         store, keys = self._store, self._keys
-        notes = [parse_note(found.key) for found in store.list_objects(keys.of("notes"))]
-        note = max((key for key in notes if key is not None), default=NoteKey(0, 0))
+        note = newest_note(store, keys)
         known = KnownIds()
         if note.serial:
             key = keys.note(note)
@@ -171,26 +172,21 @@ class ShardLog:
             return False
         last = segments[-1] if segments else None
         end = End()
+        # The oldest of the proven ones first: they are the first that are forgotten.
+        needed = [*reversed(plan.proven), *plan.doubtful]
         with ThreadPoolExecutor(_READERS, "nsq-storage") as pool:
-            # The oldest of the proven ones first: they are the first that are forgotten.
-            proven = list(reversed(plan.proven))
-            for segment, content in zip(proven, pool.map(self._read, proven)):
+            contents = pool.map(lambda one: read_segment(store, keys, one), needed)
+            for segment, content in zip(needed, contents):
                 for nsqd, ids in content.ids.items():
-                    known.remember(nsqd, ids)
-                if segment == last:
-                    end = End(segment.number, segment.before + content.rows)
-            for segment, content in zip(plan.doubtful, pool.map(self._read, plan.doubtful)):
-                for nsqd, ids in content.ids.items():
-                    known.doubt(nsqd, ids, segment.number)
+                    if segment.number > note.clean_to:
+                        known.doubt(nsqd, ids, segment.number)
+                    else:
+                        known.remember(nsqd, ids)
                 if segment == last:
                     end = End(segment.number, segment.before + content.rows)
         self._known, self.end, self._note, self._is_lost = known, end, note, False
         self._set_waiting(segments, end)
         return True
-
-    def _read(self, segment: Segment) -> SegmentIds:
-        key = self._keys.segment(segment.number, segment.before)
-        return read_ids(check_segment(self._store.url, key, self._store.read(key)))
 
     # -- writing: the sink of an ingest
 

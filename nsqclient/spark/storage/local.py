@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
-from nsqclient.spark.storage.store import StoredObject
+from nsqclient.spark.storage.store import StoredObject, is_ours
 
 TMP_PREFIX = ".tmp-"
 _counter = itertools.count()
@@ -62,11 +62,7 @@ class LocalStore:
                 except FileNotFoundError:
                     if not left:
                         raise
-        # Over NFS also a link that was made may be said to fail: its answer was lost.
-        try:
-            return self.read(key) == bytes(data)
-        except ObjectNotFoundError:
-            return False  # deleted since
+        return is_ours(self, key, bytes(data))  # over NFS a link that was made may be refused, too
 
     def _link(self, tmp: str, path: str, data: Any) -> bool:
         make_durably(os.path.dirname(path))

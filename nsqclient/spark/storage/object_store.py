@@ -18,7 +18,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import from_url
 
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError
-from nsqclient.spark.storage.store import StoredObject, one_line
+from nsqclient.spark.storage.store import StoredObject, is_ours
 
 #: Seconds for a connection, for a request with its answer, and for all tries of a request together:
 #: a storage that is gone is noticed within these.
@@ -71,11 +71,7 @@ class ObjectStore:
                 except Exception as exc:  # as in _explained, which has the rest
                     if _code(exc) != _CONFLICT or not left:
                         raise
-        # A PUT whose answer was lost is repeated by the library, and then refused.
-        try:
-            return self.read(key) == body
-        except ObjectNotFoundError:
-            return False  # deleted since
+        return is_ours(self, key, body)  # the library repeats a PUT whose answer was lost
 
     def read(self, key: str) -> bytes:
         """See ``Store``."""
@@ -125,4 +121,4 @@ def _reason(error: Exception, bucket: str) -> str:
     if "169.254.169.254" in text:  # where a role would be found
         return ("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give"
                 " the machine a role")
-    return f"the request failed: {one_line(ValueError(text))}"
+    return f"the request failed: {' '.join(text.split()) or type(error).__name__}"

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.errors import StorageError, StorageUnsuitableError
+from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageUnsuitableError
 from nsqclient.spark.options import check_storage
 
 #: Where the probe writes. No topic has a name with a percent sign.
@@ -135,6 +135,12 @@ def probe(store: Store) -> None:
             store.delete([key])
 
 
-def one_line(error: BaseException) -> str:
-    """The text of an error of another library, on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+def is_ours(store: Store, key: str, data: bytes) -> bool:
+    """Return whether the object that is there already has exactly these bytes.
+
+    It is ours then: the answer of the storage to our create was lost, and a repetition is refused.
+    """
+    try:
+        return store.read(key) == data
+    except ObjectNotFoundError:
+        return False  # deleted since

@@ -29,7 +29,6 @@ class Row:
 
     @property
     def body(self) -> bytes:
-        """Its number."""
         return b"%d" % self.pk
 
 
@@ -59,19 +58,19 @@ class Publisher:
 
 
 def ids(rows) -> list[int]:
-    """The numbers of rows."""
     return [row.pk for row in rows]
 
 
 def run(publisher, *rows):
-    """Publish rows with five seconds."""
     return publish_batch(publisher, rows, NOW, 5.0)
 
 
 def test_rows_of_a_topic_are_one_call_in_their_order():
     """Topics come in the order of their first row."""
-    parts = split([Row(1, "b"), Row(2, "a"), Row(3, "b")], NOW)
-    assert [(part.topic, ids(part.rows)) for part in parts] == [("b", [1, 3]), ("a", [2])]
+    publisher = Publisher()
+    result = run(publisher, Row(1, "b"), Row(2, "a"), Row(3, "b"))
+    assert publisher.calls == [("b", "1,3", None), ("a", "2", None)]
+    assert ids(result.stored) == [1, 3, 2] and not result.failed and result.outage is None
 
 
 def test_deferred_rows_and_those_that_failed_are_published_alone():
@@ -82,16 +81,7 @@ def test_deferred_rows_and_those_that_failed_are_published_alone():
         ([2], None), ([3], 9.0), ([1, 4], None)]
 
 
-def test_all_rows_are_stored_with_a_call_for_each_topic():
-    """Nothing is left over."""
-    publisher = Publisher()
-    result = run(publisher, Row(1), Row(2), Row(3, "u"))
-    assert publisher.calls == [("t", "1,2", None), ("u", "3", None)]
-    assert ids(result.stored) == [1, 2, 3] and not result.failed and result.outage is None
-
-
 def test_a_rejected_row_alone_has_failed():
-    """With nsqd's reason; the other topics are published."""
     result = run(Publisher(of_1=BAD), Row(1), Row(2, "u"))
     assert [(row.pk, exc) for row, exc in result.failed] == [(1, BAD)]
     assert ids(result.stored) == [2] and not result.is_ambiguous
@@ -113,7 +103,6 @@ def test_what_a_failed_call_has_stored_is_stored():
 
 
 def test_an_outage_leaves_the_rows_that_follow():
-    """What was stored before counts."""
     error = PublishNotSentError("no nsqd")
     publisher = Publisher(of_2=error)
     result = run(publisher, Row(1, "a"), Row(2, "b"), Row(3, "c"))
@@ -137,7 +126,6 @@ def test_rows_behind_a_failed_one_with_their_key_are_not_published():
 
 
 def test_no_call_begins_when_the_time_is_over():
-    """The rows wait for the next batch."""
     publisher = Publisher()
     result = publish_batch(publisher, [Row(1)], NOW, 0.0)
     assert publisher.calls == [] and not result.stored and result.outage is None
@@ -155,5 +143,4 @@ def test_a_rejection_is_about_the_message(error, expected):
 
 
 def test_the_delay_between_attempts_doubles_up_to_five_minutes():
-    """It begins with a second."""
     assert [retry_delay(n) for n in (1, 2, 3, 9, 10, 1000)] == [1, 2, 4, 256, 300, 300]

@@ -23,25 +23,21 @@ from tests.support.waiting import wait_until
 
 
 def bodies(nsqd, topic="events"):
-    """The published messages."""
     nsqd.create_topic(topic)
     return [message.body for message in nsqd.messages(topic)]
 
 
 def waiting(alias) -> list[bytes]:
-    """The bodies in the table."""
     return [bytes(row.body) for row in OutboxMessage.objects.using(alias).order_by("id")]
 
 
 def logged(caplog) -> list[str]:
-    """The lines of the relay."""
     return [record.getMessage() for record in caplog.records
             if record.name == "nsqclient.outbox"]
 
 
 @pytest.fixture
 def store(alias, producer):
-    """Store messages in one transaction."""
     def run(*texts, topic="events", **options):
         with transaction.atomic(using=alias):
             for text in texts:
@@ -50,7 +46,6 @@ def store(alias, producer):
 
 
 def test_what_is_committed_is_published_and_deleted(alias, store, producer, nsqd):
-    """Not before the relay runs, then in order; the table is empty again."""
     store("a", "b")
     store("c")
     assert bodies(nsqd) == [] and waiting(alias) == [b"a", b"b", b"c"]
@@ -59,7 +54,6 @@ def test_what_is_committed_is_published_and_deleted(alias, store, producer, nsqd
 
 
 def test_what_is_rolled_back_is_never_published(alias, store, producer, nsqd):
-    """Neither a transaction, nor a savepoint within one."""
     with pytest.raises(ZeroDivisionError):
         with transaction.atomic(using=alias):
             store("never")
@@ -75,15 +69,13 @@ def test_what_is_rolled_back_is_never_published(alias, store, producer, nsqd):
 
 
 def test_without_a_transaction_it_raises(alias, producer):
-    """There is nothing that the message could be committed with."""
     with pytest.raises(transaction.TransactionManagementError, match="transaction.atomic"):
         publish_in_transaction("events", b"x", using=alias)
     assert waiting(alias) == []
 
 
 @pytest.mark.parametrize(("topic", "body", "options", "error"), [
-    ("no topic", b"x", {}, InvalidTopicError), ("t", b"", {}, InvalidMessageError),
-    ("t", "text", {}, InvalidMessageError), ("t", b"x" * 2_000_000, {}, InvalidMessageError),
+    ("no topic", b"x", {}, InvalidTopicError), ("t", b"x" * 2_000_000, {}, InvalidMessageError),
     ("t", b"x", {"defer": 3601}, InvalidMessageError),
     ("t", b"x", {"key": ""}, InvalidMessageError),
     ("t", b"x", {"key": b"k"}, InvalidMessageError),
@@ -105,7 +97,6 @@ def test_without_the_app_the_error_says_what_to_install(producer):
 
 
 def test_the_migration_has_every_change_of_the_model():
-    """``makemigrations`` has nothing to do."""
     call_command("makemigrations", "nsqclient_outbox", check_changes=True, dry_run=True)
 
 
@@ -177,39 +168,28 @@ def test_messages_of_a_key_wait_for_a_failed_one(alias, store, nsqd_with_limit):
     assert bodies(nsqd) == [b"k1", b"l1", b"k2", b"k3"]
 
 
-@pytest.fixture
-def another_relay(alias, producer):
-    """Run functions in a thread with connections of its own; return what they returned."""
-    def run(*functions):
-        results = []
-
-        def work(function):
-            try:
-                results.append(function())
-            finally:
-                connections.close_all()
-
-        threads = start_threads(1, lambda: [work(function) for function in functions])
-        for thread in threads:
-            thread.join(LIMIT)
-        assert len(results) == len(functions)
-        return results
-    return run
-
-
 postgres_only = pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 
 
 @postgres_only
-def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd, another_relay):
+def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd):
     """Those that it has not are published meanwhile; none with a key, which are one relay's."""
+    def store_more_and_relay():
+        try:
+            store("b")
+            store("k2", key="k")
+            store("l", key="l")
+            publish_all(Relay(alias, producer))
+        finally:
+            connections.close_all()
+
     store("a")
     store("k", key="k")
     first = Relay(alias, producer)
     with first._claim(2, 1.0) as rows:
         assert [bytes(row.body) for row in rows] == [b"a", b"k"]
-        store_more = [lambda: store("b"), lambda: store("k2", key="k"), lambda: store("l", key="l")]
-        another_relay(*store_more, lambda: publish_all(Relay(alias, producer)))
+        [thread] = start_threads(1, store_more_and_relay)
+        thread.join(LIMIT)
         assert bodies(nsqd) == [b"b"]
     publish_all(first)
     assert bodies(nsqd) == [b"b", b"a", b"k", b"k2", b"l"]
@@ -219,7 +199,6 @@ def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd
 def test_several_relays_publish_each_message_once_and_in_order_of_its_key(
     alias, store, producer, nsqd
 ):
-    """Without a failure there is no duplicate."""
     for start in range(0, 600, 60):
         store(*(f"{n}" for n in range(start, start + 30)))
         for n in range(start + 30, start + 60):
@@ -267,7 +246,6 @@ def test_a_relay_that_is_frozen_loses_its_rows_to_others(alias, store, producer,
 
 
 def test_a_relay_reports_what_it_did_and_what_waits(alias, store, producer, nsqd_with_limit):
-    """As metrics."""
     from nsqclient.metrics.prometheus import NSQCollector, render
 
     _, other = nsqd_with_limit

@@ -66,7 +66,6 @@ def test_unknown_topic_is_empty_for_readers(cluster):
     ({}, "MISSING_ARG_TOPIC"), ({"topic": "t", "access": "x"}, "INVALID_ACCESS_MODE"),
 ])
 def test_invalid_parameters_have_the_servers_codes(cluster, params, code):
-    """Invalid parameters are rejected with the server's codes."""
     answer = ask(cluster, "/lookup", **params)
     assert (answer.status_code, answer.json()["message"]) == (400, code)
 
@@ -93,7 +92,6 @@ def test_mode_decides_on_list_and_metadata(cluster):
 
 
 def test_stop_ends_a_request_that_hangs(cluster):
-    """The request waits until the server stops."""
     cluster.nsqlookupds[0].set_mode(LookupdMode.HANG)
     url = f"http://{cluster.nsqlookupds[0].http_address}/ping"
     with pytest.raises(requests.exceptions.ReadTimeout):
@@ -101,7 +99,6 @@ def test_stop_ends_a_request_that_hangs(cluster):
 
 
 def test_frozen_nsqlookupd_keeps_the_old_leader(cluster):
-    """It keeps the old leader while the other has the new one."""
     cluster.nsqlookupds[1].freeze()
     cluster.move_leader("t", 0)
     assert leaders(cluster)[0] == port(cluster, 1)
@@ -145,7 +142,6 @@ def test_tombstone_hides_the_nsqd_from_writers(cluster):
 
 
 def test_disabled_writes_are_null_for_writers(cluster):
-    """Writers get nulls, readers the leaders."""
     cluster.disable_write()
     assert leaders(cluster, access="w") is None and len(leaders(cluster)) == 2
 

@@ -72,9 +72,13 @@ def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
 
 
 def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
-    """PUB_EXT gets OK, or 30 bytes where the header has a trace id; MPUB_EXT always OK."""
+    """PUB_EXT gets OK, or 30 bytes where the header has a trace id; MPUB_EXT always OK.
+
+    Any list of JSON is a header without a trace id.
+    """
     with client_of(cluster) as client:
         assert client.ask(commands.pub_ext("ext", 0, b'{"k":"v"}', b"a")) == OK
+        assert client.ask(commands.pub_ext("ext", 0, b"[1]", b"x")) == OK
         traced = client.ask(commands.pub_ext("ext", 0, b'{"##trace_id":"77"}', b"b"))
         assert read_stored(traced[1]).trace_id == 77
         assert client.ask(commands.mpub_ext("ext", 0, [(b'{"##trace_id":"7"}', b"c")])) == OK
@@ -91,10 +95,10 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     (b"SUB ext c 0\n", "E_SUB_EXTEND_NEED"),
     (b"SUB plain c!\n", "E_BAD_CHANNEL"),
     (b"SUB_ORDER plain c 0\n", "E_INVALID"),
+    (b"SUB_ADVANCED plain c 0 first:1\n", "E_INVALID"),
     (b"DPUB plain 100\n\0\0\0\1x", "E_INVALID"),
 ])
 def test_fatal_error_ends_the_connection(cluster, command, code):
-    """The connection ends behind the error."""
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
         with pytest.raises(Closed):
@@ -102,10 +106,8 @@ def test_fatal_error_ends_the_connection(cluster, command, code):
 
 
 def test_extend_support_must_match_the_topic(cluster):
-    """Both mismatches are errors."""
     with client_of(cluster) as client:
-        body = b'{"feature_negotiation":true,"extend_support":true}'
-        client.ask(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+        identify(client, extend_support=True)
         assert code_of(client.ask(b"SUB plain c 0\n")) == "E_SUB_EXTEND_FORBIDDON"
 
 
@@ -116,7 +118,6 @@ def test_extend_support_must_match_the_topic(cluster):
     (commands.pub_ext("ext", 0, b'{"##trace_id":77}', b"x"), "INVALID_TRACE_ID"),
 ])
 def test_error_that_is_not_fatal_keeps_the_connection(cluster, command, code):
-    """The next publish on the same connection is answered."""
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
         assert client.ask(commands.pub("plain", 0, b"x")) == OK
@@ -127,24 +128,8 @@ def identify(client, **fields):
     return client.ask(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
 
 
-def test_a_long_desired_tag_ends_the_connection(cluster):
-    """100 characters are allowed."""
-    with client_of(cluster) as client:
-        assert identify(client, desired_tag="x" * 100)[0] == RESPONSE
-    with client_of(cluster) as client:
-        assert code_of(identify(client, desired_tag="x" * 101)) == "E_BAD_BODY"
-        client.read_end()
-
-
-def test_a_list_is_a_header(cluster):
-    """Any list of JSON is stored; it has no trace id."""
-    with client_of(cluster) as client:
-        assert client.ask(commands.pub_ext("ext", 0, b"[1]", b"x")) == OK
-
-
 @pytest.mark.parametrize("command", [b"FIN %b\n", b"REQ %b 0\n", b"TOUCH %b\n"])
 def test_an_id_of_zero_ends_the_connection(cluster, command):
-    """No message has it."""
     with client_of(cluster) as client:
         subscribe(client, "plain")
         assert code_of(client.ask(command % bytes(16))) == "E_INVALID"
@@ -164,7 +149,6 @@ def test_a_publish_that_is_too_big_ends_in_a_reset(cluster):
 
 
 def test_a_new_channel_begins_at_the_end(cluster):
-    """Messages published before the first SUB of a channel do not reach it."""
     cluster.publish("plain", 0, b"before")
     with client_of(cluster) as client:
         assert client.ask(b"SUB plain new 0\n") == OK
@@ -206,7 +190,6 @@ def test_ordered_channel_requeues_without_delay(cluster):
 
 
 def test_ready_zero_stops_an_ordered_subscription(cluster):
-    """RDY is not ignored: 0 stops the flow."""
     with client_of(cluster) as client:
         subscribe(client, "ordered", name="SUB_ORDERED", ready=0)
         cluster.publish("ordered", 0, b"one")
@@ -216,7 +199,6 @@ def test_ready_zero_stops_an_ordered_subscription(cluster):
 
 
 def test_channel_that_is_not_ordered_defers(cluster):
-    """REQ with a delay works where the channel is not ordered."""
     cluster.publish("plain", 0, b"one")
     with client_of(cluster) as client:
         subscribe(client, "plain")
@@ -331,18 +313,18 @@ def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
         client.read_end()
 
 
-def test_a_start_that_is_none_closes_the_connection(cluster):
-    """E_INVALID, as for every malformed command."""
-    with client_of(cluster) as client:
-        assert code_of(client.ask(b"SUB_ADVANCED plain c 0 first:1\n")) == "E_INVALID"
-        client.read_end()
-
-
 def test_a_tag_is_confirmed_and_dropped_on_a_plain_topic(cluster):
-    """The answer to IDENTIFY repeats it; a plain topic delivers everything all the same."""
+    """The answer to IDENTIFY repeats it; a plain topic delivers everything all the same.
+
+    A tag of more than 100 characters ends the connection.
+    """
     cluster.publish("plain", 0, b"a")
     with client_of(cluster) as client:
-        assert json.loads(identify(client, desired_tag="x")[1])["desired_tag"] == "x"
+        assert code_of(identify(client, desired_tag="x" * 101)) == "E_BAD_BODY"
+        client.read_end()
+    with client_of(cluster) as client:
+        tag = "x" * 100
+        assert json.loads(identify(client, desired_tag=tag)[1])["desired_tag"] == tag
         subscribe(client, "plain")
         cluster.publish("plain", 0, b"b")
         assert client.read_message()[2] in (b"a", b"b")

@@ -105,7 +105,6 @@ def test_a_node_that_is_back_serves_a_minute_later(clock):
 
 
 def test_a_partition_without_another_copy_waits_for_its_node(clock):
-    """It has its leader again when the node is back."""
     clock.state.create_topic("single", TopicMeta(1, 1), 2, ["c"], 0.0)
     single = clock.state.topic("single")
     clock.crash(0)
@@ -117,7 +116,6 @@ def test_a_partition_without_another_copy_waits_for_its_node(clock):
 
 
 def test_a_node_that_was_back_in_time_stays_the_leader(clock):
-    """The election finds it alive."""
     clock.crash(0)
     clock.state.dead.discard(0)
     clock.advance(100)

@@ -7,17 +7,8 @@ import pytest
 
 from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.lookupd import (
-    MAX_LINE_SIZE,
-    Identity,
-    command_line,
-    identify,
-    read_command,
-    read_identity,
-    read_ok,
-    read_peer,
-    read_response,
-    sized,
-    topic_and_channel,
+    MAX_LINE_SIZE, Identity, command_line, identify, read_command, read_identity, read_ok,
+    read_peer, read_response, sized, topic_and_channel,
 )
 from nsqclient.errors import NotNSQError, RemoteProtocolError, ServerError
 
@@ -41,7 +32,6 @@ def test_a_connection_begins_with_magic_and_identity():
 
 @pytest.mark.parametrize(("topic", "channel"), [("t", "c"), ("t", None)])
 def test_both_ends_understand_each_other(topic, channel):
-    """A command that nsqd writes is read by nsqlookupd."""
     stream = io.BytesIO(command_line("REGISTER", topic, channel))
     command, *params = read_command(stream)
     assert (command, topic_and_channel(command, params)) == ("REGISTER", (topic, channel))
@@ -73,7 +63,6 @@ def test_an_invalid_identity_is_an_error(data, text):
 
 
 def test_responses_are_read_in_order():
-    """nsqlookupd's identity, then OK or an error."""
     stream = io.BytesIO(
         sized(NSQD.to_json()) + sized(b"OK") + sized(b"E_BAD_TOPIC REGISTER topic name"))
     assert read_peer(stream) == NSQD

@@ -40,7 +40,6 @@ is_armed = False
 
 
 def interrupt(signum: int, frame: object) -> None:
-    """The signal handler."""
     global is_armed
     if is_armed:
         is_armed = False

@@ -19,12 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from nsqclient import (
-    ClosedError,
-    Config,
-    Consumer,
-    Producer,
-    PublishRejectedError,
-    PublishUnknownError,
+    ClosedError, Config, Consumer, Producer, PublishRejectedError, PublishUnknownError,
 )
 
 #: A round that takes longer hangs: the watchdog prints all stacks and ends the process.
@@ -84,7 +79,6 @@ def calls(address: str, chance: random.Random) -> list[tuple[str, Callable[[], o
 
 
 def run(name: str, call: Callable[[], object]) -> None:
-    """Make one call, and note how it ended."""
     began = time.monotonic()
     try:
         call()
@@ -99,7 +93,6 @@ def run(name: str, call: Callable[[], object]) -> None:
 
 
 def play(address: str, chance: random.Random) -> None:
-    """One round."""
     faulthandler.dump_traceback_later(WATCHDOG, exit=True)
     queue = calls(address, chance)
     last = [queue.pop(), queue.pop()]  # whatever the others did, both are ended
@@ -123,7 +116,6 @@ def play(address: str, chance: random.Random) -> None:
 
 
 def main() -> int:
-    """Play the rounds."""
     address, rounds, seed, interval = sys.argv[1:]
     sys.setswitchinterval(float(interval))
     chance = random.Random(int(seed))

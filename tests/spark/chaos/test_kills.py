@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.spark.jobs import Job, Publisher
+from tests.spark.logs import counts
 
 pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(3600)]
 
@@ -17,37 +18,21 @@ KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("SEED", "1"))
 
 
-def settings(nsqd, folder, **options):
-    """A job that reads from one nsqd."""
-    return {
-        "master": "local[2,4]",
-        "out": str(folder / "out"),
-        "checkpoint": str(folder / "checkpoint"),
-        "options": {
-            "topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
-            "nsqdHttp": nsqd.http_address, "storage": str(folder / "log"), **options,
-        },
-    }
-
-
-def all_of(nsqd, **changes):
-    """Read what is left; return the counts."""
-    done = Job(**changes, now=True).finish()
-    stats = nsqd.stats("t", "c")
-    assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
-    return done
-
-
 def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
     """Every message is committed exactly once."""
     rng = random.Random(SEED)
     nsqd = real_nsqd(mem_queue_size=1_000_000)
-    run = settings(nsqd, tmp_path, msg_timeout="5s", maxMessagesPerTrigger="20000",
-                   maxLogMessages="40000")
+    settings = {
+        "master": "local[2,4]", "out": str(tmp_path / "out"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "options": {
+            "topic": "t", "channel": "c", "nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address,
+            "storage": str(tmp_path / "log"), "msg_timeout": "5s",
+            "maxMessagesPerTrigger": "20000", "maxLogMessages": "40000"}}
     publisher = Publisher(nsqd.tcp_address, "t", COUNT, per_second=max(200, COUNT // (8 * KILLS)))
     try:
         for number in range(KILLS):
-            job = Job(**run)
+            job = Job(**settings)
             try:
                 job.wait_for(state="started")
                 moment = rng.uniform(0.0, 8.0)
@@ -59,6 +44,7 @@ def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
         assert publisher.join() == COUNT
     finally:
         publisher.close()
-    done = all_of(nsqd, **run)
+    done = Job(**settings, now=True).finish()
     print(done)
+    assert counts(nsqd) == (0, 0)
     assert (done["rows"], done["distinct"]) == (COUNT, COUNT)

@@ -25,7 +25,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.spark.jobs import FAST_START, Ingest, Job, JobEndedError, Publisher
+from tests.spark.jobs import FAST_START, Ingest, Job, JobEndedError, Publisher, each_process
+from tests.spark.logs import counts
 from tests.support.servers.object_store import environment, make_bucket
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
@@ -92,17 +93,12 @@ class Cluster:
     def executors(self, words: bytes = b"") -> list[int]:
         """The process of each executor with these words in its command line."""
         found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if not entry.name.isdigit():
-                    continue
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended
                 command = (entry / "cmdline").read_bytes()
-                folder = str(self.folder).encode()
                 if b"CoarseGrainedExecutorBackend" in command and words in command and (
-                        os.readlink(entry / "cwd").encode().startswith(folder)):
+                        os.readlink(entry / "cwd").startswith(str(self.folder))):
                     found.append(int(entry.name))
-            except OSError:
-                continue  # it ended
         return found
 
     def close(self) -> None:
@@ -124,7 +120,6 @@ class Store:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start every process."""
         self._processes = [self._launch(command) for command in self._commands]
 
     def _launch(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -145,7 +140,6 @@ class Store:
         stdin.flush()
 
     def close(self) -> None:
-        """End every process."""
         for process in self._processes:
             self._end(process)
 
@@ -204,7 +198,6 @@ class Run:
         self.storage, self.store, self.lookupd, self.rng = storage, store, lookupd, rng
         self.numbers = itertools.count(1)
         self.begun = time.monotonic()
-        self.table: list[str] = []
         # By its port a driver's executors are known.
         self.ports = {"owners": free_port(), "query": free_port()}
         self.jobs: dict[str, Job] = {}  # the drivers that run
@@ -212,9 +205,7 @@ class Run:
 
     def note(self, event: str, shown: str = "") -> None:
         """Print a row of the table."""
-        row = f"{time.monotonic() - self.begun:7.1f} s  {event:<28} {shown}"
-        self.table.append(row)
-        print(row, flush=True)
+        print(f"{time.monotonic() - self.begun:7.1f} s  {event:<28} {shown}", flush=True)
 
     def new_folder(self) -> Path:
         """An empty disk for a driver."""
@@ -226,7 +217,7 @@ class Run:
         """Start a driver, and again when it ends by itself, as a service does."""
         while True:
             job = self.jobs[kind] = self.submit_owners() if kind == "owners" else Job(
-                self.new_folder(), **self.settings())
+                self.new_folder(), **self.query_settings())
             try:
                 if isinstance(job, Ingest):
                     job.wait_for_log("owners: ")
@@ -237,7 +228,6 @@ class Run:
                 self.keep_log(kind)
 
     def submit_owners(self) -> Ingest:
-        """Submit the job of owners."""
         folder = self.new_folder()
         return Ingest(
             f"--master={self.master}", "--tasks=3", "--topic=t", "--channel=c",
@@ -249,8 +239,7 @@ class Run:
             f"--conf=spark.driver.port={self.ports['owners']}",
             folder=folder)
 
-    def settings(self, **more):
-        """Of the query."""
+    def query_settings(self, **more):
         return {
             "master": self.master, "out": str(self.folder / "out"),
             "checkpoint": str(self.folder / "checkpoint"),
@@ -278,17 +267,12 @@ class Run:
                 self.start(kind)
 
     def executors(self, kind: str) -> list[int]:
-        """The executors of a driver."""
         return self.cluster.executors(b"@127.0.0.1:%d" % self.ports[kind])
 
     def owner_processes(self) -> list[int]:
         """The Python processes in which tasks own shards."""
         executors = set(self.executors("owners"))
-        parents = {}
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
+        parents = {pid: int(fields[1]) for pid, fields in each_process()}
         daemons = {pid for pid, parent in parents.items() if parent in executors}
         return [pid for pid, parent in parents.items() if parent in daemons]
 
@@ -358,15 +342,13 @@ class Run:
             job.kill()
 
     def report(self) -> str:
-        """The table, and the last lines of every driver: for a failure."""
+        """The last lines of every driver: for a failure."""
         logs = [f"the driver of the {kind}:\n{job.log()}" for kind, job in self.jobs.items()]
-        return "\n".join(["", f"{self.storage}, seed {SEED}", *self.table, *self.ended, *logs,
-                          f"executors log below {self.cluster.folder}"])
+        return "\n".join([*self.ended, *logs, f"executors log below {self.cluster.folder}"])
 
 
 @pytest.fixture
 def cluster(storage, tmp_path, tmp_path_factory):
-    """A cluster with three workers."""
     (tmp_path / "disks").mkdir()
     found = Cluster(tmp_path_factory.mktemp("cluster"), tmp_path / "disks")
     try:
@@ -383,21 +365,15 @@ def new_nsqd(real_nsqd, lookupd):
     return server
 
 
-def counts(server):
-    """What waits at an nsqd, and what is in flight."""
-    stats = server.stats("t", "c")
-    return stats.get("depth", 0) + stats.get("in_flight_count", 0)
-
-
 def test_kills_of_everything_lose_and_double_no_row(
     storage, cluster, real_nsqd, real_nsqlookupd, tmp_path
 ):
     """Owners, executors, drivers, the store; nsqds that come and go; stops, 503, slow answers."""
     rng = random.Random(SEED)
     lookupd = real_nsqlookupd()
-
     servers = [new_nsqd(real_nsqd, lookupd) for _ in range(4)]
     run = Run(tmp_path, *cluster, *storage, lookupd, rng)
+    run.note(f"{run.storage}, seed {SEED}")
     kills = [run.kill_owner, run.kill_executor, run.kill_driver, run.kill_store]
     events = [kills[number % len(kills)] for number in range(KILLS)]
     for place, event in ((0.25, run.stop_owner), (0.6, run.fail_requests),
@@ -430,7 +406,7 @@ def test_kills_of_everything_lose_and_double_no_row(
 
         def is_stored(*nsqds):
             run.restart_failed()
-            return sum(map(counts, nsqds)) == 0
+            return all(counts(nsqd) == (0, 0) for nsqd in nsqds)
 
         wait_until(lambda: is_stored(servers[0]), END, "the first nsqd is read")
         servers[0].stop()
@@ -441,7 +417,7 @@ def test_kills_of_everything_lose_and_double_no_row(
         assert owners.terminate() == 0, owners.log()
         run.note("the owners end in order")
         run.jobs.pop("query").kill()
-        done = Job(run.new_folder(), **run.settings(now=True)).finish()
+        done = Job(run.new_folder(), **run.query_settings(now=True)).finish()
     except BaseException:
         print(run.report(), flush=True)
         raise
@@ -452,5 +428,4 @@ def test_kills_of_everything_lose_and_double_no_row(
     wanted = each * len(servers)
     run.note("result", f"{wanted:,} published, {wanted - done['distinct']} missing,"
              f" {done['rows'] - done['distinct']} double")
-    print("\n".join(["", f"{run.storage}, seed {SEED}", *run.table]))
     assert (done["rows"], done["distinct"]) == (wanted, wanted)

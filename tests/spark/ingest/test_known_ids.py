@@ -7,17 +7,14 @@ from nsqclient.spark.ingest.known_ids import Claim, KnownIds
 
 
 def ids(first: int, count: int) -> list[bytes]:
-    """Some message ids."""
     return [b"%016x" % number for number in range(first, first + count)]
 
 
 def claim(first: int, count: int, conn: str = "a", nsqd: str = "n:1", window: int = 10) -> Claim:
-    """Messages of a connection."""
     return Claim(nsqd, conn, window, ids(first, count))
 
 
 def test_added_messages_are_recognised():
-    """On any connection to the same nsqd."""
     known = KnownIds()
     assert known.find_copies([claim(0, 5)]) is None
     known.add([claim(0, 5)], 1, 0.0)
@@ -32,7 +29,6 @@ def test_another_nsqd_has_ids_of_its_own():
 
 
 def test_a_message_that_comes_twice_in_one_segment_counts_once():
-    """On one connection, or on two of the same nsqd."""
     known = KnownIds()
     twice = claim(0, 2)._replace(ids=ids(0, 2) + ids(1, 1))
     assert known.find_copies([twice, claim(0, 1, conn="b")]) == [[2], [0]]
@@ -59,7 +55,6 @@ def test_proven_messages_are_remembered_all_the_same():
 
 
 def test_only_the_last_proven_messages_are_remembered(monkeypatch):
-    """Memory has a limit."""
     monkeypatch.setattr(known_ids, "MOST_PROVEN", 30)
     known = KnownIds()
     for number in range(10):
@@ -109,7 +104,6 @@ def test_a_clean_end_proves_every_fin():
 
 
 def test_a_refused_fin_is_remembered_though_the_connection_ends_well():
-    """The copy comes."""
     known = KnownIds()
     known.add([claim(0, 5)], 1, 0.0)
     known.doubt("n:1", ids(2, 1))
@@ -140,7 +134,6 @@ def test_a_copy_that_is_finished_is_pending_again():
 
 
 def test_unproven_ids_of_a_deleted_segment_are_saved():
-    """Only ids that are still in doubt."""
     known = KnownIds()
     known.add([claim(0, 5)], 1, 0.0)
     known.add([claim(5, 5, conn="b")], 1, 0.0)
@@ -153,7 +146,6 @@ def test_unproven_ids_of_a_deleted_segment_are_saved():
 
 
 def test_a_deleted_segment_without_doubt_leaves_nothing_to_save():
-    """The usual case writes no file."""
     known = KnownIds()
     known.add([claim(0, 5)], 1, 0.0)
     known.closed("a", clean=True)
@@ -162,7 +154,6 @@ def test_a_deleted_segment_without_doubt_leaves_nothing_to_save():
 
 
 def test_saved_ids_are_known_after_a_restart():
-    """And need not be written again."""
     known = KnownIds()
     known.load({"n:1": ids(0, 3)})
     assert not known.saved_grew

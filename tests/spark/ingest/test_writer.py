@@ -25,13 +25,11 @@ class FakeSub:
         self.finished, self.requeued_unstarted, self.closed = [], [], closed
 
     def finish_ids(self, ids):
-        """FIN."""
         if self.closed:
             raise ClosedError("closed")
         self.finished += ids
 
     def requeue_ids(self, ids):
-        """REQ 0."""
         self.requeued_unstarted += ids
 
 
@@ -39,16 +37,14 @@ class FakeSink:
     """A log in memory."""
 
     def __init__(self, error=None):
-        self.known, self.rows, self.closed, self.refusals = KnownIds(), [], [], []
+        self.known, self.rows, self.closed = KnownIds(), [], []
         self.redelivered, self.error, self.full = 0, error, []
 
-    def report_full(self, error):
-        """There is space again at once."""
+    def report_full(self, error):  # there is space again at once
         self.full.append(error)
         self.error = None
 
     def append(self, parts, claims, copies=()):
-        """Note what became durable."""
         if self.error is not None:
             raise self.error
         rows = sum(len(messages) for _, messages in parts)
@@ -62,20 +58,13 @@ class FakeSink:
         return None
 
     def count_redelivered(self, number):
-        """For the progress."""
         self.redelivered += number
 
-    def refused(self, nsqd, message_id):
-        """Of FIN."""
-        self.refusals.append(message_id)
-
     def conn_closed(self, conn, clean):
-        """The end of a connection."""
         self.closed.append((conn, clean))
 
 
 def message(number, attempts=1, size=1):
-    """A raw message."""
     return (number, attempts, b"%016x" % number, b"x" * size)
 
 
@@ -83,8 +72,7 @@ def run(sink, *segments, limit=None):
     """Give segments to a writer, one after the other; return the errors it reported."""
     failures = []
     buffer = MessageBuffer(roll_interval=60.0)
-    stored = []
-    writer = Writer(buffer, sink, stored.append, failures.append, limit and Quota(limit))
+    writer = Writer(buffer, sink, lambda rows: None, failures.append, limit and Quota(limit))
     for sub, messages in segments:
         assert buffer.add(sub, messages)
     buffer.close()
@@ -94,7 +82,6 @@ def run(sink, *segments, limit=None):
 
 
 def test_messages_are_stored_then_finished():
-    """All that came together is one segment."""
     sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
     assert run(sink, (one, [message(1), message(2)]), (two, [message(3, attempts=2)])) == []
     assert sink.rows == [3] and sink.redelivered == 1
@@ -102,7 +89,6 @@ def test_messages_are_stored_then_finished():
 
 
 def test_copies_are_finished_and_not_stored():
-    """Of a message that came twice, on two connections of one nsqd."""
     sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
     run(sink, (one, [message(1), message(2)]), (two, [message(2), message(3)]))
     assert sink.rows == [3]
@@ -110,7 +96,6 @@ def test_copies_are_finished_and_not_stored():
 
 
 def test_messages_that_cannot_be_stored_are_requeued():
-    """And nothing is finished, now or later."""
     sink, sub = FakeSink(LogError("/x", "damaged")), FakeSub()
     failures = run(sink, (sub, [message(1), message(2)]))
     assert sub.finished == [] and sub.requeued_unstarted == [message(1)[2], message(2)[2]]
@@ -222,7 +207,6 @@ def test_large_segments_are_split(most, sizes):
 
 
 def test_a_split_keeps_the_order():
-    """First those that are taken."""
     one, two = FakeSub("1"), FakeSub("2")
     segment = [(one, [message(1), message(2)]), (two, [message(3)])]
     assert split_by_rows(segment, 1) == (

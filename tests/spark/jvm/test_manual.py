@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import sys
@@ -12,21 +11,18 @@ import pytest
 import nsqclient.spark
 from tests.spark.pages import COUNT, ORDERS, run
 from tests.support.docs.pages import ROOT, named, text_of
-from tests.support.docs.terminal import Terminal
 
 #: Seconds for a test that starts several JVMs; each takes a minute on a machine that is very busy.
 LIMIT = 900
 
 
-def test_the_stream_of_the_manual_works(spark, cluster, tmp_path, capfd):
-    """Every event is in the files, and the progress of a batch is on stderr as it is shown."""
+def test_the_stream_of_the_manual_works(spark, cluster, tmp_path):
     run(spark, cluster, text_of(named("Spark stream")))
     rows = spark.read.parquet(str(tmp_path / "data" / "events"))
     assert sorted(bytes(row.body) for row in rows.collect()) == sorted(ORDERS)
 
 
 def test_the_archive_of_the_manual_works(spark, cluster, tmp_path):
-    """Every order is in the archive, by date and hour."""
     run(spark, cluster, text_of(named("archive pipeline")))
     rows = spark.read.parquet(str(tmp_path / "data" / "orders"))
     assert rows.count() == COUNT and {"date", "hour"} <= set(rows.columns)
@@ -34,7 +30,6 @@ def test_the_archive_of_the_manual_works(spark, cluster, tmp_path):
 
 @pytest.mark.long
 def test_the_archive_of_the_manual_with_bad_rows_works(spark, cluster, tmp_path):
-    """What the function returns is archived, and what it fails on is in the dead-letter topic."""
     nsqd = cluster[0]
     nsqd.publish_many("orders", [b"no order"])
     run(spark, cluster, text_of(named("archive with bad rows")))
@@ -45,7 +40,6 @@ def test_the_archive_of_the_manual_with_bad_rows_works(spark, cluster, tmp_path)
 
 
 def test_the_writers_of_the_manual_work(spark, cluster, tmp_path):
-    """Rows of a DataFrame and lines of a stream become messages."""
     nsqd = cluster[0]
     nsqd.empty_topic("orders")
     (tmp_path / "lines").mkdir()
@@ -60,7 +54,6 @@ def test_the_writers_of_the_manual_work(spark, cluster, tmp_path):
 
 
 def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
-    """What waited is in the files, nsqd has nothing left, and the snapshot is released."""
     nsqd, places = cluster
     storage = str(tmp_path / "log")
     nsqd.create_channel("orders", "look")
@@ -74,21 +67,18 @@ def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_the_commands_of_the_manual_work(cluster, tmp_path):
+def test_the_commands_of_the_manual_work(cluster, run_command, tmp_path):
     """archive and stream take what is there; compact has nothing to do before the hour is over."""
-    nsqd, places = cluster
+    nsqd = cluster[0]
     nsqd.delete_topic("orders")
     nsqd.create_topic("orders")
     for name in ("archive", "paid"):  # a channel has what is published after it was made
         nsqd.create_channel("orders", name)
     nsqd.publish_many("orders", ORDERS)
     archive, compact, stream = (block.commands[0] for block in named("nsqclient spark"))
-    with contextlib.closing(Terminal(tmp_path, places)) as terminal:
-        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        for command in (f"{archive} --available-now", compact,
-                        f"{stream} --available-now --channel=paid"):
-            started = terminal.start(command)
-            assert started.end(LIMIT) == 0, started.log
+    for command in (f"{archive} --available-now", compact,
+                    f"{stream} --available-now --channel=paid"):
+        run_command(command)
     assert len(nsqd.messages("paid")) == COUNT // 2
     assert list((tmp_path / "data" / "orders").rglob("*.parquet"))
 
@@ -96,7 +86,7 @@ def test_the_commands_of_the_manual_work(cluster, tmp_path):
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_what_a_sink_lacks_is_replayed(spark, cluster, tmp_path):
+def test_what_a_sink_lacks_is_replayed(spark, cluster, run_command, tmp_path):
     """The commands of the page, and its program, after the archive has lost its files."""
     run(spark, cluster, text_of(named("archive pipeline")))
     sink, rest = tmp_path / "data" / "orders", str(tmp_path / "rest")
@@ -105,13 +95,9 @@ def test_what_a_sink_lacks_is_replayed(spark, cluster, tmp_path):
     shutil.rmtree(sink)
     shutil.move(rest, sink)
     look, write = named("nsqclient spark replay")
-    with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
-        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        started = terminal.start(look.commands[0])
-        assert started.end(LIMIT) == 0 and f" {COUNT} messages, " in started.output, started.log
-        started = terminal.start(write.commands[0].replace("=812", "=0"))
-        assert started.end(LIMIT) == 0, started.log
-        assert f"{COUNT} messages of offsets (0, " in started.output
+    assert f" {COUNT} messages, " in run_command(look.commands[0]).output
+    written = run_command(write.commands[0].replace("=812", "=0"))
+    assert f"{COUNT} messages of offsets (0, " in written.output
     run(spark, cluster, text_of(named("Spark replay")))
     rows = spark.read.parquet(str(tmp_path / "data" / "orders-lost"))
     assert sorted(bytes(row.body) for row in rows.collect()) == sorted(
@@ -121,17 +107,14 @@ def test_what_a_sink_lacks_is_replayed(spark, cluster, tmp_path):
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_make_pipeline_archives_a_file(cluster, tmp_path):
+def test_make_pipeline_archives_a_file(run_command, tmp_path):
     """The target's own command, with a file and an nsqd of one's own; else it is the same."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "own.txt").write_text("three words here\n" * 50)
     # PIPELINE twice: what make runs is read by another shell.
     make = f"--file {shlex.quote(str(ROOT / 'Makefile'))} --old-file .venvs/pipeline/installed"
-    with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
-        terminal.replace["/var/log/syslog"] = "own.txt"
-        sample, own = named("make pipeline")[0].commands
-        assert own.startswith(f"{sample} INPUT=")
-        python = shlex.quote(shlex.quote(sys.executable))
-        started = terminal.start(f"{own} {make} PIPELINE={python}")
-        assert started.end(LIMIT) == 0, started.log
-        assert "missing" in started.output
+    sample, own = named("make pipeline")[0].commands
+    assert own.startswith(f"{sample} INPUT=")
+    own = own.replace("/var/log/syslog", "own.txt")
+    python = shlex.quote(shlex.quote(sys.executable))
+    assert "missing" in run_command(f"{own} {make} PIPELINE={python}").output

@@ -10,7 +10,6 @@ import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.http.nsqd import NsqdHTTP
 from tests.spark.logs import publish
-from tests.spark.failures import with_failure
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -24,95 +23,26 @@ def nsqd(real_nsqd):
     return server
 
 
-def options(nsqd, tmp_path, **more):
-    """What a query needs."""
-    return {"topic": "t", "channel": "c", "nsqd": nsqd.tcp_address,
-            "nsqdHttp": nsqd.http_address, "storage": str(tmp_path / "the log"), **more}
-
-
-def to_parquet(spark, nsqd, tmp_path, change=lambda frame: frame, **more):
-    """Write all that is there to Parquet, and end; return the query."""
-    frame = spark.readStream.format("nsq").options(**options(nsqd, tmp_path, **more)).load()
-    query = (
-        change(frame).writeStream.format("parquet").trigger(availableNow=True)
-        .option("path", str(tmp_path / "out"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    )
-    assert query.awaitTermination(120)
-    return query
-
-
-def written(spark, tmp_path):
-    """Every body that was committed, sorted as numbers."""
-    rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
-    return sorted(int(bytes(row.body)) for row in rows)
-
-
-def test_available_now_reads_all_and_goes_on_next_time(spark, nsqd, tmp_path):
-    """Found by Spark itself; two runs on one checkpoint; the lag is in the progress."""
-    query = to_parquet(spark, nsqd, tmp_path)
-    assert written(spark, tmp_path) == list(range(500))
-    lag = next(p for p in query.recentProgress if p["numInputRows"])["sources"][0]["latestOffset"]
-    assert '"waiting"' in str(lag).replace("'", '"')
-    publish(nsqd, 100, 500)
-    to_parquet(spark, nsqd, tmp_path)
-    assert written(spark, tmp_path) == list(range(600))
-    stats = nsqd.stats("t", "c")
-    assert (stats["depth"], stats["in_flight_count"]) == (0, 0)
-
-
-@pytest.mark.long
-def test_a_checkpoint_that_lost_its_last_batch_is_followed(spark, nsqd, tmp_path):
-    """Power failed before it was on disk, nor was the list of the sink: the batch is read again."""
-    to_parquet(spark, nsqd, tmp_path)
-    publish(nsqd, 100, 500)
-    to_parquet(spark, nsqd, tmp_path)
-    for folder in ("checkpoint/offsets", "checkpoint/commits", "out/_spark_metadata"):
-        for name in ("1", ".1.crc"):
-            (tmp_path / folder / name).unlink(missing_ok=True)
-    to_parquet(spark, nsqd, tmp_path)
-    assert written(spark, tmp_path) == list(range(600))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_task_that_fails_reads_the_same_again(spark, nsqd, tmp_path, when):
-    """Before it has read its rows, or after."""
-    marker = str(tmp_path / "marker")
-    to_parquet(spark, nsqd, tmp_path, lambda frame: with_failure(frame, marker, when))
-    assert written(spark, tmp_path) == list(range(500))
-
-
 def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
-    """And gives back what it has not stored."""
+    """And gives back what it has not stored; the lag is in the progress."""
     nsqclient.spark.register(spark)
     lines = io.StringIO()
     printer = nsqclient.spark.print_progress(spark, lines)
-    frame = spark.readStream.format("nsq").options(**options(nsqd, tmp_path)).load()
+    frame = spark.readStream.format("nsq").options(
+        topic="t", channel="c", nsqd=nsqd.tcp_address, nsqdHttp=nsqd.http_address,
+        storage=str(tmp_path / "the log")).load()
     query = frame.writeStream.format("noop").option(
         "checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         wait_until(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 500, 120)
         wait_until(lambda: "500 rows in" in lines.getvalue(), 20, "the progress was printed")
+        assert ", lag: depth " in lines.getvalue()
     finally:
         query.stop()
         spark.streams.removeListener(printer)
     assert query.exception() is None
     wait_until(lambda: nsqd.stats("t", "c")["client_count"] == 0, 20, "it has disconnected")
     assert nsqd.stats("t", "c")["in_flight_count"] == 0
-
-
-def test_a_peek_and_a_drain_are_snapshots(spark, nsqd, tmp_path):
-    """Each action on one DataFrame sees the same rows."""
-    source = spark.read.format("nsq")
-    texts = options(nsqd, tmp_path, channel="p", maxMessages="50")
-    del texts["storage"]
-    peek = source.options(**texts).load()
-    assert peek.count() == 50
-    assert peek.union(peek).select("message_id").distinct().count() == 50
-    more = {"channel": "p", "mode": "drain", "maxMessages": "0"}
-    drained = source.options(**options(nsqd, tmp_path, **more)).load()
-    assert drained.count() == 500 and drained.select("body").distinct().count() == 500
 
 
 def test_nothing_is_published_for_a_table(spark, nsqd):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
 from tests.spark.pages import COUNT, run
 from tests.support.docs.pages import named, text_of
+from tests.support.servers.http_recorder import recording
 
 #: As a registry returns it: the schema is a text in the answer.
 SCHEMA = {
@@ -35,29 +34,15 @@ def source(spark: Any, cluster: Any, topic: str) -> Any:
 @pytest.fixture
 def registry(leak_guard: None) -> Iterator[str]:
     """A stand-in for a schema registry; gives its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.path == "/subjects/orders-value/versions/3"
-            answer = json.dumps({"subject": "orders-value", "version": 3, "schemaType": "JSON",
-                                 "schema": json.dumps(SCHEMA)}).encode()
-            self.send_response(200 if known else 404)
-            self.end_headers()
-            self.wfile.write(answer if known else b"{}")
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    answer = json.dumps({"subject": "orders-value", "version": 3, "schemaType": "JSON",
+                         "schema": json.dumps(SCHEMA)}).encode()
+    with recording() as server:
+        server.answer = lambda request: (
+            (200, answer) if request.path == "/subjects/orders-value/versions/3" else (404, b"{}"))
+        yield server.address
 
 
 def test_json_becomes_columns(spark, cluster, tmp_path):
-    """The good rows have columns, and the bad one its text, in a folder of its own."""
     cluster[0].publish_many("orders", [b"no order", b'{"id": "x", "state": "open"}'])
     run(spark, cluster, text_of(named("Spark recipe: JSON")),
         events=source(spark, cluster, "orders"))
@@ -71,7 +56,6 @@ def test_json_becomes_columns(spark, cluster, tmp_path):
 
 @pytest.mark.long
 def test_a_schema_of_a_registry_becomes_columns(spark, cluster, registry, tmp_path):
-    """The schema's nested types are Spark's, and the JSON recipe takes it."""
     order = {"id": 1, "state": None, "lines": [{"price": 2.5, "gift": True}]}
     cluster[0].publish_many("nested", [json.dumps(order).encode(), b"no order"])
     text = text_of(named("Spark recipe: registry")).replace("registry:8081", registry)

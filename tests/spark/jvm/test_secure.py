@@ -15,7 +15,6 @@ SECRET = "s3cret of+the&test"
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Certificates made for this module."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
@@ -42,7 +41,6 @@ def where(guarded, certificates, tmp_path):
 
 
 def rows(spark, count):
-    """A DataFrame to publish."""
     return spark.range(count).selectExpr("cast(id AS string) AS body")
 
 
@@ -74,15 +72,13 @@ def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, lay
 
 @pytest.mark.long
 @pytest.mark.parametrize("change, words", [
-    pytest.param({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED", id="wrong secret"),
-    *[pytest.param(change, words, id=case) for change, words, case in (
-        ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem", "authority"),
-        ({"tls_cert": "/none/client.pem"}, "/none/client.pem", "certificate"),
-        ({"tls_cert": "", "tls_key": ""}, "certificate", "no certificate"),
-        ({"auth_secret": ""}, "auth_secret", "no secret"),
-        ({"tls_v1": "false"}, "(?i)tls", "no TLS"),
-    )],
-])
+    ({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED"),
+    ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem"),
+    ({"tls_cert": "/none/client.pem"}, "/none/client.pem"),
+    ({"tls_cert": "", "tls_key": ""}, "certificate"),
+    ({"auth_secret": ""}, "auth_secret"),
+    ({"tls_v1": "false"}, "(?i)tls"),
+], ids=["wrong secret", "authority", "certificate", "no certificate", "no secret", "no TLS"])
 def test_errors_name_the_cause_and_not_the_secret(spark, where, tmp_path, change, words):
     """By the source and by the sink, in Spark's own exception."""
     nsqclient.spark.register(spark)

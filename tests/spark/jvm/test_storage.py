@@ -33,7 +33,6 @@ def own(url, nsqd, topic="events", channel="spark"):
 
 
 def bodies(spark, path):
-    """The bodies in files, sorted."""
     return sorted(bytes(row.body) for row in spark.read.parquet(str(path)).collect())
 
 
@@ -52,21 +51,17 @@ def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, t
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
-def test_the_commands_of_the_manual_archive_and_replay_shared_storage(spark, cluster, tmp_path):
+def test_the_commands_of_the_manual_archive_and_replay_shared_storage(
+    spark, cluster, run_command, tmp_path
+):
     """The archive has every message, and so has what is replayed."""
     own(f"file://{tmp_path}/data/nsq", cluster[0])
     [archiving] = named("nsqclient spark archive from storage")
     [replaying] = named("nsqclient spark replay from storage")
     look, write = replaying.commands
-    with contextlib.closing(Terminal(tmp_path, cluster[1])) as terminal:
-        terminal.environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        started = terminal.start(archiving.commands[0])
-        assert started.end(LIMIT) == 0 and ", lag: 1 shard, stored " in started.log, started.log
-        started = terminal.start(look)
-        assert started.end(LIMIT) == 0 and f" {COUNT} messages, " in started.output, started.log
-        started = terminal.start(write)
-        assert started.end(LIMIT) == 0, started.log
-        assert f"{COUNT} messages written to " in started.output
+    assert ", lag: 1 shard, stored " in run_command(archiving.commands[0]).log
+    assert f" {COUNT} messages, " in run_command(look).output
+    assert f"{COUNT} messages written to " in run_command(write).output
     for name in ("archive", "events-again"):
         assert bodies(spark, tmp_path / "data" / name) == sorted(ORDERS)
 

@@ -51,7 +51,6 @@ def source(leak_guard):
 
 @pytest.mark.long
 def test_spark_submit_archives(source, tmp_path):
-    """It ends with status 0, and the files are there."""
     archived = submit("archive", *source[1], f"--path={tmp_path / 'out'}",
                       f"--checkpoint={tmp_path / 'one'}")
     assert archived.returncode == 0, archived.stdout[-3000:]
@@ -60,7 +59,6 @@ def test_spark_submit_archives(source, tmp_path):
 
 
 def test_spark_submit_reports_errors_in_one_line(tmp_path):
-    """With a status that schedulers see, and in one line."""
     refused = submit("archive", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1",
                      f"--checkpoint={tmp_path}", "--path=")
     assert refused.returncode == 2 and "spark archive: --path required" in refused.stdout

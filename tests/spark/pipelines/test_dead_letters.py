@@ -36,7 +36,6 @@ def rows(*bodies):
 
 
 def fail_on_b(body):
-    """A function as a user writes it."""
     if body.startswith(b"b"):
         raise ValueError(f"not {body.decode(errors='replace')}")
     return {b"none": None, b"two": [b"1", "2"]}.get(body, body.upper())
@@ -57,19 +56,11 @@ def mapped(dead, *bodies):
 
 
 def test_a_row_keeps_its_columns_and_gets_another_body():
-    """Or becomes several rows, or none."""
     assert mapped(None, b"a", b"none", b"two", b"x") == [
         (0, b"A"), (0, b"1"), (0, b"2"), (1, b"X")]
 
 
-def test_without_a_place_for_it_the_error_is_raised():
-    """It ends the query."""
-    with pytest.raises(ValueError, match="not bad"):
-        mapped(None, b"a", b"bad")
-
-
 def test_bad_rows_are_in_the_folder_when_the_task_ends(tmp_path, caplog):
-    """With all that is known of them; the others are archived."""
     dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
     assert mapped(dead, b"a", b"b1", b"b\xff", b"x") == [(0, b"A"), (1, b"X")]
     [file] = (tmp_path / "dead").glob("q-000003-*.jsonl")
@@ -100,17 +91,12 @@ def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
 def test_two_parts_of_one_task_have_a_file_each(tmp_path):
     """With files_per_batch Spark gives a task several parts of the source, under one number."""
     dead = FolderDeadLetters.prepare(str(tmp_path))
+    assert FolderDeadLetters.prepare(str(tmp_path)) == dead  # for the next run, or another query
     mapped(dead, b"b1", b"a")
     mapped(dead, b"b2", b"a")
     mapped(dead, b"b1", b"a")  # the task runs again
     found = sorted(json.loads(file.read_text())["body"] for file in tmp_path.glob("*.jsonl"))
     assert found == ["b1", "b2"]
-
-
-def test_no_bad_row_makes_no_file(tmp_path):
-    """A folder that is empty says that none failed."""
-    mapped(FolderDeadLetters.prepare(str(tmp_path)), b"a", b"x")
-    assert list(tmp_path.glob("*.jsonl")) == []
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path):
@@ -135,19 +121,12 @@ def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
         (tmp_path / "dead" / ".nsqclient-id").write_text(other)
     with pytest.raises(NSQError, match="dead_letter_topic, or a folder that all executors share"):
         mapped(dead, b"b1", b"a")
-    assert mapped(dead, b"a", b"x")  # it is not needed
-
-
-def test_the_folder_is_the_same_for_the_next_run(tmp_path):
-    """And for another query."""
-    first, second = (FolderDeadLetters.prepare(str(tmp_path)) for _ in range(2))
-    assert first == second
+    assert mapped(dead, b"a", b"x") and not list(tmp_path.rglob("*.jsonl"))  # it is not needed
 
 
 def test_a_disk_that_takes_nothing_ends_the_task(tmp_path, monkeypatch):
     """No bad row may be lost."""
     dead = FolderDeadLetters.prepare(str(tmp_path))
-
     monkeypatch.setattr(
         dead_letters, "open_private", lambda path: os.open("/dev/full", os.O_WRONLY))
     with pytest.raises(NSQError, match="dead_letter_path .*No space left"):
@@ -161,13 +140,11 @@ def test_a_disk_that_takes_nothing_ends_the_task(tmp_path, monkeypatch):
     ("/dev/null/x", "dead_letter_path /dev/null/x: cannot be used"),
 ])
 def test_a_folder_that_cannot_be_used_is_an_error(path, words):
-    """Before the query starts."""
     with pytest.raises(ConfigError, match=words):
         FolderDeadLetters.prepare(path)
 
 
 def test_bad_rows_are_published_when_the_task_ends(caplog):
-    """With their bodies as they came."""
     with Nsqd() as nsqd:
         options = write_options({"nsqd": nsqd.tcp_address, "topic": "dead"})
         assert mapped(TopicDeadLetters(options), b"b1", b"a", b"b2", b"x") == [(1, b"A"), (1, b"X")]
@@ -176,20 +153,16 @@ def test_bad_rows_are_published_when_the_task_ends(caplog):
 
 
 def test_nsqd_that_is_away_ends_the_task():
-    """It is no fault of the rows, and none may be lost."""
-    options = write_options(
-        {"nsqd": "127.0.0.1:1", "topic": "dead", "publish_timeout": "100ms"})
+    """It is no fault of the rows, and none may be lost; without bad rows it is not needed."""
+    dead = TopicDeadLetters(write_options(
+        {"nsqd": "127.0.0.1:1", "topic": "dead", "publish_timeout": "100ms"}))
+    assert mapped(dead, b"a", b"x") == [(0, b"A"), (1, b"X")]
     with pytest.raises(NSQError):
-        mapped(TopicDeadLetters(options), b"b1", b"a")
-
-
-def test_no_bad_row_needs_no_nsqd():
-    """A task connects for its first bad row."""
-    options = write_options({"nsqd": "127.0.0.1:1", "topic": "dead"})
-    assert mapped(TopicDeadLetters(options), b"a", b"x") == [(0, b"A"), (1, b"X")]
+        mapped(dead, b"b1", b"a")
 
 
 @pytest.mark.parametrize("arguments, words", [
+    ({"is_mapped": False, "dead_letter_topic": "dead"}, "only map_body fails on rows"),
     ({"dead_letter_topic": "dead", "dead_letter_path": "/x"}, "give one of dead_letter_topic and"),
     ({"dead_letter_topic": "t"}, "into itself without end"),
     ({"sink_options": {"nsqd": "a:1"}}, "sink_options are for dead_letter_topic"),
@@ -197,8 +170,8 @@ def test_no_bad_row_needs_no_nsqd():
     ({"dead_letter_path": "dead"}, "give an absolute path"),
 ])
 def test_wrong_arguments_are_rejected(arguments, words):
-    """Before Spark is asked for anything."""
-    given = {"dead_letter_topic": "", "dead_letter_path": "", "sink_options": {}, **arguments}
+    given = {"is_mapped": True, "dead_letter_topic": "", "dead_letter_path": "",
+             "sink_options": {}, **arguments}
     with pytest.raises(ConfigError, match=words):
         choose_dead_letters(SOURCE, **given)
 
@@ -206,7 +179,7 @@ def test_wrong_arguments_are_rejected(arguments, words):
 def test_dead_letters_go_where_messages_come_from(tmp_path):
     """Unless the options of the sink say otherwise; without a place there are none."""
     def choose(topic="dead", path="", **own):
-        return choose_dead_letters(SOURCE, topic, path, own)
+        return choose_dead_letters(SOURCE, True, topic, path, own)
 
     found = choose()
     assert isinstance(found, TopicDeadLetters)

@@ -15,7 +15,6 @@ NOON = 1769862600.0
 
 
 def test_the_log_stands_beside_the_checkpoint():
-    """Unless another folder is given."""
     found = source_options("t", "c", "/data/cp/", {"nsqd": ["a:1", "b:2"], "tls_v1": True})
     assert found == {"topic": "t", "channel": "c", "nsqd": "a:1,b:2", "tls_v1": "true",
                      "storage": "/data/cp/nsq-log"}
@@ -24,7 +23,6 @@ def test_the_log_stands_beside_the_checkpoint():
 
 
 def test_where_owners_receive_there_are_no_addresses():
-    """The checkpoint may be anywhere."""
     found = source_options("t", "c", "s3://bucket/cp", {"storage": "file:///mnt/nsq"}, 5)
     assert found == {"topic": "t", "channel": "c", "storage": "file:///mnt/nsq",
                      "maxTriggerDelayMs": "5000"}
@@ -41,12 +39,9 @@ def test_the_log_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
     ("", {"nsqd": "a:1"}, "give a checkpoint"),
     ("s3://bucket/cp", {"nsqd": "a:1"}, "give storage"),
     ("/cp", {}, "give nsqd"),
-    ("/cp", {"nsqd": "a:1", "storage": "log"}, "give an absolute path"),
-    ("/cp", {"nsqd": "a:1", "chanel": "x"}, "did you mean channel"),
     ("/cp", {"storage": "hdfs://x"}, "scheme 'hdfs' is not supported"),
 ])
 def test_a_missing_option_is_an_error_before_anything_starts(checkpoint, options, words):
-    """The errors are those of the data source."""
     with pytest.raises(ConfigError, match=words):
         source_options("t", "c", checkpoint, options)
 
@@ -72,15 +67,13 @@ def test_the_source_paces_a_query():
 
 
 def test_a_pipeline_on_an_older_pyspark_is_refused(monkeypatch):
-    """Before the query starts."""
     monkeypatch.setattr(pyspark, "__version__", "4.1.1")
     monkeypatch.setattr(nsqclient.spark, "register", lambda spark: None)
-    with pytest.raises(ConfigError, match="^streaming reads need PySpark 4.2"):
+    with pytest.raises(ConfigError, match="for streaming reads 4.2"):
         read_topic(None, {})
 
 
 def test_files_are_grouped_by_their_partition():
-    """Also those that are in none."""
     files = ["file:///x/date=2026-01-31/hour=05/a", "file:///x/date=2026-01-31/hour=05/b",
              "file:///x/c"]
     assert by_partition(files) == {
@@ -96,7 +89,6 @@ def test_a_file_is_named_by_its_place_in_the_archive():
 @pytest.mark.parametrize("partition, over", [
     ("date=2026-01-31/hour=11/", True),
     ("date=2026-01-31/hour=12/", False),
-    ("date=2026-01-30/hour=23/", True),
     ("date=2026-01-31/", False),
     ("date=2026-01-30/", True),
     ("channel=c/date=2026-02-01/hour=00/", False),

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.spark.pipelines.streaming import TooManyBadRowsError, find_bad_rows
+from nsqclient.errors import NSQError
+from nsqclient.spark.pipelines.streaming import find_bad_rows
 
 
 @given(st.integers(0, 300).flatmap(
     lambda count: st.tuples(st.just(count), st.sets(st.integers(0, max(0, count - 1))))))
 def test_exactly_the_bad_rows_are_found(case):
-    """Whatever their number and place."""
     count, bad = case
     bad = {row for row in bad if row < count}
     found = find_bad_rows(
@@ -33,11 +33,9 @@ def test_one_bad_row_of_many_takes_few_tries():
 
 
 def test_too_many_bad_rows_are_the_transforms_fault():
-    """The search ends, with one of the errors."""
-    with pytest.raises(TooManyBadRowsError, match="more than 3 rows.*: broken"):
+    with pytest.raises(NSQError, match="more than 3 rows.*: broken"):
         find_bad_rows(1000, lambda low, high: "broken", 3)
 
 
 def test_rows_that_only_fail_together_are_not_blamed():
-    """Nothing is found then."""
     assert find_bad_rows(8, lambda low, high: "both" if high - low > 1 else None, 3) == {}

@@ -18,7 +18,6 @@ from tests.support.packages import needs
     (b"x", [b"x"]), ("é", ["é".encode()]), (None, []), ([b"x", "y"], [b"x", b"y"]), ([], []),
 ])
 def test_a_function_returns_one_body_several_or_none(result, published):
-    """Text is UTF-8."""
     assert bodies_of(result) == published
 
 
@@ -31,25 +30,21 @@ def test_a_result_that_nsqd_would_refuse_is_a_failure(result):
 
 
 def test_a_function_is_found_by_its_path():
-    """package.module:function."""
     assert load_function("json:loads") is json.loads
 
 
 @pytest.mark.parametrize("path, words", [
-    ("json", "package.module:function"),
     ("json:", "package.module:function"),
     ("no_such_module_here:f", "cannot import no_such_module_here"),
     ("json:nothing", "json has no function 'nothing'"),
     ("json:__name__", "no function"),
 ])
 def test_a_path_that_leads_nowhere_is_an_error(path, words):
-    """It says what is missing."""
     with pytest.raises(ConfigError, match=words):
         load_function(path)
 
 
 def test_an_empty_sql_text_is_an_error():
-    """Before Spark sees it."""
     with pytest.raises(ConfigError, match="the SQL text is empty"):
         sql("  ")
 

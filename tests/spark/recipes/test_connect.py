@@ -36,7 +36,6 @@ def server(java, leak_guard, tmp_path):
 
 @pytest.mark.timeout(300)
 def test_a_client_reads_a_topic(server, cluster, tmp_path, capfd):
-    """Every event is in the files, and the line of progress is the client's."""
     nsqd, places = cluster
     places = {**places, "127.0.0.1:15002": server}
     scope = run(None, (nsqd, places), text_of(named("Spark recipe: Connect")))

@@ -7,7 +7,6 @@ from tests.support.docs.pages import named, text_of
 
 
 def test_each_row_is_published(spark, cluster):
-    """Each row of each partition is a message, once."""
     nsqd = cluster[0]
     nsqd.empty_topic("orders")
     run(spark, cluster, text_of(named("Spark recipe: PySpark 3.5")),

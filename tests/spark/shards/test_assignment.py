@@ -15,17 +15,14 @@ NSQDS = [f"node{number}:4150" for number in range(50)]
 
 
 def beat(member, serial, digest="0" * 16):
-    """A heartbeat."""
     return MemberKey(member, serial, digest)
 
 
 def names(members):
-    """The members that live."""
     return sorted(key.member for key in members.alive)
 
 
 def test_a_key_of_a_heartbeat_says_what_it_was_made_of():
-    """And other objects of the folder are none."""
     key = MemberKey("0a" * 16, 7, digest_of(["a:1"]))
     assert parse_heartbeat(heartbeat_key("t", "c#x", key)) == key
     assert heartbeat_key("t", "c#x", key).startswith("t/c%23x/owners/")
@@ -33,7 +30,6 @@ def test_a_key_of_a_heartbeat_says_what_it_was_made_of():
 
 
 def test_a_member_that_beats_lives():
-    """With its newest heartbeat, while older ones are deleted."""
     members = Members()
     for serial in range(1, 20):
         assert members.look([beat("a", serial - 1), beat("a", serial)]) == []
@@ -41,7 +37,6 @@ def test_a_member_that_beats_lives():
 
 
 def test_a_member_without_new_heartbeats_is_dead():
-    """After some looks; what it has left may be deleted."""
     members = Members()
     members.look([beat("a", 1)])
     members.look([beat("a", 2)])
@@ -60,7 +55,6 @@ def test_what_a_dead_member_left_long_ago_is_noticed_sooner():
 
 
 def test_a_member_that_was_stopped_comes_back():
-    """Its next heartbeat makes it one again."""
     members = Members()
     for _ in range(PROVEN_LOOKS + 1):
         members.look([beat("a", 1)])
@@ -70,7 +64,6 @@ def test_a_member_that_was_stopped_comes_back():
 
 
 def test_a_member_that_leaves_is_gone_at_once():
-    """It deletes its heartbeat."""
     members = Members()
     members.look([beat("a", 1), beat("b", 1)])
     members.look([beat("b", 2)])
@@ -78,7 +71,6 @@ def test_a_member_that_leaves_is_gone_at_once():
 
 
 def test_every_shard_has_one_member_and_none_has_more_than_its_share():
-    """Whatever the order in which members and nsqds are listed."""
     for count in (1, 2, 3, 4, 7, 50, 60):
         reached = {f"{member}": NSQDS for member in range(count)}
         found = assign(reached)
@@ -97,7 +89,6 @@ def test_a_shard_goes_to_a_member_that_reaches_it():
 
 
 def test_no_shard_of_the_others_moves_when_a_member_leaves():
-    """Those of the member that is gone are divided among them."""
     before = assign({f"{member}": NSQDS for member in range(5)})
     left = {name: before[name] for name in "1234"}
     after = assign(dict.fromkeys("1234", NSQDS), left)
@@ -107,7 +98,6 @@ def test_no_shard_of_the_others_moves_when_a_member_leaves():
 
 
 def test_only_the_shards_of_a_new_member_move_when_it_joins():
-    """The others give what is more than their share."""
     before = assign(dict.fromkeys("1234", NSQDS))
     after = assign(dict.fromkeys("12345", NSQDS), before)
     assert all(set(after[name]) <= set(before[name]) for name in "1234")
@@ -152,7 +142,6 @@ def test_members_that_look_in_any_order_come_to_one_division(seed):
 
 
 def test_a_digest_does_not_depend_on_the_order():
-    """Nor on the process."""
     assert digest_of(["b:1", "a:1"]) == digest_of(["a:1", "b:1"]) != digest_of(["a:1"])
     assert digest_of(["a:1"], ["a:1"]) != digest_of(["a:1"]) != digest_of([], ["a:1"])
     assert len(digest_of([])) == 16

@@ -45,7 +45,6 @@ def test_a_range_is_between_two_numbers(offset, time, start, end):
     (10, 9, "ends at number 9; reading was to begin after 10"),
 ])
 def test_a_number_out_of_range_is_a_loss(offset, start, words):
-    """The nearest is what there is, if that is accepted."""
     found = find_start(LOG, options(offset), "earliest")
     assert found.number == start and words in found.lost
     if offset == 10:
@@ -53,6 +52,5 @@ def test_a_number_out_of_range_is_a_loss(offset, start, words):
 
 
 def test_missing_numbers_are_shown_as_ranges():
-    """A gap of a thousand is short."""
     assert ranges(missing_numbers([3, 7], 2, 8)) == "4..6, 8"
     assert ranges([]) == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.shards import membership as module
-from nsqclient.spark.shards.membership import PROVEN_LOOKS
-from nsqclient.spark.shards.membership import Membership
+from nsqclient.spark.shards.membership import PROVEN_LOOKS, Membership
 from nsqclient.spark.shards.names import ended_key, members
 from tests.support.waiting import wait_until
 
@@ -37,13 +38,11 @@ def shards(*members):
 
 
 def test_one_member_has_every_shard(join):
-    """From its first look on."""
     assert join().assigned() == NSQDS
 
 
 @pytest.mark.parametrize("storage_kind", ["file", "s3"])
 def test_members_divide_the_shards(join, store):
-    """Each half of them; one object is left of many heartbeats."""
     first = join()
     first.look()
     second = join()
@@ -71,7 +70,6 @@ def test_what_a_member_reaches_may_change(join):
 def test_a_heartbeat_that_is_replaced_while_it_is_read_counts_as_the_former_one(
     join, store, monkeypatch
 ):
-    """The next look finds the newer one."""
     first, second = join(), join()
     first.look()
     second.announce(["a:1"])
@@ -87,7 +85,6 @@ def test_a_heartbeat_that_is_replaced_while_it_is_read_counts_as_the_former_one(
 
 
 def test_a_job_ends_with_its_object(join, store):
-    """Another job's members, and plain processes, go on."""
     ours, others, plain = join(job="ab"), join(job="cd"), join()
     store.create(ended_key("t", "c", "ab"), b"")
     for member in (ours, others, plain):
@@ -101,12 +98,9 @@ def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
     first, second = join(), join()
     for member in (first, second, first):
         member.look()
-
-    def fail(*arguments):
-        raise StorageError(store.url, "503 Slow Down")
-
     with monkeypatch.context() as patch:
-        patch.setattr(first._store, "create", fail)
+        patch.setattr(first._store, "create", Mock(
+            side_effect=StorageError(store.url, "503 Slow Down")))
         for _ in range(PROVEN_LOOKS * 2):
             with pytest.raises(StorageError, match="503"):
                 first.look()
@@ -123,8 +117,7 @@ def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
     member.join(NSQDS)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(member, "look", lambda: (_ for _ in ()).throw(
-                StorageError(store.url, "is away")))
+            patch.setattr(member, "look", Mock(side_effect=StorageError(store.url, "is away")))
             wait_until(lambda: "is away; trying again" in caplog.text, 30)
             patch.setattr(member, "look", lambda: 1 / 0)
             wait_until(lambda: "a heartbeat failed; the owner continues" in caplog.text, 30)

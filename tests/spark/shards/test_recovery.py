@@ -36,7 +36,6 @@ def test_keys_are_read_as_they_were_written():
 
 @pytest.mark.parametrize("number", [0, 812, 998, 999, 1000, 123456])
 def test_a_listing_of_new_segments_begins_between_two(number):
-    """Also where a folder ends."""
     keys = ShardKeys("t", "c", "n:1")
     mark = keys.after_segment(number)
     assert keys.segment(number, 10 ** 14) < mark < keys.segment(number + 1, 0)
@@ -64,5 +63,4 @@ def test_a_new_writer_reads_all_behind_the_note_and_some_before(segments, clean_
     ([Segment(1, 10), Segment(2, 5)], 0),
 ])
 def test_listings_of_different_moments_are_not_believed(segments, clean_to):
-    """They are read again."""
     assert plan_recovery(segments, clean_to, most_rows=20) is None

@@ -15,7 +15,6 @@ def test_a_segment_expires_some_time_after_its_commit():
 
 
 def test_without_a_time_a_segment_expires_with_its_commit():
-    """That is what 0 means."""
     retention = Retention(0.0)
     retention.committed(3, 100.0)
     assert retention.expired(100.0) == 3

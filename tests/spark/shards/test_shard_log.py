@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from nsqclient.spark.errors import DamagedSegmentError, StorageError, StorageFullError
@@ -10,10 +12,9 @@ from nsqclient.spark.shards import shard_log as module
 from nsqclient.spark.shards.listing import list_segments
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.names import ShardKeys, parse_note
-from nsqclient.spark.shards.shard_log import decode_note
-from nsqclient.spark.shards.shard_log import ShardLog
+from nsqclient.spark.shards.shard_log import ShardLog, decode_note
 from tests.spark import logs
-from tests.spark.logs import message_id, rows_of
+from tests.spark.logs import message_id
 
 NSQD = "node:4150"
 KEYS = ShardKeys("t", "c", NSQD)
@@ -27,7 +28,6 @@ def clock():
 
 @pytest.fixture
 def log(store, clock):
-    """Factory of writers of one shard."""
     def start():
         found = ShardLog(store, KEYS, settle_time=60.0, clock=lambda: clock[0])
         found.open()
@@ -36,25 +36,19 @@ def log(store, clock):
 
 
 def put(log, numbers, conn="x-0", window=2500):
-    """Store messages as the writer thread of an ingest does; return those that were stored."""
     return logs.put(log, NSQD, numbers, conn, window)
 
 
-def bodies(store, after=0):
+def bodies(store):
     """Every body on the storage, in the order of the log."""
-    found = []
-    for stored in store.list_objects(KEYS.of("segments"), KEYS.after_segment(after)):
-        found += map(int, rows_of(store, stored.key).column("body").to_pylist())
-    return found
+    return logs.numbers_of(store, NSQD)
 
 
 def numbers(store):
-    """The numbers of the segments that are there."""
     return [one.number for one in list_segments(store, KEYS)]
 
 
 def test_segments_follow_each_other(store, log):
-    """The key says the number and the rows before."""
     one = log()
     put(one, [1, 2, 3])
     put(one, [4])
@@ -84,7 +78,6 @@ def test_of_two_writers_at_once_each_knows_what_the_other_has_written(store, log
 
 
 def test_a_writer_that_is_far_behind_reads_everything_first(store, log):
-    """As after it was stopped for long."""
     slow, fast = log(), log()
     for number in range(20):
         put(fast, [number])
@@ -115,10 +108,7 @@ def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, 
     """It is like a full disk: the owner pauses."""
     one = log()
     caplog.set_level("INFO", "nsqclient.spark")
-
-    def fail(*arguments):
-        raise StorageError(store.url, "503")
-
+    fail = Mock(side_effect=StorageError(store.url, "503"))
     with monkeypatch.context() as patch:
         patch.setattr(store, "create", fail)
         patch.setattr(store, "list_objects", fail)
@@ -195,16 +185,11 @@ def test_a_note_that_another_writer_has_written_is_not_replaced(store, log, cloc
 
 
 def test_a_note_that_cannot_be_written_is_written_later(store, log, clock, monkeypatch):
-    """Its ids are not forgotten."""
     one = log()
     put(one, [1])
     one.conn_closed("x-0", clean=False)
-
-    def fail(*arguments):
-        raise StorageError(store.url, "503")
-
     with monkeypatch.context() as patch:
-        patch.setattr(store, "create", fail)
+        patch.setattr(store, "create", Mock(side_effect=StorageError(store.url, "503")))
         with pytest.raises(StorageError):
             one.write_note(1)
         one.close()
@@ -213,7 +198,7 @@ def test_a_note_that_cannot_be_written_is_written_later(store, log, clock, monke
     assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(1)]}
 
 
-def retain(store, number, monkeypatch):
+def retain(store, number):
     """Delete as Spark's driver does after the commit of a segment."""
     log = ShardedLog(store, "t", "c", retention_seconds=0.0)
     log.mark_committed({NSQD: number})
@@ -222,17 +207,17 @@ def retain(store, number, monkeypatch):
     log.stop()
 
 
-def test_what_no_note_has_is_not_deleted(store, log, clock, monkeypatch):
+def test_what_no_note_has_is_not_deleted(store, log, clock):
     """A new writer needs its ids, whatever Spark has committed."""
     one = log()
     put(one, [1])
     put(one, [2])
     put(one, [3])
-    retain(store, 3, monkeypatch)
+    retain(store, 3)
     assert numbers(store) == [1, 2, 3]
     clock[0] = 100.0
     one.write_note(1)
-    retain(store, 3, monkeypatch)
+    retain(store, 3)
     assert numbers(store) == [3]  # the newest one stays
     one.look_for_commits()
     assert one.waiting == (0, 0)
@@ -285,37 +270,34 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monke
     assert put(log(), [99, 100, 599, 600]) == [600]
 
 
-def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock, monkeypatch):
+def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock):
     """Its create succeeds where a deleted segment was; nobody would read it."""
     asleep, awake = log(), log()
     for number in range(5):
         put(awake, [number])
     clock[0] = 100.0
     awake.write_note(1)
-    retain(store, 5, monkeypatch)
+    retain(store, 5)
     assert numbers(store) == [5]
     assert put(asleep, [9]) == [9]
-    assert numbers(store) == [5, 6] and bodies(store, 5) == [9]
+    assert numbers(store) == [5, 6] and bodies(store) == [4, 9]
     assert put(awake, [9, 10]) == [10]
 
 
-def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(
-    store, log, clock, monkeypatch
-):
+def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, clock):
     """It died between the create and the look at the floor."""
     one = log()
     for number in range(5):
         put(one, [number])
     clock[0] = 100.0
     one.write_note(1)
-    retain(store, 5, monkeypatch)
+    retain(store, 5)
     data = bytes(encode_segment("t", "c", [(NSQD, [(1, 1, message_id(1), b"x")])]))
     store.create(KEYS.segment(1, 0), data)
     assert put(log(), [5]) == [5] and numbers(store) == [1, 5, 6]
 
 
 def test_a_log_with_a_gap_is_an_error_that_names_it(store, log):
-    """On one line."""
     one = log()
     for number in range(3):
         put(one, [number])
@@ -345,6 +327,5 @@ def test_a_recovery_begins_again_when_something_is_deleted_meanwhile(store, log,
 
 
 def test_a_damaged_note_is_an_error():
-    """It is named."""
     with pytest.raises(DamagedSegmentError, match="note k is damaged"):
         decode_note("u", "k", b"[]")

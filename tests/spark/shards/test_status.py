@@ -26,7 +26,6 @@ from tests.support.docs.terminal import Terminal
 from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
-
 A = "a:4150"
 KEYS = ShardKeys("t", "c", A)
 
@@ -98,7 +97,6 @@ SHARDS = [
 
 
 def test_a_table_has_a_line_for_each_shard():
-    """An nsqd without an owner has one, too."""
     heading, first, second = table(SHARDS, NOW)
     assert heading.split() == ["topic/channel", "nsqd", "segment", "lag", "lag", "bytes",
                                "oldest", "last", "write", "kept", "depth", "in", "flight", "owner"]
@@ -109,7 +107,6 @@ def test_a_table_has_a_line_for_each_shard():
 
 
 def test_the_metrics_have_the_same_figures():
-    """A sample for each shard, where it is known."""
     lines = render(shard_metrics(SHARDS, NOW))[1].decode().splitlines()
     shard = f'channel="c",nsqd="{A}",topic="t"'
     for line in (f'nsq_spark_shard_lag_messages{{{shard}}} 12000.0',
@@ -122,7 +119,6 @@ def test_the_metrics_have_the_same_figures():
 
 
 def status(capsys, *words):
-    """Run the command; return what it prints."""
     assert main(["status", *words]) == 0
     return capsys.readouterr()
 
@@ -160,13 +156,11 @@ def test_the_command_shows_shards_with_what_waits_at_nsqd(
     (["--storage=file:///x", "--nsqd-http-address=h"], 1, "h"),
 ])
 def test_a_wrong_command_line_is_an_error(words, code, text, capsys):
-    """Before anything is asked."""
     assert main(["status", *words]) == code
     assert text in capsys.readouterr().err
 
 
 def test_the_command_of_the_manual_shows_a_table(tmp_path):
-    """With the columns of the page."""
     store = open_store(f"file://{tmp_path}/data/nsq")
     write(store, ShardKeys("events", "spark", A), 5)
     [block] = named("nsqclient spark status")

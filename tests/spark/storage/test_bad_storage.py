@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from nsqclient.cli.spark import main
 from nsqclient.errors import NSQError
-from nsqclient.spark.errors import StorageUnsuitableError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reader import NsqStreamReader
 from nsqclient.spark.storage import local
-from tests.support.servers.object_store import environment, serve
+from tests.support.servers.http_recorder import recording
+from tests.support.servers.object_store import environment
 
 _DENIED = b"""<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code>
 <Message>The request signature does not match.</Message></Error>"""
-
-
-@contextlib.contextmanager
-def denying_server():
-    """An object store to which every signature is wrong; gives its endpoint."""
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"  # clients wait for "100 Continue" before they send a body
-
-        def answer(self):
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(403)
-            self.send_header("Content-Type", "application/xml")
-            self.send_header("Content-Length", str(len(_DENIED)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(_DENIED)
-
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer
-
-        def log_message(self, format, *args):
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    with serve(server) as endpoint:
-        yield endpoint
 
 
 def use(command, url, capfd):
@@ -62,10 +33,7 @@ def use(command, url, capfd):
     return capfd.readouterr().err.strip()
 
 
-COMMANDS = ["ingest", "status", "replay", "query"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["ingest", "status", "replay", "query"])
 @pytest.mark.parametrize("problem, words", [
     ("scheme", "scheme 'hdfs' is not supported: use a path, on a disk"),
     ("bucket", "there is no bucket no-such: create it, or correct the URL"),
@@ -81,9 +49,11 @@ def test_a_storage_that_cannot_be_used(
     (tmp_path / "file").write_text("")
     urls = {"scheme": "hdfs://bucket/x", "file": f"file://{tmp_path}/file"}
     url = urls.get(problem, "s3://no-such/x")
-    with contextlib.ExitStack() as stack:
-        endpoint = stack.enter_context(denying_server()) if problem == "denied" else s3_endpoint
-        stack.enter_context(environment(endpoint))
+    with recording() as denying, environment(
+        denying.url if problem == "denied" else s3_endpoint
+    ):
+        denying.status, denying.body = 403, _DENIED
+        denying.headers = {"Content-Type": "application/xml"}
         if problem == "credentials":
             monkeypatch.delenv("AWS_ACCESS_KEY_ID")
             monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -99,21 +69,7 @@ def test_a_storage_that_replaces_objects_is_refused_at_the_start(
     monkeypatch, tmp_path, capfd, command
 ):
     """It could not keep two owners apart."""
-    def replace(self, tmp, path, data):
-        with open(path, "wb") as file:
-            file.write(data)
-        return True
-
-    monkeypatch.setattr(local.LocalStore, "_link", replace)
-    monkeypatch.setattr(local, "make_durably", lambda path: None)
-    create = local.LocalStore.create
-
-    def made(self, key, data):
-        (tmp_path / "s" / key).parent.mkdir(parents=True, exist_ok=True)
-        return create(self, key, data)
-
-    monkeypatch.setattr(local.LocalStore, "create", made)
+    monkeypatch.setattr(local.LocalStore, "create", lambda self, key, data: True)
     said = use(command, f"file://{tmp_path}/s", capfd)
     assert "replaces an object that was to be created only if there was none" in said
     assert "\n" not in said
-    assert issubclass(StorageUnsuitableError, NSQError)

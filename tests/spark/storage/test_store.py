@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import pickle
 import stat
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,18 +18,17 @@ from nsqclient.spark.errors import (
 )
 from nsqclient.spark.options import check_storage
 from nsqclient.spark.storage import local
-from nsqclient.spark.storage.store import open_store, probe, shared_store
-from tests.support.servers.object_store import environment, serve
+from nsqclient.spark.storage.store import open_store, probe
+from tests.support.servers.http_recorder import recording
+from tests.support.servers.object_store import environment
 
 
 @pytest.fixture(params=["file", "s3"])
 def storage_kind(request):
-    """Each kind."""
     return request.param
 
 
 def test_the_first_of_two_creates_wins(store):
-    """The second one changes nothing."""
     assert store.create("t/a", b"one")
     assert not store.create("t/a", b"two")
     assert store.read("t/a") == b"one"
@@ -42,7 +40,6 @@ def test_a_create_that_is_repeated_is_ours(store):
 
 
 def test_of_many_creates_at_once_one_wins(store):
-    """And what is there is the winner's."""
     won = []
     barrier = threading.Barrier(8)
 
@@ -60,7 +57,6 @@ def test_of_many_creates_at_once_one_wins(store):
 
 
 def test_a_listing_begins_behind_a_key(store):
-    """In the order of the keys, over folders, and with sizes."""
     keys = [f"t/x/{folder}/{number:03d}-5" for folder in ("00", "01") for number in range(3)]
     for key in (*keys, "t/y", "t/xx/1"):
         assert store.create(key, b"12345")
@@ -84,7 +80,6 @@ def test_a_long_listing_is_whole(store, monkeypatch):
 
 
 def test_what_is_deleted_is_gone(store):
-    """To delete it twice is no error; then it may be created anew."""
     store.create("t/a/1", b"one")
     store.delete(["t/a/1", "t/a/none"])
     store.delete(["t/a/1"])
@@ -96,51 +91,25 @@ def test_what_is_deleted_is_gone(store):
 
 
 def test_the_probe_leaves_nothing(store):
-    """It passes, and its object is deleted."""
     probe(store)
     assert store.list_objects("%probe") == []
 
 
-class Replacing:
-    """A storage that ignores the condition, as old servers with S3's protocol do."""
-
-    url = "s3://old/x"
-
-    def __init__(self):
-        self.objects = {}
-
-    def create(self, key, data):
-        self.objects[key] = data
-        return True
-
-    def read(self, key):
-        return self.objects[key]
-
-    def list_objects(self, folder, after=""):
-        return []
-
-    def delete(self, keys):
-        for key in keys:
-            self.objects.pop(key, None)
-
-
-def test_the_probe_refuses_a_storage_that_replaces(store):
-    """Two writers of it could not be kept apart."""
-    with pytest.raises(StorageUnsuitableError, match="honours If-None-Match") as failed:
-        probe(Replacing())
-    assert "\n" not in str(failed.value)
-
-
-@pytest.mark.parametrize("answers, words", [
-    ([False], "is said to be there"), ([True, False], "does not list"),
+@pytest.mark.parametrize("created, there, words", [
+    ([True, True], b"second", "honours If-None-Match"),
+    ([True, False], b"second", "honours If-None-Match"),
+    ([False], b"first", "is said to be there"), ([True, False], b"first", "does not list"),
 ])
-def test_the_probe_refuses_other_failures(monkeypatch, answers, words):
-    """With what was wrong."""
-    fake = Replacing()
-    monkeypatch.setattr(fake, "create", lambda key, data: answers.pop(0))
-    monkeypatch.setattr(fake, "read", lambda key: b"first")
-    with pytest.raises(StorageUnsuitableError, match=words):
-        probe(fake)
+def test_the_probe_refuses_an_unsuitable_storage(created, there, words):
+    """Such as old servers with S3's protocol, which ignore the condition: no two writers there."""
+    store = Mock(url="s3://old/x")
+    store.create.side_effect = created
+    store.read.return_value = there
+    store.list_objects.return_value = []
+    with pytest.raises(StorageUnsuitableError, match=words) as failed:
+        probe(store)
+    assert "\n" not in str(failed.value)
+    store.delete.assert_called_once()
 
 
 @pytest.mark.parametrize("url, words", [
@@ -163,50 +132,21 @@ def test_a_wrong_url_is_refused_on_one_line(url, words):
     ("s3a://b/c/d/", ("s3", "b/c/d")),
 ])
 def test_the_right_urls_are_understood(url, found):
-    """Spark's own scheme for S3, too."""
     assert check_storage(url) == found
-
-
-@contextlib.contextmanager
-def answering(*answers):
-    """An object store that gives these answers (status, body), the last one again and again."""
-    left = list(answers)
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self):
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked.append(self.command)
-            status, body = left.pop(0) if len(left) > 1 else left[0]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("ETag", '"x"')
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_PUT = do_POST = answer
-
-        def log_message(self, format, *args):
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    with serve(server) as endpoint, environment(endpoint):
-        yield asked
 
 
 def test_a_conflict_is_tried_again():
     """S3 answers so while another create of that key is under way."""
     conflict = 409, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
-    with answering(conflict, conflict, (200, b"")) as asked:
-        store = open_store("s3://bucket/x")
-        assert store.create("t/a", b"one") and asked == ["PUT"] * 3
+    answers = [conflict, conflict, (200, b"")]
+    with recording() as server, environment(server.url):
+        server.headers = {"ETag": '"x"'}
+        server.answer = lambda request: answers.pop(0)
+        assert open_store("s3://bucket/x").create("t/a", b"one")
+    assert [request.method for request in server.requests] == ["PUT"] * 3
 
 
 def test_a_storage_that_is_gone_is_noticed_within_seconds(s3_endpoint):
-    """An owner says so, and tries again."""
     with environment("http://127.0.0.1:1"):
         began = time.monotonic()
         with pytest.raises(StorageError, match="the request failed: "):
@@ -215,7 +155,6 @@ def test_a_storage_that_is_gone_is_noticed_within_seconds(s3_endpoint):
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
-    """On one line, with the system's reason."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written: Not a directory"):
         probe(open_store(f"file://{tmp_path}/file/x"))
@@ -259,12 +198,6 @@ def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monk
 
     monkeypatch.setattr(local.os, "link", lose)
     assert store.create("t/a", b"one") and failed
-
-
-def test_a_process_opens_a_storage_for_its_tasks_once(tmp_path):
-    """To open S3 takes long."""
-    url = f"file://{tmp_path}"
-    assert shared_store(url) is shared_store(url)
 
 
 def test_a_file_is_on_the_disk_when_it_was_created(tmp_path, monkeypatch):

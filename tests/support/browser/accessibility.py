@@ -29,7 +29,6 @@ class Html(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Record an element."""
         values = {name: value or "" for name, value in attrs}
         self.tags.append((tag, values))
         if "id" in values:
@@ -51,12 +50,10 @@ class Html(HTMLParser):
             self._open.append((tag, values, []))
 
     def handle_data(self, data: str) -> None:
-        """Record text."""
         for _, _, texts in self._open:
             texts.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Record an end tag."""
         if tag in _VOID:
             return
         if not self._open or self._open[-1][0] != tag:
@@ -68,7 +65,6 @@ class Html(HTMLParser):
             self._found.append(f"<{tag} {values}> has no text")
 
     def complaints(self) -> list[str]:
-        """Return every error."""
         found = list(self._found)
         found += [f"<{tag}> is never closed" for tag, _, _ in self._open]
         found += [f"id {each} twice" for each in set(self._ids) if self._ids.count(each) > 1]

@@ -23,7 +23,6 @@ class Admin:
         self.url = url.rstrip("/")
 
     def get(self, path: str, **headers: str) -> requests.Response:
-        """GET a path."""
         return self._ask("GET", path, headers=headers)
 
     def json(self, path: str) -> Any:
@@ -43,7 +42,6 @@ class Admin:
         return found
 
     def post(self, path: str, values: Any = None, **headers: str) -> requests.Response:
-        """POST JSON."""
         return self._ask("POST", path, json={} if values is None else values, headers=headers)
 
     def delete(self, path: str, values: Any = None, **headers: str) -> requests.Response:
@@ -51,7 +49,6 @@ class Admin:
         return self._ask("DELETE", path, json=values, headers=headers)
 
     def raw(self, method: str, path: str, **options: Any) -> requests.Response:
-        """Any request."""
         return self._ask(method, path, **options)
 
     def _ask(self, method: str, path: str, **options: Any) -> requests.Response:
@@ -88,7 +85,6 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the nsqds' HTTP APIs."""
         return [nsqd.http_address for nsqd in self.nsqds]
 
     def admin(self, *, direct: bool = False, **options: Any) -> Admin:
@@ -119,5 +115,4 @@ class Cluster:
         }
 
     def close(self) -> None:
-        """Stop the admin pages."""
         self._stack.close()

@@ -224,12 +224,10 @@ class Page:
             ) from None
 
     def wait_text(self, selector: str, text: str, timeout: float = TIMEOUT) -> None:
-        """Wait until an element shows a text."""
         self.wait(f"(document.querySelector({json.dumps(selector)})?.innerText ?? '')"
                   f".includes({json.dumps(text)})", timeout)
 
     def text(self, selector: str) -> str:
-        """The text of an element."""
         found: str = self.eval(f"document.querySelector({json.dumps(selector)}).innerText")
         return found
 
@@ -251,7 +249,6 @@ class Page:
         wait_until(is_hit, timeout=TIMEOUT, message=f"a click on {selector}")
 
     def move_mouse(self, x: float, y: float) -> None:
-        """Move the mouse."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def type(self, text: str) -> None:
@@ -283,7 +280,6 @@ class Page:
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self, path: Path) -> None:
-        """Save a screenshot as PNG."""
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
 

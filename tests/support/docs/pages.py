@@ -1,11 +1,13 @@
-"""Reads the pages of the manual: blocks of code and the rows of tables."""
+"""Reads the pages of the manual, their blocks and tables, and imports files of the checkout."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,6 +51,15 @@ class Block(NamedTuple):
 def read(page: str) -> str:
     """Return the source of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
+
+
+def load(path: str | Path) -> ModuleType:
+    """Import a file that is in no package, such as ``tools/floors.py``."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.processes import CHECKOUT, PROGRAMS, handles, user_environment
+from tests.support.processes import CHECKOUT, PROGRAMS, user_environment
 from tests.support.waiting import wait_until
 
 #: Seconds for one command, on a busy machine.
@@ -75,11 +75,6 @@ class Command:
     def end(self, timeout: float = LIMIT) -> int:
         """Wait for its end, so many seconds; return the exit status."""
         return self._process.wait(timeout)
-
-    def wait_until_it_handles(self, number: int) -> None:
-        """Wait until the command, which is the last process of its shell, handles a signal."""
-        wait_until(lambda: handles(self._process.pid, number) or self._process.poll() is not None,
-                   LIMIT, f"it has not begun: {self.text}")
 
     def interrupt(self) -> int:
         """Press Ctrl-C, and wait for its end; return the exit status."""

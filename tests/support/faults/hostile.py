@@ -9,11 +9,11 @@ import socketserver
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nsqclient.protocol.frames import encode_frame
+from tests.support.servers.http_recorder import Recorded, Recorder
 
 #: Ends a log line and forges a second one; moves the cursor, sets the title of a terminal, clears
 #: it; C1, DEL, a line separator, a change of direction.
@@ -31,45 +31,23 @@ def control_characters(text: str) -> list[str]:
     ]
 
 
-class HttpApi(ThreadingHTTPServer):
-    """Answers GET and POST with what ``respond(path, query)`` returns: a status and JSON."""
-
-    daemon_threads = False  # so that server_close() waits for them
+class HttpApi(Recorder):
+    """Answers with what ``respond(path, query)`` returns: a status and JSON."""
 
     def __init__(self, respond: Callable[[str, dict[str, str]], tuple[int, Any]]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.respond = respond
-        self.paths: list[str] = []
+        super().__init__()
+
+        def answer(request: Recorded) -> tuple[int, bytes]:
+            parts = urlsplit(request.path)
+            query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+            status, values = respond(parts.path.strip("/"), query)
+            return status, json.dumps(values).encode()
+
+        self.answer = answer
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return self.server_address[1]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 5.0
-    server: HttpApi
-
-    def _answer(self) -> None:
-        parts = urlsplit(self.path)
-        self.server.paths.append(self.path)
-        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        status, values = self.server.respond(parts.path.strip("/"), query)
-        body = json.dumps(values).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        with contextlib.suppress(OSError):  # the client has gone
-            self.wfile.write(body)
-
-    do_GET = do_POST = _answer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
 
 
 class _Hostile:
@@ -85,11 +63,9 @@ class _Hostile:
 
     @property
     def http_address(self) -> str:
-        """``host:port`` of its HTTP API."""
-        return f"127.0.0.1:{self.http.port}"
+        return self.http.address
 
     def respond(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        """The answer to an HTTP request."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
@@ -145,7 +121,6 @@ class HostileNsqd(_Hostile):
 
     @property
     def tcp_address(self) -> str:
-        """``host:port`` of its TCP port."""
         return f"127.0.0.1:{self._tcp.server_address[1]}"
 
     def as_producer(self) -> dict[str, Any]:
@@ -158,7 +133,6 @@ class HostileNsqd(_Hostile):
         }
 
     def respond(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        """The HTTP API."""
         self.answers.wait(_WAIT)
         if path == "info":
             return 200, {**self.as_producer(), "start_time": 1, "hostname": NASTY}
@@ -231,7 +205,6 @@ class HostileNsqlookupd(_Hostile):
         self.listed: list[dict[str, Any]] = []
 
     def respond(self, path: str, query: dict[str, str]) -> tuple[int, Any]:
-        """The HTTP API."""
         self.answers.wait(_WAIT)
         good = [nsqd.as_producer() for nsqd in self._nsqds]
         bad = [{**each, "broadcast_address": NASTY, "hostname": NASTY} for each in good[:1]]

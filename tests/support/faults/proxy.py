@@ -105,7 +105,6 @@ class FaultProxy:
 
     @property
     def open_links(self) -> int:
-        """How many connections are being forwarded now."""
         return len(self._links)
 
     def start(self) -> None:
@@ -158,10 +157,6 @@ class FaultProxy:
         New connections are accepted and vanish too, until ``heal()``.
         """
         self._do(self._open_hole)
-
-    def set_fast(self) -> None:
-        """End ``set_slow`` and ``set_delay``."""
-        self._do(self._speed_up)
 
     def cut_after(self, count: int, direction: str = SERVER, *, reset: bool = False) -> None:
         """Forward ``count`` more bytes in ``direction``, then drop that connection. Once.
@@ -384,15 +379,12 @@ class FaultProxy:
 
     def _heal(self) -> None:
         self._listen()
-        self._speed_up()
-        self._deaf = self._hole = False
-        self._faults = {CLIENT: None, SERVER: None}
-
-    def _speed_up(self) -> None:
         self._slow = None
         self._delay = (0.0, 0.0)
         for pipe in self._pipes():
             pipe.not_before = 0.0
+        self._deaf = self._hole = False
+        self._faults = {CLIENT: None, SERVER: None}
 
     def _finish(self) -> None:
         self._stop_listening()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
+import contextlib
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.servers.http_recorder import Recorded, recording
 
 #: What the auth server says to a question: an HTTP status, or a JSON object with 200.
 Rule = Callable[[dict[str, str]], "int | dict[str, Any]"]
@@ -31,33 +32,21 @@ class AuthServer:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.questions: list[dict[str, str]] = []
+        self._running = contextlib.ExitStack()
 
     def __enter__(self) -> AuthServer:
-        owner = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                query = dict(parse_qsl(
-                    urlsplit(self.path).query, keep_blank_values=True, errors="surrogateescape"
-                ))
-                owner.questions.append(query)
-                answer = owner.rule(query)
-                body = b"" if isinstance(answer, int) else json.dumps(answer).encode()
-                self.send_response(answer if isinstance(answer, int) else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-        self.address = "127.0.0.1:%d" % self._server.server_address[1]
+        server = self._running.enter_context(recording())
+        server.answer = self._answer
+        self.address = server.address
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._running.close()
+
+    def _answer(self, request: Recorded) -> tuple[int, bytes]:
+        query = dict(parse_qsl(
+            urlsplit(request.path).query, keep_blank_values=True, errors="surrogateescape"
+        ))
+        self.questions.append(query)
+        answer = self.rule(query)
+        return (answer, b"") if isinstance(answer, int) else (200, json.dumps(answer).encode())

@@ -131,7 +131,6 @@ class ServerFactory:
         self._started: list[Any] = []
 
     def __call__(self, **options: Any) -> ServerUnderTest:
-        """Start one more server and return it."""
         server = self._make(self._folder / f"server-{len(self._started)}", options)
         self._started.append(server)
         server.start()
@@ -152,8 +151,6 @@ class ServerFactory:
 
 
 class LookupdFactory(ServerFactory):
-    """Starts nsqlookupds, with nsqlookupd's options."""
-
     def _make(self, folder: Path, options: dict[str, Any]) -> Any:
         folder = folder.with_name(folder.name.replace("server", "lookupd"))
         if self._kind == "real":

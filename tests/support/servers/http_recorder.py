@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
 
 
 class Recorder(ThreadingHTTPServer):
-    """Answers with ``status``, ``body`` and ``headers``; ``decide`` and ``reply`` may choose."""
+    """Answers with ``status``, ``body`` and ``headers``; functions may choose."""
 
     daemon_threads = False  # so that server_close() waits for them
     request_queue_size = 128
@@ -37,6 +37,8 @@ class Recorder(ThreadingHTTPServer):
         self.decide: Callable[[Recorded], int] | None = None
         #: Request -> body; instead of ``body``.
         self.reply: Callable[[Recorded], bytes] | None = None
+        #: Request -> status and body; instead of all of these.
+        self.answer: Callable[[Recorded], tuple[int, bytes]] | None = None
         self.requests: list[Recorded] = []
         self.release = threading.Event()
         self.release.set()
@@ -46,7 +48,6 @@ class Recorder(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """``host:port``."""
         return "127.0.0.1:%d" % self.server_address[1]
 
     @property
@@ -55,7 +56,6 @@ class Recorder(ThreadingHTTPServer):
         return f"http{'s' if self._is_tls else ''}://{self.address}"
 
     def bodies(self) -> list[bytes]:
-        """What was sent to it."""
         return [request.body for request in list(self.requests)]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -76,11 +76,14 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         server.requests.append(request)
         server.release.wait(_WAIT)
-        decide = server.decide
-        self.send_response(server.status if decide is None else decide(request))
+        if server.answer is not None:
+            status, answer = server.answer(request)
+        else:
+            status = server.status if server.decide is None else server.decide(request)
+            answer = server.body if server.reply is None else server.reply(request)
+        self.send_response(status)
         for name, value in server.headers.items():
             self.send_header(name, value)
-        answer = server.body if server.reply is None else server.reply(request)
         self.send_header("Content-Length", str(len(answer)))
         self.send_header("Connection", "close")
         self.end_headers()

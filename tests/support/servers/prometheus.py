@@ -34,8 +34,6 @@ def program(name: str) -> str:
 
 
 class Prometheus:
-    """A Prometheus that runs."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 

@@ -75,7 +75,6 @@ class RawClient:
         return self.read_frame()
 
     def subscribe(self, topic: str, channel: str) -> None:
-        """Subscribe, and see the OK."""
         answer = self.ask(f"SUB {topic} {channel}\n".encode())
         assert answer == (RESPONSE, b"OK"), answer
 

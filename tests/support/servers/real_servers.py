@@ -87,7 +87,6 @@ class RealServer(HttpApi):
 
     @property
     def pid(self) -> int:
-        """The running server's process id."""
         assert self._process is not None, "not running"
         return self._process.pid
 

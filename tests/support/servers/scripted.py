@@ -17,12 +17,10 @@ CLOSE_WAIT = encode_frame(0, b"CLOSE_WAIT")
 
 
 def response(data: bytes) -> bytes:
-    """A response frame."""
     return encode_frame(0, data)
 
 
 def error(text: str) -> bytes:
-    """An error frame."""
     return encode_frame(1, text.encode())
 
 
@@ -39,7 +37,6 @@ class Peer:
         self._buffer = b""
 
     def send(self, *data: bytes) -> None:
-        """Send bytes."""
         self.sock.sendall(b"".join(data))
 
     def line(self) -> bytes:
@@ -50,14 +47,12 @@ class Peer:
         return line
 
     def exactly(self, count: int) -> bytes:
-        """Read so many bytes."""
         while len(self._buffer) < count:
             self._more()
         data, self._buffer = self._buffer[:count], self._buffer[count:]
         return data
 
     def sized(self) -> bytes:
-        """Read a body with its size in front."""
         return self.exactly(int.from_bytes(self.exactly(4), "big"))
 
     def identify(self, answer: bytes = OK) -> bytes:

@@ -93,11 +93,9 @@ class Gunicorn:
         self._running.close()
 
     def log(self) -> str:
-        """What gunicorn and the project said."""
         return self._log.read_text()
 
     def is_ready(self) -> bool:
-        """Ask the project's readiness endpoint."""
         with contextlib.suppress(requests.ConnectionError):
             return requests.get(f"{self.url}/ready", timeout=10).ok
         return False
