@@ -154,7 +154,7 @@ def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
     (lambda p: p.ping(10) or p.publish_async("t", b"x", defer=1.0), "DPUB"),
     (lambda p: p.publish_async("t", b"x", defer=1.0, key="k").result(10), "DPUB"),
     (lambda p: p.publish("t", b"x", headers={"k": 1}), "no headers"),
-    (lambda p: p.publish_many("t", [Outgoing(b"x", headers={"n": 1}), b"y"]), "no headers"),
+    (lambda p: p.publish_many("t", [Outgoing(b"x", headers={"n": 1})]), "no headers"),
 ])
 def test_publishes_that_the_topic_does_not_take_are_not_sent(cluster, produce, call, hint):
     """Keyless on an ordered topic, deferred, headers on a plain topic: a clear error."""
