@@ -3,7 +3,7 @@
     python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
                                        [--owners 1,2,4,8,16] [--minio]
                                        [--only owners,plan,start] [--stored 100,1000,10000]
-                                       [--storage s3://bucket/prefix]
+                                       [--storage s3://bucket/prefix] [--picture]
 
 Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, and no Java. ``owners``: processes
 of ``nsqclient spark ingest``, each with an nsqd of its own whose channel is full and paused; the
@@ -15,7 +15,8 @@ storage (tools/build_minio.py makes it). ``plan``: one plan over 100 simulated s
 segments each. ``start``: a query begins at its checkpoint and plans its first batch: 100 shards,
 each with so many stored segments (``--stored``), of which ten are new. The segments are empty
 objects, since the driver only lists them. This takes a million objects, so it has to be asked for
-(``--only start``).
+(``--only start``); with ``--minio`` it is measured on files, too, and ``--picture`` draws
+docs/images/spark-start.svg.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
 from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
 
+import start_picture  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - beside this file
 
+PICTURE = CHECKOUT / "docs" / "images" / "spark-start.svg"
 TOPIC, CHANNEL = "bench", "spark"
 #: Of a start: shards, new segments of each, and the rows of a segment.
 SHARDS, NEW, ROWS = 100, 10, 100
@@ -277,6 +280,7 @@ def main() -> int:
     parser.add_argument("--only", default="owners,plan")
     parser.add_argument("--storage", default="", help="default: a temporary folder")
     parser.add_argument("--minio", action="store_true", help="start MinIO, and store there")
+    parser.add_argument("--picture", action="store_true", help="draw the starts")
     arguments = parser.parse_args()
     works = arguments.only.split(",")
     with contextlib.ExitStack() as stack:
@@ -296,6 +300,22 @@ def new_storage(storage: str) -> Iterator[str]:
         yield f"file://{folder}/nsq"
 
 
+def measure_starts(
+    name: str, storage: str, arguments: argparse.Namespace
+) -> list[tuple[int, float]]:
+    """Print what a start costs over more and more segments; return segments and seconds."""
+    print(f"{name:<12}{'first batch':>14}{'processor time':>17}")
+    curve = []
+    for stored in map(int, arguments.stored.split(",")):
+        with new_storage(storage) as url:
+            places = store_empty(url, stored)
+            found = [start_query(url, places) for _ in range(arguments.rounds)]
+        seconds, used = map(statistics.median, zip(*found))
+        print(f"{SHARDS * stored:<12,}{seconds:>12.3f} s{used:>15.3f} s", flush=True)
+        curve.append((SHARDS * stored, seconds))
+    return curve
+
+
 def measure(arguments: argparse.Namespace, works: list[str]) -> None:
     """Run what was asked for, and print it."""
     if "owners" in works:
@@ -311,13 +331,13 @@ def measure(arguments: argparse.Namespace, works: list[str]) -> None:
                   f"{driver / owner:>8.1%}{segments:>10,.0f}",
                   flush=True)
     if "start" in works:
-        print(f"{'stored':<12}{'first batch':>14}{'processor time':>17}")
-        for stored in map(int, arguments.stored.split(",")):
-            with new_storage(arguments.storage) as url:
-                places = store_empty(url, stored)
-                found = [start_query(url, places) for _ in range(arguments.rounds)]
-            seconds, used = map(statistics.median, zip(*found))
-            print(f"{SHARDS * stored:<12,}{seconds:>12.3f} s{used:>15.3f} s", flush=True)
+        storages = {"files": ""}
+        if arguments.storage:
+            storages["MinIO" if arguments.minio else "storage"] = arguments.storage
+        curves = {name: measure_starts(name, storage, arguments)
+                  for name, storage in storages.items()}
+        if arguments.picture:
+            PICTURE.write_text(start_picture.draw(curves))
     if "plan" in works:
         seconds = statistics.median(plan_simulated() for _ in range(5))
         print(f"a plan over 100 shards with 10,000 segments each: {seconds * 1000:.1f} ms")
