@@ -55,6 +55,12 @@ def test_rdy_limits_the_messages_in_flight():
     channel.set_ready(consumer, 0, 1.0)
     channel.finish(consumer, id_of(1), 1.0)
     assert numbers(consumer) == [] and consumer.in_flight == 1
+    channel.set_ready(consumer, 2, 1.0)
+    assert numbers(consumer) == [3]
+    channel.finish(consumer, id_of(3), 1.0)
+    channel.set_ready(consumer, 1, 1.0)  # it was ready for one more
+    channel.put(make_message(4), 1.0)
+    assert numbers(consumer) == []
 
 
 def test_ready_consumers_take_turns():
