@@ -266,12 +266,14 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
     _, lookupd_port = parse_listen_address(
         values["partitioned-lookupd-http-address"], "partitioned-lookupd-http-address"
     )
-    return PartitionedCluster(
+    cluster = PartitionedCluster(
         values["partitioned-nsqds"], values["partitioned-nsqlookupds"],
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
-        topics=[{**topic, "replicas": 2} for topic in values["partitioned-topic"]],
         host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )
+    for topic in values["partitioned-topic"]:
+        cluster.create_topic(**topic, replicas=2)
+    return cluster
 
 
 def build_nsqlookupd() -> Command:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.lookupd import PartitionedLookupd
@@ -41,7 +40,6 @@ class PartitionedCluster:
             happens by itself, and tests call each step.
         needs_channel: hide a partition without a channel from writers, as a real cluster does by
             default; here tests may begin with the producer.
-        topics: created at the start: arguments of ``create_topic``, for each.
         host: where all listen.
         tcp_port, http_port, lookupd_http_port: of the first one each, the next ones two above;
             0 takes free ones.
@@ -63,7 +61,6 @@ class PartitionedCluster:
         max_msg_timeout: float = 900.0,
         recovery_scale: float = 0.0,
         needs_channel: bool = False,
-        topics: Iterable[Mapping[str, Any]] = (),
         host: str = "127.0.0.1",
         tcp_port: int = 0,
         http_port: int = 0,
@@ -92,7 +89,6 @@ class PartitionedCluster:
         self._loop = SessionLoop("devserver-nsqd-clients")
         self._recovery = Recovery(state, recovery_scale, self._wake)  # guarded by the engine
         self._leader = 0
-        self._topics = list(topics)
         session_numbers = itertools.count(1)  # unique in the cluster's engine
         self.nsqds: list[PartitionedNsqd] = [
             PartitionedNsqd(
@@ -135,8 +131,6 @@ class PartitionedCluster:
             logger.info("HTTP: listening on %s", nsqd.http_address)
         for lookupd in self.nsqlookupds:
             logger.info("nsqlookupd HTTP: listening on %s", lookupd.http_address)
-        for topic in self._topics:
-            self.create_topic(**topic)
 
     def stop(self, timeout: float | None = None) -> None:
         """Stop all of them. Idempotent. Blocks until all threads ended, or ``timeout`` seconds."""
