@@ -73,9 +73,13 @@ class Postgres:
             subprocess.run([programs / "initdb", "--version"], stdout=subprocess.DEVNULL,
                            check=True, timeout=LIMIT, cwd=self.host, **self._user)
         except PermissionError:  # below a folder such as /root
-            copy = Path(self.host) / "programs"
-            shutil.copytree(programs.parent, copy)
-            return copy / "bin"
+            package = programs.parent.parent
+            copy = Path(self.host) / "programs" / package.name
+            shutil.copytree(programs.parent, copy / programs.parent.name)
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.is_dir():  # a wheel has them beside its package
+                shutil.copytree(libraries, copy.with_name(libraries.name))
+            return copy / programs.parent.name / "bin"
         return programs
 
     def _run(self, program: str, *words: str) -> None:
