@@ -47,6 +47,12 @@ def test_pickle_and_copy_keep_all(error, clone):
     assert (str(other), vars(other)) == (str(error), vars(error))
 
 
+def test_connection_errors_name_the_address():
+    error = errors.ConnectError("nsqd:4150", "connection refused")
+    assert str(error) == "nsqd:4150: connection refused"
+    assert (error.address, error.reason) == ("nsqd:4150", "connection refused")
+
+
 def test_only_late_answers_are_not_fatal():
     spared = {code for code in SERVER_ERRORS if not ServerError(code).fatal}
     assert spared == {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 from contextlib import ExitStack
 
 import pytest
@@ -351,6 +352,12 @@ def test_a_verified_server_gets_the_client_certificate(secure, certificates):
         _ping(server, **options)
     _ping(server, tls_cert=certificates.client, tls_key=certificates.client_key, **options)
     assert len(server.requests) == 1
+
+
+def test_tls_config_is_used_as_it_is(secure, certificates):
+    context = ssl.create_default_context(cafile=certificates.ca)
+    _ping(secure((certificates.server, certificates.server_key)),
+          tls_v1=True, tls_config=context)
 
 
 def test_unreadable_ca_file_is_a_tls_error():
