@@ -101,9 +101,10 @@ class Server:
 def publish(address: str, count: int) -> None:
     """Publish messages to the topic ``t``."""
     message = _SIZE.to_bytes(4, "big") + b"x" * _SIZE
-    body = _PER_MPUB.to_bytes(4, "big") + message * _PER_MPUB
     with RawClient(address) as client:
-        for _ in range(count // _PER_MPUB):
+        for done in range(0, count, _PER_MPUB):
+            number = min(_PER_MPUB, count - done)
+            body = number.to_bytes(4, "big") + message * number
             client.ask(b"MPUB t\n" + len(body).to_bytes(4, "big") + body)
 
 
@@ -114,7 +115,10 @@ def consume(address: str, count: int) -> None:
         connection.sendall(b"  V2SUB t c\nRDY %d\n" % _RDY)
         data, left = b"", count
         while left:
-            data += connection.recv(256 * 1024)
+            received = connection.recv(256 * 1024)
+            if not received:
+                raise SystemExit(f"{address} has closed the connection; {left} messages are left")
+            data += received
             at, answers = 0, []
             while len(data) >= at + 8:
                 end = at + 4 + int.from_bytes(data[at:at + 4], "big")
@@ -278,7 +282,7 @@ def measure_lock(kind: str, count: int, folder: str, mem_queue_size: int) -> Non
         def watch(name: str, event: Callable[[], None]) -> None:
             lock.longest = 0.0
             event()
-            wait_until(lambda: not nsqd._scheduler.flowing, timeout=120)
+            wait_until(lambda: not nsqd._engine._broker.scheduler.flowing, timeout=120)
             texts.append(f"{name} {lock.longest * 1000:.1f} ms")
 
         watch("MPUB of 5000", lambda: publish(nsqd.tcp_address, count))
