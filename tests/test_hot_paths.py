@@ -18,6 +18,7 @@ from nsqclient import Consumer, Producer
 from nsqclient.http import NsqdHTTP
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.processes import user_environment
+from tests.support.profiling import calls_passed_to
 from tests.support.waiting import wait_until
 
 PACKAGE = Path(nsqclient.__file__).parent
@@ -34,18 +35,12 @@ def counted_calls(*threads: str) -> Iterator[Counter[str]]:
     """
     calls: Counter[str] = Counter()
 
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and threading.current_thread().name.startswith(threads):
+    def note(frame: FrameType) -> None:
+        if threading.current_thread().name.startswith(threads):
             calls[frame.f_code.co_filename] += 1
 
-    before = sys.getprofile()
-    threading.setprofile(profile)
-    sys.setprofile(profile)
-    try:
+    with calls_passed_to(note):
         yield calls
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(None)
 
 
 def modules(calls: Counter[str]) -> list[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pkgutil
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from nsqclient import Consumer, Producer
 from nsqclient.devserver import Nsqd
 from tests.support.docs.pages import ROOT, blocks, list_tables
+from tests.support.profiling import calls_passed_to
 
 PAGE = "docs/topics/architecture.rst"
 PACKAGE = ROOT / "nsqclient"
@@ -73,17 +72,8 @@ def recorded() -> Iterator[set[CodeType]]:
     """Note what is called in this thread, and in those that start meanwhile."""
     called: set[CodeType] = set()
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            called.add(frame.f_code)
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
+    with calls_passed_to(lambda frame: called.add(frame.f_code)):
         yield called
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
 
 
 def consume(nsqd: Nsqd) -> None:

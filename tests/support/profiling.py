@@ -1,0 +1,27 @@
+"""What is called, in the thread of a test and in the threads that start meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def calls_passed_to(note: Callable[[FrameType], None]) -> Iterator[None]:
+    """Call ``note`` with the frame of each Python function that is called, in its thread."""
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            note(frame)
+
+    before = sys.getprofile()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
