@@ -36,11 +36,11 @@ class Mutant(NamedTuple):
 
     name: str
     promise: str  #: what does not hold any more
-    file: str  #: from the root of the checkout
     old: str  #: stands there exactly once
     new: str
-    test: str  #: node id of the test that must fail
+    test: str  #: that must fail: its node id, in the table its name
     hangs: bool = False  #: the test fails by hanging
+    file: str = ""  #: from the root of the checkout
 
 
 class Result(Enum):

@@ -45,9 +45,8 @@ def root(tmp_path: Path) -> Path:
 
 def mutant(old: str = "number + number", new: str = "number * number", test: str = "test_double",
            hangs: bool = False) -> Mutant:
-    """A mutant of the library."""
-    return Mutant("square", "double() doubles", "nsqclient/__init__.py", old, new,
-                  f"tests/test_double.py::{test}", hangs)
+    return Mutant("square", "double() doubles", old, new, f"tests/test_double.py::{test}", hangs,
+                  "nsqclient/__init__.py")
 
 
 @pytest.mark.parametrize(("one", "result"), [
