@@ -6,7 +6,7 @@ Sources: client guide; TCP protocol spec. ``core`` makes and connects its parts.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from nsqclient.config import Config, checked_config
@@ -271,7 +271,7 @@ class Consumer:
             raise ConfigError("messages() is for a Consumer without a handler")
         seconds = None if timeout is None else to_seconds(timeout, "timeout")
         self.start()
-        return self._iterate(seconds, self._core.check_connected)
+        return iterate(self._core, seconds, self._core.check_connected)
 
     def drain(
         self,
@@ -313,14 +313,7 @@ class Consumer:
         rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=True)
         drain = self._make_drain(rules, nsqd_http_addresses)
         self.start()
-        return self._iterate(TICK, drain.is_over)
-
-    def _iterate(
-        self, timeout: float | None, is_end: Callable[[float], bool]
-    ) -> Generator[Message, None, None]:
-        core = self._core
-        return iterate(
-            core.processor, core.flow, timeout, lambda: core.shutdown.has_begun, is_end)
+        return iterate(self._core, TICK, lambda since: drain.is_over())
 
     def run_until_empty(
         self,

@@ -7,14 +7,12 @@ quiet, and has ``drain_decision`` decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nsqclient.config import Config
 from nsqclient.consumer.core import ConsumerCore
-from nsqclient.consumer.drain_decision import (
-    DepthHistory, DrainRules, DrainState, NsqdState, Step, decide,
-)
+from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.discovery import check_list
@@ -23,7 +21,7 @@ from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
 from nsqclient.log_fields import log_fields
-from nsqclient.runtime.deadline import Duration, Silence, to_seconds
+from nsqclient.runtime.deadline import Duration, to_seconds
 
 if TYPE_CHECKING:
     from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
@@ -83,16 +81,14 @@ class Drain:
         self._log = core.log
         self._rules = rules
         self._query = query
-        self._last_look = self._last_change = time.monotonic()
+        self._decision = DrainDecision(rules, _LONGEST_LOOK)
         #: When the last message came on each connection, and for how long it was quiet since.
         self._quiet: dict[Subscription, tuple[float, float]] = {}
-        self._silence = Silence(_LONGEST_LOOK)
         self._own = 0
         self._before = core.stats().total
         # Replaced by the background thread, never changed: when it asked, and what came of it.
         self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
         self._is_asking = False
-        self._history = DepthHistory(rules, _LONGEST_LOOK)
         self._next_question = 0.0
         self._pause = _FIRST_PAUSE
         self._logged: set[str] = set()
@@ -106,44 +102,60 @@ class Drain:
             ConfigError: an nsqd cannot be asked, since its HTTP address is not known.
             ConnectError: no nsqd has the topic.
         """
-        if self._core.shutdown.has_begun:
-            return
-        self._fetch()
-        depths = self._answer[1]
-        assert depths is not None
+        if not self._core.shutdown.has_begun:
+            self._fetch()
+            depths = self._answer[1]
+            assert depths is not None
+            self._check_answer(depths)
+
+    def _check_answer(self, depths: ChannelDepths) -> None:
+        core = self._core
         if depths.is_topic_unknown and not self._connections.worked():
-            raise self._unknown_topic()
+            raise ConnectError(
+                core.shown_addresses(), f"no nsqd has the topic {core.context.topic}: check its"
+                " spelling; a drain handles messages that were published before")
         if depths.without_http and self._rules.silence is None:
-            raise self._without_http(depths)
+            why = "; ".join(f"{one}: {depths.unknown[one]}" for one in depths.without_http)
+            raise ConfigError(
+                "a drain asks each nsqd at its HTTP port whether the channel is empty: pass"
+                f" nsqd_http_addresses=, since these are not known ({why}); or end_after_silence=,"
+                " which allows an end that is not verified")
 
-    def is_over(self, since: float = 0.0) -> bool:
+    def is_over(self) -> bool:
         """Return whether the channel is drained. Call it again after ``TICK`` seconds.
-
-        Args:
-            since: when the wait for a message began, on time.monotonic(), in a loop.
 
         Raises:
             PartitionError: the topic cannot be consumed in this way.
             ConfigError: as ``check``.
             ConnectError: no nsqd has the topic, or ``patience`` has passed.
         """
+        core = self._core
         if self._connections.incompatibility is not None:
             raise self._connections.incompatibility
-        state = self._look(since)
-        step = decide(self._rules, state)
+        if len(core.processor.workers):
+            return False  # this is no time of waiting
+        now = time.monotonic()
+        quiet = self._look(now)
+        asked, depths = self._answer
+        if depths is not None and self._decision.on_answer(asked, depths, self._own):
+            self._check_answer(depths)
+            self._log_waiting(depths)
+        worked = self._connections.worked()
+        connected = {sub.address for sub in self._quiet}
+        step = self._decision.decide(self._own, quiet, bool(connected) and worked <= connected)
         if step is Step.FLUSH:
-            self._core.flush_batch()
-        elif step in (Step.END, Step.END_UNKNOWN):
-            self._log_end(state)
+            core.flush_batch()
+        elif step is Step.END:
+            self._log_end()
             return True
-        elif step is not Step.WAIT:
-            raise self._failure(state, step)
-        self._ask()
+        elif step is Step.FAIL:
+            raise self._failure(quiet)
+        self._ask(now)
         return False
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
         """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
-        after, depths = self._core.stats().total, self._history.depths
+        after, depths = self._core.stats().total, self._decision.depths
         unknown = () if depths is None else tuple(depths.unknown)
         return DrainReport(
             finished=after.finished - self._before.finished,
@@ -156,63 +168,42 @@ class Drain:
             stop=stop,
         )
 
-    # -- the snapshot
+    def _look(self, now: float) -> float:
+        """Note messages and connections that came or went.
 
-    def _look(self, since: float) -> DrainState:
-        now = time.monotonic()
-        subs = self._core.flow.subscriptions
-        own = sum(sub.count_in_flight(now) for sub in subs)
-        self._note_changes(subs, own, now)
-        if len(self._core.processor.workers):
-            return DrainState()
-        quiet = min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
-        asked, depths = self._answer
-        if depths is not None and self._history.on_answer(asked, depths, now, own):
-            self._log_waiting(depths, self._history.nsqds(now, 0.0), own)
-        worked = self._connections.worked()
-        return self._history.state(
-            now,
-            was_connected=bool(worked),
-            are_all_connected=bool(subs) and worked <= {sub.address for sub in subs},
-            silence=self._silence.watch(max(self._last_change, since), now),
-            quiet=quiet,
-            own=own,
-        )
-
-    def _note_changes(self, subs: Sequence[Subscription], own: int, now: float) -> None:
-        """Note messages that came, connections, and how long each of these was quiet."""
+        Returns: for how many seconds each connection had RDY to spare and no message; the least.
+        """
         # What ran between two calls, such as the body of a loop, is no time of waiting.
-        waited = min(now - self._last_look, _LONGEST_LOOK)
+        waited = self._decision.look(now)
         quiet: dict[Subscription, tuple[float, float]] = {}
-        for sub in subs:
-            state = sub.rdy_state
+        own = 0
+        for sub in self._core.flow.subscriptions:
+            in_flight, state = sub.count_in_flight(now), sub.rdy_state
+            own += in_flight
             last = 0.0 if state is None else state.last_message
             before, seconds = self._quiet.get(sub, (None, 0.0))
             if last != before:
                 quiet[sub] = last, 0.0
-                self._on_change(now, is_message=before is not None)
+                self._decision.on_change(now, is_message=before is not None)
+                self._ask_soon(now)
             else:
-                has_spare = state is not None and state.rdy > sub.count_in_flight(now)
+                has_spare = state is not None and state.rdy > in_flight
                 quiet[sub] = last, seconds + waited if has_spare else seconds
         if any(sub not in quiet for sub in self._quiet):
-            self._on_change(now)
+            self._decision.on_change(now)
+            self._ask_soon(now)
         if own != self._own:
             self._ask_soon(now)
-        self._quiet, self._own, self._last_look = quiet, own, now
-
-    def _on_change(self, now: float, is_message: bool = False) -> None:
-        self._last_change = now
-        self._history.on_change(now, is_message=is_message)
-        self._ask_soon(now)
+        self._quiet, self._own = quiet, own
+        return min((seconds for _, seconds in quiet.values()), default=float("inf"))
 
     def _ask_soon(self, now: float) -> None:
         self._pause = _FIRST_PAUSE
         self._next_question = min(self._next_question, now + _FIRST_PAUSE)
 
-    def _ask(self) -> None:
-        """Have the nsqds asked for the depth, unless that was done just now, or messages wait."""
-        now = time.monotonic()
-        if self._is_asking or now < self._next_question or len(self._core.processor.workers):
+    def _ask(self, now: float) -> None:
+        """Have the nsqds asked for the depth, unless that was done just now."""
+        if self._is_asking or now < self._next_question:
             return
         self._next_question = now + self._pause
         self._pause = min(2 * self._pause, _LAST_PAUSE)
@@ -235,16 +226,14 @@ class Drain:
 
     # -- what is said
 
-    def _log_waiting(
-        self, depths: ChannelDepths, nsqds: tuple[NsqdState, ...], own: int
-    ) -> None:
+    def _log_waiting(self, depths: ChannelDepths) -> None:
         """Log, once each, what is not obvious."""
         for address, why in depths.unknown.items():
             if self._is_news(address):
                 self._log.info(
                     "drain: waiting until %s says how many messages are left: %s", address, why,
                     extra=log_fields(nsqd=address))
-        if own or any(one.waiting for one in nsqds):
+        if self._own or depths.coming:
             return
         if depths.in_flight and self._is_news("in flight"):
             self._log.info(
@@ -260,8 +249,8 @@ class Drain:
         self._logged.add(what)
         return is_news
 
-    def _log_end(self, state: DrainState) -> None:
-        report, depths = self.report(True, StopReport(0, 0, 0)), self._history.depths
+    def _log_end(self) -> None:
+        report, depths = self.report(True, StopReport(0, 0, 0)), self._decision.depths
         assert depths is not None
         if report.is_empty:
             self._log.info(
@@ -272,9 +261,9 @@ class Drain:
                 "ended after %g s without a message: %d finished, %d requeued; it is unknown"
                 " whether messages are left: %s",
                 self._rules.silence or 0.0, report.finished, report.requeued, why)
-        if state.own:
+        if self._own:
             self._log.info("drained, except for %s that your code has not responded to",
-                           counted(state.own, "message"))
+                           counted(self._own, "message"))
         if depths.deferred and not self._rules.wait_deferred:
             self._log.warning(
                 "drained, except for %s, requeued or published with a delay: to wait for them, set"
@@ -286,33 +275,12 @@ class Drain:
                 "drained, except for %s at %s: the channel or the topic is paused there",
                 counted(depths.paused, "message"), addresses)
 
-    def _unknown_topic(self) -> ConnectError:
-        return ConnectError(
-            self._core.shown_addresses(), f"no nsqd has the topic {self._core.context.topic}: check"
-            " its spelling; a drain handles messages that were published before")
-
-    def _without_http(self, depths: ChannelDepths) -> ConfigError:
-        why = "; ".join(f"{one}: {depths.unknown[one]}" for one in depths.without_http)
-        return ConfigError(
-            "a drain asks each nsqd at its HTTP port whether the channel is empty: pass"
-            f" nsqd_http_addresses=, since these are not known ({why}); or end_after_silence=,"
-            " which allows an end that is not verified")
-
-    def _failure(self, state: DrainState, step: Step) -> Exception:
-        depths = self._history.depths
-        if step is Step.FAIL_UNKNOWN_TOPIC:
-            return self._unknown_topic()
-        assert depths is not None
-        if step is Step.FAIL_WITHOUT_HTTP:
-            return self._without_http(depths)
-        stuck = [
-            f"{one.address}: {one.waiting} wait and do not come" if one.waiting else
-            f"{one.address}: {depths.unknown.get(one.address, 'no answer')}"
-            for one in state.nsqds if one.stuck >= self._rules.patience]
+    def _failure(self, quiet: float) -> ConnectError:
         failure = self._connections.last_failure
         reason = "" if failure is None else f"; the last failure: {with_hint(failure)}"
         error = ConnectError(
             self._core.shown_addresses(), "a drain could not see that the channel is empty for"
-            f" {self._rules.patience:g} s (drain_patience): {'; '.join(stuck)}{reason}")
+            f" {self._rules.patience:g} s (drain_patience):"
+            f" {'; '.join(self._decision.stuck(quiet))}{reason}")
         error.__cause__ = failure
         return error

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TypeVar, Union
 
-from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.core import ConsumerCore
 from nsqclient.message import Message
 from nsqclient.runtime.deadline import Deadline
 
+T = TypeVar("T")
+
 
 def iterate(
-    processor: MessageProcessor,
-    flow: FlowControl,
+    core: ConsumerCore,
     timeout: float | None,
-    is_over: Callable[[], bool],
     is_end: Callable[[float], bool],
-) -> Generator[Message, None, None]:
+    idle: Iterable[T] = (),
+) -> Generator[Union[Message, T], None, None]:
     """Yield messages until the consumer stops, or ``is_end`` returns true.
 
     When none has come for ``timeout`` seconds, ``is_end`` is called with the time of
-    time.monotonic() from which on it waits; where it returns False, the loop waits on. What it
-    raises ends the loop.
+    time.monotonic() from which on it waits; where it returns False, ``idle`` is yielded, and the
+    loop waits on. What it raises ends the loop.
 
     A message is finished when the next one is asked for, unless it was answered or is async.
     When the loop is left in the middle of a turn, nobody can say whether the work was done: the
@@ -31,29 +32,31 @@ def iterate(
     loop = object()
     taken: list[Message] = []  # the message of this turn
     try:
-        flow.begin_loop(loop)
-        yield from _turns(processor, taken, timeout, is_over, is_end)
+        core.flow.begin_loop(loop)
+        yield from _turns(core, taken, timeout, is_end, idle)
     finally:
         # The loop was left in the middle of a turn, or a signal handler raised.
         try:
-            _end(processor, flow, taken, loop)
+            _end(core, taken, loop)
         except BaseException:  # a signal handler raised once more
-            _end(processor, flow, taken, loop)
+            _end(core, taken, loop)
             raise
 
 
 def _turns(
-    processor: MessageProcessor,
-    taken: list[Message],
-    timeout: float | None,
-    is_over: Callable[[], bool],
-    is_end: Callable[[float], bool],
-) -> Iterator[Message]:
+    core: ConsumerCore, taken: list[Message], timeout: float | None,
+    is_end: Callable[[float], bool], idle: Iterable[T],
+) -> Iterator[Union[Message, T]]:
     """Take and yield the messages; ``taken`` holds the one of this turn.
 
     Apart from the ``try`` of iterate(): in Python 3.13 an exception of a signal handler at the jump
     back to the start of a loop passes by the ``finally`` around it.
     """
+    processor = core.processor
+
+    def is_over() -> bool:
+        return core.shutdown.has_begun
+
     since, deadline = time.monotonic(), Deadline(timeout)
     while not is_over():
         # Answers of the turn before leave before we wait.
@@ -62,6 +65,7 @@ def _turns(
         if not processor.workers.take_into(taken, deadline.remaining()):
             if is_over() or is_end(since):
                 break
+            yield from idle
             deadline = Deadline(timeout)
             continue
         message = taken[0]
@@ -83,9 +87,7 @@ def _turns(
     processor.flush()
 
 
-def _end(
-    processor: MessageProcessor, flow: FlowControl, taken: list[Message], loop: object
-) -> None:
+def _end(core: ConsumerCore, taken: list[Message], loop: object) -> None:
     """The loop is over, and its turn: give its message back. Idempotent."""
     try:
         for message in taken:
@@ -93,5 +95,5 @@ def _end(
                 message.requeue(delay=0, backoff=False)
     finally:
         for message in taken:
-            processor.end_iteration(message)
-        flow.end_loop(loop)
+            core.processor.end_iteration(message)
+        core.flow.end_loop(loop)

@@ -17,6 +17,7 @@ from nsqclient.config import Config
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK, Drain
+from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
@@ -170,39 +171,32 @@ class LookingConsumer(Consumer):
                 self._core, DrainRules(self.config.drain_patience, silence, is_loop=True), query)
             drain.check()
         self.start()
-        loop = object()
-        began = since = time.monotonic()
+        began = time.monotonic()
         held: list[Message] = []
-        is_empty = False
 
-        def is_turn_over(_began: float) -> bool:
-            nonlocal is_empty
+        def is_empty(since: float) -> bool:
             # A channel that is not there is empty, too: the guard has to say so first.
-            is_empty = (drain is not None and not self._core.connections.has_untried()
-                        and drain.is_over(since))
-            return True
+            return is_over() or (drain is not None and not self._core.connections.has_untried()
+                                 and drain.is_over())
 
         try:
-            self._core.flow.begin_loop(loop)  # the flow goes on between two turns
-            while most and not (is_empty or is_over() or self._core.shutdown.has_begun):
-                with contextlib.closing(self._iterate(TICK, is_turn_over)) as messages:
-                    for message in messages:
-                        if holds:
-                            message.enable_async()  # it would be delivered again at once
-                            held.append(message)
-                        yield message
-                        if not (message.has_responded or message.is_async):
-                            message.finish()
-                        most, since = most - 1, time.monotonic()
-                        if not most or is_over():
-                            break
-                    else:
+            with contextlib.closing(iterate(self._core, TICK, is_empty, [None])) as messages:
+                for message in messages if most and not is_over() else ():
+                    if message is None:
                         self._check_reached(began, timeout)
                         yield None
+                        continue
+                    if holds:
+                        message.enable_async()  # it would be delivered again at once
+                        held.append(message)
+                    yield message
+                    most -= 1
+                    if not most or is_over():
+                        if not (message.has_responded or message.is_async):
+                            message.finish()
+                        break
         finally:
-            self.pause()  # else what goes back would come again
-            self._core.flow.end_loop(loop)
-            for message in held:
+            for message in held:  # nothing flows now, else it would come again
                 with contextlib.suppress(NSQError):  # its time has run out: nsqd requeues it
                     message.requeue(delay=0, backoff=False)
 

@@ -34,6 +34,11 @@ class ChannelDepth(NamedTuple):
     is_paused: bool = False  #: the channel or its topic
     has_topic: bool = True
 
+    @property
+    def coming(self) -> int:
+        """Those of ``depth`` that are sent to a consumer."""
+        return 0 if self.is_paused else self.depth
+
 
 class ChannelDepths(NamedTuple):
     """The channel's messages at all nsqds, as far as they are known.
@@ -60,9 +65,14 @@ class ChannelDepths(NamedTuple):
         return sum(one.depth for one in self.known.values())
 
     @property
+    def coming(self) -> int:
+        """Those of ``waiting`` that are sent to a consumer."""
+        return sum(one.coming for one in self.known.values())
+
+    @property
     def paused(self) -> int:
         """Those of ``waiting`` that do not come, since their channel or topic is paused."""
-        return sum(one.depth for one in self.known.values() if one.is_paused)
+        return self.waiting - self.coming
 
     @property
     def in_flight(self) -> int:

@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nsqclient.consumer.drain_decision import (
-    DepthHistory, DrainRules, NsqdState, Step, decide,
-)
+from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
-from nsqclient.runtime.deadline import Silence
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.writer import Quota
@@ -62,7 +59,6 @@ class Receiver:
             options.topic, options.channel, options.config, nsqds=options.nsqd,
             nsqd_http=options.nsqd_http, lookupds=options.lookupd)
         self._drain: Drain | None = None
-        self._silence = Silence(_LONGEST_LOOK)
         self._started = 0.0
         self._full_since = 0.0  # 0: no disk is full
         self._end = threading.Event()
@@ -185,58 +181,50 @@ class Receiver:
         self.check()
         owners = list(self._owners.owners.values())
         ingests = self._ingests
-        now = time.monotonic()
         is_connected = any(ingest.connections for ingest in ingests)  # before last_arrival
         last = max([self._started, *(ingest.last_arrival for ingest in ingests)])
         asked, depths = self._seen
         progress = Progress(
             stored=sum(owner.ingest.stored - owner.log.copies_dropped for owner in owners),
             last_arrival=last,
-            # While a flow is paused no message is expected.
-            silence=self._silence.watch(now if self.is_paused else last, now),
             is_connected=is_connected,
             is_idle=all(ingest.is_idle for ingest in ingests),
+            is_paused=self.is_paused,
         )
         if asked:
-            drain.note(asked, depths, now)
+            drain.note(asked, depths)
         has_enough = self._quota is not None and self._quota.left <= 0
-        step = drain.decide(progress, now)
-        if has_enough and progress.is_idle:
+        step = drain.decide(progress, time.monotonic())
+        is_unknown = depths.is_topic_unknown and not is_connected
+        if progress.is_idle and (has_enough or is_unknown):
             step = Step.END
         if step in (Step.WAIT, Step.FLUSH):
             return False
-        if step is Step.FAIL_STUCK or step is Step.FAIL_WITHOUT_HTTP:
+        if step is Step.FAIL:
             errors = [ingest.last_error for ingest in ingests if ingest.last_error is not None]
-            raise self._failure(drain.nsqds(progress, now), depths, errors[-1] if errors else None)
-        self._log_end(step, depths, has_enough or drain.has_reached_target(progress))
+            raise self._failure(drain.stuck(), errors[-1] if errors else None)
+        self._log_end(depths, is_unknown, has_enough or drain.has_reached_target(progress))
         self.stop()
         self._look()  # so that the last progress has what is left, now that every FIN was read
         self.check()
         return True
 
-    def _failure(
-        self, nsqds: tuple[NsqdState, ...], depths: ChannelDepths, cause: NSQError | None
-    ) -> NSQError:
+    def _failure(self, stuck: list[str], cause: NSQError | None) -> NSQError:
         options = self._options
-        patience = options.config.drain_patience
-        stuck = "; ".join(
-            f"{one.address}: {one.waiting} wait and do not come" if one.waiting else
-            f"{one.address}: {depths.unknown.get(one.address, 'no answer')}"
-            for one in nsqds if one.stuck >= patience or not one.has_http)
         error = NSQError(
             f"{options.topic}/{options.channel}: a drain could not see that the channel is empty"
-            f" for {patience:g} s (drain_patience): {stuck}"
+            f" for {options.config.drain_patience:g} s (drain_patience): {'; '.join(stuck)}"
             + (f"; the last failure: {cause}" if cause else ""))
         error.__cause__ = cause
         return error
 
-    def _log_end(self, step: Step, depths: ChannelDepths, has_enough: bool) -> None:
+    def _log_end(self, depths: ChannelDepths, is_unknown: bool, has_enough: bool) -> None:
         """Log what a drain leaves, or cannot know."""
         options = self._options
-        if step is Step.FAIL_UNKNOWN_TOPIC:
+        if is_unknown:
             logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
                            options.topic)
-        elif step is Step.END_UNKNOWN:
+        elif depths.unknown and not has_enough:
             logger.warning(
                 "%s/%s: the depth is unknown, so the read ends after %g s without a message"
                 " (idleMs): %s", options.topic, options.channel, options.idle_ms,
@@ -268,9 +256,9 @@ class Progress(NamedTuple):
 
     stored: int  #: since the start, without copies
     last_arrival: float  #: when a message came, or a connection was made
-    silence: float  #: seconds since then, as ``Silence``
     is_connected: bool  #: to at least one nsqd
     is_idle: bool  #: every message that came is stored
+    is_paused: bool = False  #: no message is expected: a flow is stopped
 
 
 class Drain:
@@ -286,30 +274,32 @@ class Drain:
 
     def __init__(self, target: int | None, rules: DrainRules) -> None:
         self._target = target
-        self._rules = rules
-        self._history = DepthHistory(rules, _LONGEST_LOOK)
+        self._decision = DrainDecision(rules, _LONGEST_LOOK)
         self._last_arrival = 0.0
+        self._quiet = 0.0  # seconds without a message, while one was expected
 
-    def note(self, asked: float, depths: ChannelDepths, now: float) -> None:
+    def note(self, asked: float, depths: ChannelDepths) -> None:
         """Note what the nsqds said when they were asked at that time."""
-        self._history.on_answer(asked, depths, now)
+        self._decision.on_answer(asked, depths)
 
     def decide(self, progress: Progress, now: float) -> Step:
         """Return what the drain does next; ``FLUSH`` is not returned."""
+        self._quiet += self._decision.look(now)
         if progress.last_arrival != self._last_arrival:
             self._last_arrival = progress.last_arrival
-            self._history.on_change(progress.last_arrival, is_message=True)
+            self._decision.on_change(progress.last_arrival, is_message=True)
+            self._quiet = 0.0
+        if progress.is_paused:
+            self._quiet = 0.0
         if not progress.is_idle:
             return Step.WAIT
         if self.has_reached_target(progress):
             return Step.END
-        return decide(self._rules, self._history.state(
-            now, was_connected=progress.is_connected, are_all_connected=progress.is_connected,
-            silence=progress.silence, quiet=progress.silence))
+        return self._decision.decide(0, self._quiet, progress.is_connected)
 
-    def nsqds(self, progress: Progress, now: float) -> tuple[NsqdState, ...]:
-        """Return what is known of each nsqd."""
-        return self._history.nsqds(now, progress.silence)
+    def stuck(self) -> list[str]:
+        """Say which nsqds are in the way."""
+        return self._decision.stuck(self._quiet)
 
     def has_reached_target(self, progress: Progress) -> bool:
         """Return whether as many messages were stored as were there at the start."""

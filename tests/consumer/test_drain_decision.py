@@ -4,164 +4,174 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.consumer.drain_decision import (
-    DepthHistory, DrainRules, DrainState, NsqdState, Seen, Step, decide, is_empty,
-)
+from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
 from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 
 RULES = DrainRules(patience=60.0)
 ALLOWED = DrainRules(patience=60.0, silence=2.0)
 LOOP = DrainRules(is_loop=True)
-EMPTY = NsqdState("a:1", Seen.KNOWN, has_answered=True)
-WAITING = NsqdState("a:1", Seen.KNOWN, waiting=3, has_answered=True)
-HELD = NsqdState("a:1", Seen.KNOWN, in_flight=3, has_answered=True)
+EMPTY = ChannelDepth(0, 0, 1)
+WAITING = ChannelDepth(3, 0, 1)
+HELD = ChannelDepth(0, 3, 1)
+PAUSED = WAITING._replace(is_paused=True)
 DEFERRED = EMPTY._replace(deferred=3)
-NEVER = NsqdState("b:1", Seen.NEVER_ASKED)
-UNKNOWN = NsqdState("b:1", Seen.UNKNOWN)
-FROZEN = UNKNOWN._replace(has_answered=True)
-WITHOUT = UNKNOWN._replace(has_http=False)
-#: Nothing is left, and was asked for twice.
-DONE = DrainState((EMPTY,), silence=9.0, quiet=9.0, settled=9.0, empty_answers=2)
+#: What an nsqd says that does not answer.
+UNKNOWN = "refused"
+
+
+def depths_of(*nsqds):
+    """What the nsqds a:1, b:1 ... said: a depth, or why there is none."""
+    said = {f"{name}:1": one for name, one in zip("abc", nsqds)}
+    return ChannelDepths(
+        {name: one for name, one in said.items() if isinstance(one, ChannelDepth)},
+        {name: one for name, one in said.items() if not isinstance(one, ChannelDepth)})
+
+
+class Bench:
+    """A decision with a clock: two questions are answered, and nothing has changed."""
+
+    def __init__(self, rules, *nsqds, own=0, waits=9.0, asked=(91.0, 98.0)):
+        self.decision, self.now, self.own = DrainDecision(rules, 0.2), 90.0, own
+        self.decision.look(self.now)
+        self.decision.on_change(self.now)
+        for moment in asked:
+            self.answer(*nsqds, asked=moment)
+        self.wait(waits)
+
+    def answer(self, *nsqds, asked=None):
+        return self.decision.on_answer(self.now if asked is None else asked, depths_of(*nsqds),
+                                       self.own)
+
+    def wait(self, seconds):
+        """Look ten times a second."""
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.decision.look(self.now)
+
+    def decide(self, quiet=9.0, **more):
+        return self.decision.decide(self.own, quiet, **more)
+
+    def stuck(self, quiet=1000.0):
+        """Return for how long the nsqd is in the way."""
+        return next((seconds for seconds in range(1000)
+                     if not self.with_patience(seconds + 1).stuck(quiet)), None)
+
+    def with_patience(self, seconds):
+        self.decision._rules = self.decision._rules._replace(patience=seconds - 0.05)
+        return self.decision
 
 
 @pytest.mark.parametrize("nsqds, change, step", [
     ([EMPTY], {}, Step.END),
     ([], {}, Step.WAIT),
-    ([EMPTY, NEVER], {}, Step.WAIT),
-    ([EMPTY], {"empty_answers": 1}, Step.WAIT),
+    ([EMPTY], {"asked": (91.0,)}, Step.WAIT),
+    ([EMPTY], {"asked": (89.0, 90.0)}, Step.WAIT),
+    ([EMPTY], {"asked": ()}, Step.WAIT),
+    ([PAUSED], {}, Step.END),
     ([WAITING], {}, Step.WAIT),
-    ([WAITING._replace(stuck=60.0)], {}, Step.FAIL_STUCK),
-    ([HELD], {"quiet": 999.0}, Step.WAIT),
+    ([HELD], {"waits": 99.0}, Step.WAIT),
     ([HELD], {"own": 3}, Step.FLUSH),
     ([WAITING, HELD], {"own": 3}, Step.WAIT),
     ([HELD, UNKNOWN], {"own": 3}, Step.FLUSH),
-    ([EMPTY, UNKNOWN._replace(stuck=59.9)], {}, Step.WAIT),
-    ([EMPTY, FROZEN._replace(stuck=60.0)], {}, Step.FAIL_STUCK),
-    ([EMPTY, WITHOUT], {}, Step.FAIL_WITHOUT_HTTP),
-    ([], {"is_topic_unknown": True}, Step.FAIL_UNKNOWN_TOPIC),
+    ([EMPTY, UNKNOWN], {"waits": 59.9}, Step.WAIT),
+    ([EMPTY, UNKNOWN], {"waits": 60.1}, Step.FAIL),
     ([DEFERRED], {}, Step.END),
-    ([DEFERRED], {"settled": 5.9}, Step.WAIT),
+    ([DEFERRED], {"asked": (91.0, 95.9)}, Step.WAIT),
 ])
 def test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty(nsqds, change, step):
     """A question without an answer is never taken for that; it fails when patience has passed."""
-    assert decide(RULES, DONE._replace(nsqds=tuple(nsqds), **change)) is step
+    assert Bench(RULES, *nsqds, **change).decide() is step
 
 
 @pytest.mark.parametrize("nsqds, change, step", [
     ([EMPTY], {}, Step.END),
-    ([EMPTY, UNKNOWN], {}, Step.END_UNKNOWN),
-    ([EMPTY, WITHOUT], {}, Step.END_UNKNOWN),
-    ([EMPTY, WITHOUT], {"quiet": 1.9}, Step.WAIT),
-    ([EMPTY, WITHOUT], {"are_all_connected": False}, Step.WAIT),
-    ([EMPTY, FROZEN], {}, Step.WAIT),
-    ([UNKNOWN, FROZEN], {}, Step.WAIT),
+    ([EMPTY, UNKNOWN], {}, Step.END),
+    ([EMPTY, UNKNOWN], {"quiet": 1.9}, Step.WAIT),
+    ([EMPTY, UNKNOWN], {"are_all_connected": False}, Step.WAIT),
     ([WAITING, UNKNOWN], {}, Step.WAIT),
     ([HELD, UNKNOWN], {}, Step.WAIT),
-    ([NEVER, UNKNOWN], {}, Step.WAIT),
-    ([EMPTY, UNKNOWN], {"own": 1}, Step.FLUSH),
-    ([EMPTY, UNKNOWN._replace(stuck=60.0)], {"quiet": 0.0}, Step.FAIL_STUCK),
 ])
 def test_a_silence_is_the_end_only_where_the_caller_allows_it(nsqds, change, step):
-    """And only of an nsqd that has never answered: after an answer another one is expected."""
-    assert decide(ALLOWED, DONE._replace(nsqds=tuple(nsqds), **change)) is step
+    """And an nsqd that has answered says that nothing is left."""
+    assert Bench(ALLOWED, *nsqds).decide(**change) is step
 
 
-@pytest.mark.parametrize("in_flight, silence, step", [
-    (3, 2.0, Step.END), (3, 1.9, Step.WAIT), (4, 9.0, Step.WAIT),
+def test_a_silence_is_no_end_where_an_answer_may_come():
+    """From an nsqd that has answered before, or since something changed."""
+    bench = Bench(ALLOWED, EMPTY, EMPTY)
+    for _ in range(2):
+        bench.answer(EMPTY, UNKNOWN)
+        bench.wait(1)
+    assert bench.decide() is Step.WAIT
+    bench.answer(UNKNOWN, UNKNOWN)
+    assert bench.decide() is Step.WAIT
+    assert Bench(ALLOWED, EMPTY, UNKNOWN, asked=(91.0,)).decide() is Step.WAIT
+    assert Bench(ALLOWED, EMPTY, UNKNOWN, own=1).decide() is Step.FLUSH
+    assert Bench(ALLOWED, EMPTY, UNKNOWN, waits=60.1).decide(quiet=0.0) is Step.FAIL
+
+
+@pytest.mark.parametrize("in_flight, waits, step", [
+    (3, 2.1, Step.END), (3, 1.9, Step.WAIT), (4, 9.0, Step.WAIT),
 ])
-def test_a_loop_does_not_wait_for_what_it_holds_itself(in_flight, silence, step):
+def test_a_loop_does_not_wait_for_what_it_holds_itself(in_flight, waits, step):
     """Other threads have a moment to answer it; what others hold is waited for."""
-    held = DONE._replace(nsqds=(HELD._replace(in_flight=in_flight),), own=3, silence=silence)
-    assert decide(LOOP, held) is step
+    held = HELD._replace(in_flight=in_flight)
+    assert Bench(LOOP, held, own=3, waits=waits).decide() is step
 
 
 def test_deferred_messages_are_waited_for_where_that_is_wished():
-    assert not is_empty(DrainRules(wait_deferred=True), (DEFERRED,), 0)
-    assert is_empty(RULES, (DEFERRED,), 0)
-
-
-def known(depth=0, **more):
-    return ChannelDepths({"a:1": ChannelDepth(depth, 0, 1)._replace(**more)})
-
-
-def seen(history, now=100.0, quiet=0.0):
-    return {one.address: one for one in history.nsqds(now, quiet)}
-
-
-def state_of(history):
-    return history.state(
-        100.0, was_connected=True, are_all_connected=True, silence=0.0, quiet=0.0)
+    assert Bench(DrainRules(wait_deferred=True), DEFERRED, waits=99.0).decide() is Step.WAIT
 
 
 def test_an_answer_counts_until_something_changes():
     """A message that came, or a connection that was made or lost."""
-    history = DepthHistory(RULES, 0.2)
-    assert seen(history) == {}
-    history.on_answer(1.0, known(), 1.1)
-    assert seen(history)["a:1"] == EMPTY
-    history.on_change(1.0)
-    assert seen(history)["a:1"].seen is Seen.NEVER_ASKED
-    history.on_answer(1.5, known(2), 1.6)
-    assert seen(history)["a:1"]._replace(stuck=0.0) == WAITING._replace(waiting=2)
-    assert state_of(history).settled == 0.5
-
-
-def test_paused_messages_are_not_expected():
-    history = DepthHistory(RULES, 0.2)
-    history.on_answer(1.0, known(5, is_paused=True), 1.1)
-    assert seen(history)["a:1"].seen is Seen.KNOWN
+    bench = Bench(RULES, EMPTY)
+    bench.decision.on_change(bench.now)
+    assert bench.decide() is Step.WAIT
+    for _ in range(2):
+        assert bench.decide() is Step.WAIT
+        bench.wait(1)
+        assert bench.answer(EMPTY)
+        assert not bench.answer(EMPTY)  # the same answer
+    assert bench.decide() is Step.END
 
 
 def test_an_answer_before_or_after_an_outage_does_not_count():
     """An nsqd that answers again may have been restarted meanwhile."""
-    history = DepthHistory(RULES, 0.2)
-    for asked, depths, state in (
-        (1.0, known(), Seen.KNOWN),
-        (2.0, ChannelDepths({}, {"a:1": "refused"}), Seen.NEVER_ASKED),
-        (3.0, ChannelDepths({}, {"a:1": "refused"}), Seen.UNKNOWN),
-        (4.0, known(), Seen.NEVER_ASKED),
-        (5.0, known(), Seen.KNOWN),
-    ):
-        assert history.on_answer(asked, depths, asked)
-        assert not history.on_answer(asked, depths, asked)
-        assert seen(history)["a:1"].seen is state
-        assert seen(history)["a:1"].has_answered
-        if state is Seen.NEVER_ASKED:
-            assert state_of(history).empty_answers == 1  # those of before are forgotten
+    bench = Bench(RULES, EMPTY)
+    for nsqd, step in ((EMPTY, Step.END), (UNKNOWN, Step.WAIT), (UNKNOWN, Step.WAIT),
+                       (EMPTY, Step.WAIT), (EMPTY, Step.END)):
+        bench.wait(1)
+        bench.answer(nsqd)
+        assert bench.decide() is step
 
 
-def watch(history, began, seconds, quiet=float("inf")):
-    """Look ten times a second; return for how long the nsqd was in the way at the end."""
-    states = [seen(history, began + tenth / 10, quiet) for tenth in range(seconds * 10 + 1)]
-    return round(states[-1]["a:1"].stuck, 1)
-
-
-@pytest.mark.parametrize("depths", [ChannelDepths({}, {"a:1": "refused"}), known(3)])
-def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(depths):
+@pytest.mark.parametrize("bad", [UNKNOWN, WAITING])
+def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(bad):
     """Not from before: another consumer may have held messages for long."""
-    history = DepthHistory(RULES, 0.2)
-    history.on_answer(1.0, known(in_flight=1), 1.0)
-    assert watch(history, 1.0, 500) == 0.0
-    history.on_answer(600.0, depths, 600.0)
-    assert watch(history, 600.0, 5) == 5.0
-    history.on_answer(605.0, depths, 605.0)
-    assert watch(history, 605.0, 5) == 10.0
-    history.on_change(610.0)
-    assert watch(history, 610.0, 5) == 15.0
-    history.on_change(615.0, is_message=True)
-    assert watch(history, 615.0, 5) == 5.0
-    history.on_answer(621.0, known(), 621.0)
-    assert watch(history, 621.0, 5) == 0.0
+    bench = Bench(RULES, HELD, waits=500.0)
+    assert bench.stuck() == 0
+    for _ in range(2):
+        bench.answer(bad)
+        bench.wait(5)
+    assert bench.stuck() == 10
+    bench.decision.on_change(bench.now)
+    bench.wait(5)
+    assert bench.stuck() == 15
+    bench.decision.on_change(bench.now, is_message=True)
+    bench.wait(5)
+    assert bench.stuck() == 5
+    bench.answer(EMPTY)
+    assert bench.stuck() == 0
 
 
 def test_messages_that_wait_are_expected_while_a_connection_has_rdy_to_spare():
-    history = DepthHistory(RULES, 0.2)
-    history.on_answer(1.0, known(3), 1.0)
-    assert watch(history, 1.0, 50, quiet=7.0) == 7.0
+    bench = Bench(RULES, WAITING, waits=50.0)
+    assert bench.stuck(quiet=7.0) == 7
+    assert bench.with_patience(5).stuck(7.0) == ["a:1: 3 wait and do not come"]
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted():
-    history = DepthHistory(RULES, 0.2)
-    history.on_answer(1.0, ChannelDepths({}, {"a:1": "refused"}), 1.0)
-    seen(history, 1.0)
-    assert seen(history, 900.0)["a:1"].stuck == 0.2
+    bench = Bench(RULES, UNKNOWN, waits=0.0)
+    assert bench.decision.look(bench.now + 900) == 0.2
+    assert bench.stuck() == 0

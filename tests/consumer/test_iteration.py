@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,16 +68,15 @@ class Bench:
         self.pool = WorkerPool("nsq-test", 0, print)
         self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
         self.flow = FakeFlow()
-        self.is_over = False
+        self.stop = SimpleNamespace(has_begun=False)
         self.waited_since, self.failure, self.looks = [], None, 1
         for number in range(len(bodies)):
             body = bodies[number:number + 1]
             self.pool.put(Message(body, b"0" * 16, 1, 1, 0.0, time.monotonic() + 60, self.sub))
 
-    def loop(self, timeout=0.0):
-        return iterate(
-            self.processor, self.flow, timeout, lambda: self.is_over, self.check
-        )
+    def loop(self, timeout=0.0, idle=()):
+        core = SimpleNamespace(processor=self.processor, flow=self.flow, shutdown=self.stop)
+        return iterate(core, timeout, self.check, idle)
 
     def check(self, since):
         self.waited_since.append(since)
@@ -122,7 +122,7 @@ def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
     bench = Bench(b"a")
 
     def stop_now(message, now):
-        bench.is_over = True
+        bench.stop.has_begun = True
         return message._responder
 
     bench.processor.should_handle = stop_now
@@ -147,14 +147,14 @@ def test_a_loop_waits_on_until_the_end_is_there():
     """What comes meanwhile is handled, and the time of the wait begins with the last turn."""
     bench = Bench(b"a")
     bench.looks = 3
-    assert len(list(bench.loop())) == 1
+    assert [m and m.body for m in bench.loop(idle=[None])] == [b"a", None, None]
     assert len(bench.waited_since) == 3 and len(set(bench.waited_since)) == 1
 
 
 def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
     bench = Bench(b"")
     loop = bench.loop(timeout=None)
-    bench.pool.take_into = lambda taken, timeout: setattr(bench, "is_over", True)
+    bench.pool.take_into = lambda taken, timeout: setattr(bench.stop, "has_begun", True)
     assert list(loop) == [] and bench.waited_since == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from nsqclient.errors import ConfigError
 from nsqclient.runtime import deadline as module
 from nsqclient.runtime.deadline import (
-    Deadline, Silence, format_duration, parse_duration, to_seconds,
+    Deadline, format_duration, parse_duration, to_seconds,
 )
 
 
@@ -105,14 +105,3 @@ def test_longer_than_the_system_can_wait():
 def test_a_duration_is_written_as_go_does(seconds, text):
     """Hours, minutes and seconds from a second on, one small unit below."""
     assert format_duration(seconds) == text
-
-
-def test_a_time_in_which_nothing_was_watched_is_no_silence():
-    """The process was suspended: the messages of that time are in its sockets."""
-    silence = Silence(longest=0.5)
-    assert silence.watch(10.0, 10.2) == pytest.approx(0.2)
-    assert silence.watch(10.0, 10.4) == pytest.approx(0.4)
-    assert silence.watch(10.0, 70.0) == pytest.approx(0.9)
-    assert silence.watch(10.0, 70.1) == pytest.approx(1.0)
-    assert silence.watch(70.1, 70.2) == pytest.approx(0.1)  # a message came
-    assert silence.watch(70.3, 70.3) == 0.0

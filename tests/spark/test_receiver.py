@@ -268,7 +268,7 @@ def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypa
     wait_until(lambda: counts(server) == (100, 0), 30, "all is at nsqd")
 
 
-QUIET = Progress(stored=0, last_arrival=1.0, silence=9.0, is_connected=True, is_idle=True)
+QUIET = Progress(stored=0, last_arrival=1.0, is_connected=True, is_idle=True)
 EMPTY = ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
 WAITING = ChannelDepths({"a:1": ChannelDepth(5, 0, 1)})
 UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
@@ -281,19 +281,26 @@ UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
     (100, EMPTY, {"stored": 60}, Step.END),
     (None, EMPTY, {}, Step.END),
     (None, EMPTY, {"last_arrival": 9.0}, Step.WAIT),
-    (None, UNKNOWN, {}, Step.END_UNKNOWN),
-    (None, UNKNOWN, {"silence": 1.9}, Step.WAIT),
+    (None, UNKNOWN, {}, Step.END),
+    (None, UNKNOWN, {"is_paused": True}, Step.WAIT),
     (None, UNKNOWN, {"is_connected": False}, Step.WAIT),
-    (None, ChannelDepths({}, is_topic_unknown=True), {"is_connected": False},
-     Step.FAIL_UNKNOWN_TOPIC),
 ])
 def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_empty(
     target, depths, change, step
 ):
     """A silence is the end where the depth is unknown, and the caller allows that."""
     drain = Drain(target, DrainRules(silence=2.0))
-    drain.decide(QUIET, 1.0)
+    for look in range(5):
+        assert drain.decide(QUIET._replace(is_idle=False), 1.0 + look / 2) is Step.WAIT
     for asked in (2.0, 3.0):
-        drain.note(asked, depths, asked)
-    drain.note(3.0, UNKNOWN, 3.0)  # the same answer
-    assert drain.decide(QUIET._replace(**change), 4.0) is step
+        drain.note(asked, depths)
+    drain.note(3.0, UNKNOWN)  # the same answer
+    assert drain.decide(QUIET._replace(**change), 3.1) is step
+
+
+def test_a_silence_lasts_as_long_as_the_caller_has_said():
+    drain = Drain(None, DrainRules(silence=2.0))
+    for asked in (1.5, 1.7):
+        drain.note(asked, UNKNOWN)
+    steps = [drain.decide(QUIET, 1.0 + look / 2) for look in range(6)]
+    assert steps == [Step.WAIT] * 4 + [Step.END] * 2
