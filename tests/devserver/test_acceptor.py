@@ -5,7 +5,6 @@ import errno
 import logging
 import socket
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -36,16 +35,7 @@ def make(leak_guard):
         acceptor.stop()
 
 
-def test_silent_client_does_not_delay_another(make):
-    acceptor = make()
-    acceptor.start()
-    with connect(acceptor.address), connect(acceptor.address) as second:
-        second.sendall(b"hello")
-        assert second.recv(10) == b"hello"
-
-
 def test_a_client_too_many_is_closed(make, monkeypatch, caplog):
-    """The number of threads is limited; where another client has left, the next is served."""
     monkeypatch.setattr(acceptor_module, "_MOST_THREADS", 1)
     acceptor = make()
     acceptor.start()
@@ -114,7 +104,6 @@ def fail_once(monkeypatch, target, name, error):
     (threading.Thread, "__init__", MemoryError("no memory")),
 ])
 def test_a_client_that_cannot_be_served_ends_alone(make, monkeypatch, caplog, target, name, error):
-    """It is disconnected and logged; the next one is served, and stop() works."""
     acceptor = make()
     acceptor.start()
     fail_once(monkeypatch, target, name, error)
@@ -150,17 +139,3 @@ def test_accepting_goes_on_without_descriptors(make, monkeypatch, caplog):
     assert lines[0].getMessage() == (
         f"{acceptor.address}: a client is not served: [Errno {errno.EMFILE}] Too many open files")
     assert 0 < len(lines) < 60
-
-
-def test_several_hundred_clients_may_wait(leak_guard):
-    """The kernel holds them until they are accepted."""
-    limit = Path("/proc/sys/net/core/somaxconn")
-    if not limit.exists() or int(limit.read_text()) < 400:
-        pytest.skip("the system's limit is lower")
-    listener = Acceptor("test", "127.0.0.1", 0, lambda sock, address: None)
-    listener.listen()
-    with contextlib.ExitStack() as stack:
-        stack.callback(listener.stop)
-        for _ in range(300):
-            stack.enter_context(
-                socket.create_connection(("127.0.0.1", listener.port), timeout=10))

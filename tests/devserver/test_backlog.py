@@ -37,7 +37,6 @@ def held(broker, channel):
 
 
 def test_the_first_channel_takes_the_backlog_at_once(broker):
-    """In order, and counted; the topic has none of it. Later messages follow."""
     publish(broker)
     channel = broker.open_channel("t", "c", 0.0)
     assert held(broker, "c") == list(range(COUNT))
@@ -70,7 +69,6 @@ def test_a_file_changes_its_name_and_is_not_written_again(tmp_path):
 
 
 def test_deferrals_begin_when_a_message_reaches_the_channel(broker):
-    """A deferred message of the backlog waits from then on; the others are there."""
     publish(broker, 0, 2, deferral=5.0)
     publish(broker, 2, 2)
     channel = broker.open_channel("t", "c", 100.0)
@@ -82,7 +80,6 @@ def test_deferrals_begin_when_a_message_reaches_the_channel(broker):
 
 
 def test_several_channels_get_it_in_slices(broker):
-    """New messages queue behind the backlog, and each channel has all in order."""
     broker.prepare_topic("t", ["a", "b"], 0.0, paused=True)
     publish(broker)
     broker.pause_topic("t", False, 0.0)

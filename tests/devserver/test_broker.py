@@ -121,13 +121,6 @@ def test_delete_topic_ends_consumers_and_reports_changes():
     assert broker.take_changes() == []
 
 
-def test_consumer_over_the_limit_is_rejected():
-    broker = Broker(QueueLimits(max_channel_consumers=1))
-    subscribe(broker, "m2", "c", 1)
-    with pytest.raises(BrokerError, match="^consumers for m2:c exceeds limit of 1$"):
-        subscribe(broker, "m2", "c", 2)
-
-
 def test_exiting_broker_rejects_publish_and_subscribe():
     broker = Broker()
     broker.is_exiting = True
@@ -154,7 +147,6 @@ def test_empty_topic_keeps_the_messages_of_channels():
 
 
 def test_close_moves_all_messages_to_the_backends():
-    """Messages in memory, in flight and deferred are kept, those of ephemerals are not."""
     backends = {}
 
     def open_backend(topic, channel):
@@ -191,7 +183,6 @@ def test_full_disk_rejects_new_messages_alone():
     lambda channel, consumer, id_: channel.tick(60.0),
 ])
 def test_full_disk_loses_no_message_that_comes_back(give_back):
-    """A message that is requeued, deferred or times out stays in memory, above the limit."""
     broker = make_full_broker("c")
     channel, consumer = subscribe(broker, "t", "c")
     channel.set_ready(consumer, 1, 0.0)
@@ -215,7 +206,6 @@ def test_full_disk_loses_no_message_on_its_way_to_the_channels():
 
 
 def test_close_reports_messages_that_could_not_be_written():
-    """All others are written."""
     broker = make_full_broker("full", "good")
     broker.channel("t", "good").queue.backend.is_full = False
     for number, name in enumerate(("full", "good")):

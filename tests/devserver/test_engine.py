@@ -35,14 +35,6 @@ def publish(engine, deferral=0.0):
         broker.publish("t", [b"x"], engine.now, WALL, deferral)
 
 
-def test_consumer_with_messages_is_woken_after_the_block(engine):
-    wakes = []
-    _, consumer = subscribe(engine)
-    consumer.wake = lambda: wakes.append(1)
-    publish(engine)
-    assert wakes == [1] and len(consumer.outbox) == 1
-
-
 def test_earlier_ticks_replace_later_ones(engine):
     channel, _ = subscribe(engine, ready=0)
     for number in range(20):

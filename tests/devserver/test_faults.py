@@ -59,7 +59,6 @@ def test_fail_next_fails_one_command(nsqd, client):
 
 
 def test_client_whose_sub_failed_owns_no_message(nsqd, client):
-    """A SUB can fail with a code that leaves the connection open."""
     nsqd.faults.fail_next("SUB", "E_TOUCH_FAILED")
     client.ask(b"SUB t c\n")
     answer = client.ask(b"RDY 1\nFIN 0123456789abcdef\n")
@@ -95,15 +94,7 @@ def test_heartbeat_can_precede_every_answer(nsqd, client):
     assert raw == b"\0\0\0\x0f\0\0\0\0_heartbeat_" + b"\0\0\0\x06\0\0\0\0OK"
 
 
-def test_silent_client_is_dropped_without_heartbeats(nsqd, client):
-    nsqd.faults.heartbeats_withheld = True
-    client.ask(b'IDENTIFY\n\0\0\0\x1b{"heartbeat_interval":1000}')
-    client._socket.settimeout(10)
-    assert client._socket.recv(100) == b""
-
-
 def test_split_frames_writes_small_pieces(nsqd, client):
-    """The bytes are the same as without the fault."""
     nsqd.faults.split_frames(seed=1, largest=3)
     client.send(PUB * 5)
     pieces = []
@@ -136,7 +127,6 @@ def test_drop_connections_ends_all_or_one_client(nsqd, client, reset):
 
 
 def test_fatal_error_can_be_followed_by_a_reset(nsqd, client):
-    """A client must survive a reset behind the error."""
     nsqd.faults.reset_after_error = True
     client.send(b"FOO\n")
     client.read_frame()
@@ -144,7 +134,6 @@ def test_fatal_error_can_be_followed_by_a_reset(nsqd, client):
 
 
 def test_clear_ends_all_faults(nsqd, client):
-    """clear() also sends the held answers."""
     faults = nsqd.faults
     faults.hold_answers()
     faults.split_frames(1)

@@ -47,37 +47,11 @@ def make_request(method: str, path: str, **params: list[str]) -> Request:
     ("GET", "/bug", 500, b'{"message":"INTERNAL_ERROR"}'),
 ])
 def test_a_path_finds_its_handler(server, caplog, method, path, status, body):
-    """An HTTPError has its status; another exception is 500, and is logged."""
     answer = server.handle(make_request(method, path))
     assert (answer.status, answer.body) == (status, body)
     assert ("ZeroDivisionError" in caplog.text) == (status == 500)
     if status == 405:
         assert dict(answer.headers)["Allow"] == "GET, POST"
-
-
-@pytest.mark.parametrize(("value", "body", "content_type"), [
-    ({"a": 1}, b'{"a":1}', "application/json; charset=utf-8"),
-    ("x", b"x", "text/plain; charset=utf-8"),
-    (None, b"", None),
-])
-def test_a_handler_returns_a_response_or_its_content(value, body, content_type):
-    """Text, nothing or JSON; all have NSQ's header."""
-    server = HTTPServer("test", "127.0.0.1", 0, [("GET", "/x", lambda request: value)])
-    assert server.handle(make_request("GET", "/x")) == Response(
-        200, body, content_type, (("X-Nsq-Content-Type", "nsq; version=1.0"),))
-
-
-@pytest.mark.parametrize(("params", "code"), [
-    ({}, "MISSING_ARG_TOPIC"),
-    ({"topic": [""]}, "INVALID_ARG_TOPIC"),
-    ({"topic": ["t\n"]}, "INVALID_ARG_TOPIC"),
-    ({"topic": ["t"]}, "MISSING_ARG_CHANNEL"),
-    ({"topic": ["t"], "channel": ["b$d"]}, "INVALID_ARG_CHANNEL"),
-])
-def test_topic_and_channel_are_checked_in_order(params, code):
-    with pytest.raises(HTTPError) as caught:
-        make_request("POST", "/", **params).topic_and_channel()
-    assert (caught.value.status, caught.value.code) == (400, code)
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
@@ -116,7 +90,6 @@ def test_100_continue_precedes_a_body_that_is_read(server):
 
 
 def test_a_chunked_body_is_joined(server):
-    """Extensions and trailers are dropped, and the next request is read."""
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"2;a=b\r\nhi\r\n1\r\n!\r\n0\r\nT: x\r\n\r\n"
     answer = ask(server.address, head + body + CLOSING)

@@ -59,33 +59,6 @@ def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
     return [sorted(topics) for _, topics in lookupd._registry.nodes(time.time())]
 
 
-def test_start_registers_all_topics_and_channels(make, lookupd, owner):
-    owner.has = [("t", "c"), ("u", None)]
-    make(lookupd.tcp_address)
-    assert nodes(lookupd) == [["t", "u"]]
-    assert read_channels(lookupd.http_address, "t") == ["c"]
-
-
-def test_changes_are_registered_in_order(make, lookupd):
-    peers = make(lookupd.tcp_address)
-    peers.notify(TopicChange(True, "t", None))
-    peers.notify(TopicChange(True, "t", "c"))
-    peers.notify(TopicChange(True, "u", None))
-    wait_until(lambda: nodes(lookupd) == [["t", "u"]])
-    peers.notify(TopicChange(False, "u", None))
-    wait_until(lambda: nodes(lookupd) == [["t"]])
-    assert read_channels(lookupd.http_address, "t") == ["c"]
-
-
-def test_stop_unregisters_this_nsqd(make, lookupd):
-    """After stop nsqlookupd has removed this nsqd; changes are ignored."""
-    peers = make(lookupd.tcp_address)
-    assert nodes(lookupd) == [[]]
-    peers.stop()
-    peers.notify(TopicChange(True, "t", None))
-    wait_until(lambda: nodes(lookupd) == [])
-
-
 def test_lost_connection_is_dialed_and_registered_again(make, lookupd, owner):
     """A PING is enough to notice it."""
     make(lookupd.tcp_address, ping_interval=0.05)

@@ -49,7 +49,6 @@ def channel_stats(server, topic="t", channel="c"):
 
 
 def test_no_frame_follows_a_fatal_error(nsqd):
-    """No message follows it, even when some are waiting; the client leaves its channel at once."""
     nsqd.publish("t", b"x")
     with connect(nsqd) as consumer:
         consumer.send(b"SUB t c\nRDY 1\nFOO\n")
@@ -122,16 +121,16 @@ def test_stop_unregisters_before_connections_end():
     assert found == [0]
 
 
-def test_silent_client_is_dropped_after_two_heartbeats(nsqd):
+@pytest.mark.parametrize("withheld", [False, True])
+def test_silent_client_is_dropped_after_two_heartbeats(nsqd, withheld):
+    nsqd.faults.heartbeats_withheld = withheld
     with connect(nsqd) as client:
         client.send(identify(b'{"heartbeat_interval":1000}'))
-        started = threading.Event()
         received = b""
         client._socket.settimeout(10)
         while data := client._socket.recv(4096):
             received += data
-            started.set()
-        assert 1 <= received.count(b"_heartbeat_") <= 2
+        assert received.count(b"_heartbeat_") in ([0] if withheld else [1, 2])
 
 
 def test_error_arrives_before_the_connection_ends(nsqd):
@@ -157,22 +156,6 @@ def test_client_that_does_not_read_is_dropped(nsqd, caplog):
         assert "does not read" in caplog.text
 
 
-def test_stats_have_nsqds_keys(nsqd):
-    with consume(nsqd, 5) as consumer:
-        consumer.ask(pub(b"t", b"abc"))
-        consumer.read_message()
-        stats = nsqd.stats()
-        (topic,) = stats["topics"]
-        assert (topic["topic_name"], topic["message_count"], topic["message_bytes"]) == ("t", 1, 3)
-        (client,) = topic["channels"][0]["clients"]
-        assert (client["state"], client["ready_count"], client["in_flight_count"]) == (3, 5, 1)
-        assert stats["producers"][0]["pub_counts"] == [{"topic": "t", "count": 1}]
-        assert nsqd.stats("nope")["topics"] is None
-        assert nsqd.stats("t", "nope")["topics"] == []
-        bare = nsqd.stats(include_clients=False)
-        assert bare["producers"] is None and bare["topics"][0]["channels"][0]["clients"] is None
-
-
 def test_wait_until_empty_counts_the_messages_left(nsqd):
     nsqd.publish("t", b"x")
     with pytest.raises(TimeoutError, match="there is no such channel"):
@@ -183,7 +166,6 @@ def test_wait_until_empty_counts_the_messages_left(nsqd):
 
 
 def test_restart_with_a_data_path_keeps_messages(tmp_path):
-    """Messages, topics, channels and pauses stay; counters and delays do not."""
     with Nsqd(data_path=str(tmp_path), mem_queue_size=2) as nsqd:
         with consume(nsqd, 1) as consumer:
             wait_until(lambda: channel_stats(nsqd)["clients"][0]["ready_count"] == 1)
@@ -205,7 +187,6 @@ def test_restart_with_a_data_path_keeps_messages(tmp_path):
 
 
 def test_kill_loses_messages_in_memory(tmp_path):
-    """kill() keeps messages on disk and the names, as a killed nsqd does."""
     nsqd = Nsqd(data_path=str(tmp_path), mem_queue_size=1)
     nsqd.start()
     nsqd.publish_many("t", [b"memory", b"disk"])
@@ -215,7 +196,6 @@ def test_kill_loses_messages_in_memory(tmp_path):
 
 
 def test_start_that_fails_leaves_nothing_open(tmp_path):
-    """A data path in use, damage, or a port in use is an error; damage is not overwritten."""
     with Nsqd(data_path=str(tmp_path)) as nsqd:
         with pytest.raises(DataPathError, match="failed to lock data-path"):
             Nsqd(data_path=str(tmp_path)).start()

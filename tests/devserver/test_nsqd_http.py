@@ -43,8 +43,6 @@ def test_log_level_changes_at_once(call, caplog):
     assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
     assert call("PUT", "/config/log_level", b"debug") == (200, "1")
     assert logger.isEnabledFor(logging.DEBUG)
-    assert call("PUT", "/config/log_level", b"loud") == (400, error("INVALID_VALUE"))
-    assert call("PUT", "/config/log_level") == (413, error("INVALID_VALUE"))
 
 
 def test_stop_restores_the_log_level():
@@ -69,8 +67,6 @@ def test_nsqlookupds_can_be_changed(nsqd, call):
         assert len(requests.get(url, timeout=10).json()["producers"]) == 1
         assert call("PUT", path, b"null") == (200, "[]")
         wait_until(lambda: requests.get(url, timeout=10).json()["producers"] == [])
-        for bad in (b"x", b"[1]", b"{}"):
-            assert call("PUT", path, bad) == (400, error("INVALID_VALUE"))
 
 
 def test_publish_during_stop_is_503(nsqd, call):

@@ -51,7 +51,6 @@ def test_metadata_has_nsqds_format(data, tmp_path):
 
 
 def test_damaged_metadata_is_an_error(data, tmp_path):
-    """No file means no topics; invalid names are left out."""
     assert data.load() == []
     (tmp_path / "nsqd.dat").write_text('{"topics":[{"name":"../x","paused":false,"channels":[]}]}')
     assert data.load() == []
@@ -76,21 +75,7 @@ def test_disk_queue_is_first_in_first_out(data, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_disk_queue_continues_after_a_clean_close(data):
-    spool = data.open_disk_queue("t", None)
-    for number in range(4):
-        spool.put(make_message(number, size=200_000))
-    spool.get()
-    spool.close()
-    again = data.open_disk_queue("t", None)
-    again.put(make_message(9))
-    assert again.depth == 4
-    assert numbers([again.get() for _ in range(4)]) == [1, 2, 3, 9]
-    again.close()
-
-
 def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
-    """Without a clean close all records are read again, except an incomplete one."""
     spool = data.open_disk_queue("t", None)
     for number in range(3):
         spool.put(make_message(number))

@@ -82,20 +82,6 @@ def test_attempts_count_deliveries_modulo_2_16():
     assert [attempts for _, attempts, *_ in consumer.outbox] == [0, 1]
 
 
-def test_fin_req_and_touch_need_the_owner():
-    channel = make_channel()
-    owner, other = join(channel, 1, 1), join(channel, 0, 2)
-    fill(channel, 1)
-    for answer in (
-        lambda consumer, n: channel.finish(consumer, id_of(n), 1.0),
-        lambda consumer, n: channel.requeue(consumer, id_of(n), 0, 1.0),
-        lambda consumer, n: channel.touch(consumer, id_of(n), 1.0),
-    ):
-        assert answer(owner, 5) == "ID not in flight"
-        assert answer(other, 0) == "client does not own message"
-    assert channel.in_flight and owner.in_flight == 1
-
-
 def test_timeout_is_prompt_and_never_early():
     channel = make_channel()
     consumer = join(channel, 1, msg_timeout=2.0)
@@ -110,7 +96,6 @@ def test_timeout_is_prompt_and_never_early():
 
 
 def test_touch_restarts_the_timeout_up_to_a_cap():
-    """TOUCH gives a full timeout again, but never past delivery plus max_msg_timeout."""
     channel = make_channel(QueueLimits(max_msg_timeout=5.0))
     consumer = join(channel, 1, msg_timeout=2.0)
     fill(channel, 1)
@@ -123,7 +108,6 @@ def test_touch_restarts_the_timeout_up_to_a_cap():
 
 
 def test_requeue_now_goes_to_the_end_and_later_is_deferred():
-    """REQ 0 queues again at once; REQ n counts as deferred until its time."""
     channel = make_channel()
     consumer = join(channel, 1)
     fill(channel, 2)
@@ -150,7 +134,6 @@ def test_removed_consumer_keeps_messages_until_their_timeout():
 
 
 def test_paused_channel_delivers_nothing():
-    """It collects messages and delivers them at once when it is resumed."""
     channel = make_channel()
     consumer = join(channel, 5)
     channel.set_paused(True, 0.0)
@@ -190,7 +173,6 @@ def test_memory_overflows_to_the_backend_in_order():
 
 
 def test_ephemeral_channel_drops_messages_beyond_memory():
-    """They are counted nevertheless."""
     channel = make_channel(QueueLimits(mem_queue_size=10), NullBackend())
     fill(channel, 25)
     assert (channel.message_count, len(channel.queue)) == (25, 10)
@@ -256,7 +238,6 @@ OPERATIONS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(OPERATIONS, st.integers(0, 5))
 def test_no_message_is_lost_or_doubled(operations, memory):
-    """Whatever happens, every message is in exactly one place until it is finished."""
     channel = make_channel(QueueLimits(mem_queue_size=memory, max_msg_timeout=6.0))
     consumers = [join(channel, 0, number + 1, msg_timeout=3.0) for number in range(3)]
     alive: set[bytes] = set()

@@ -23,14 +23,7 @@ def peer(registry):
     return peer
 
 
-def test_registering_a_channel_registers_its_topic(registry, peer):
-    registry.register(peer, "t", "c")
-    assert registry.topics() == ["t"]
-    assert registry.lookup("t", 0.0) == (["c"], [peer])
-
-
 def test_topics_and_channels_stay_without_producer(registry, peer):
-    """When the last nsqd disconnects, names stay and producers are removed."""
     registry.register(peer, "t#ephemeral", "c#ephemeral")
     registry.drop(peer)
     assert registry.lookup("t#ephemeral", 0.0) == (["c#ephemeral"], [])
@@ -38,7 +31,6 @@ def test_topics_and_channels_stay_without_producer(registry, peer):
 
 
 def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
-    """An ephemeral name is removed when its last producer unregisters it; others stay."""
     other = make_peer(2)
     for one in (peer, other):
         registry.register(one, "t#ephemeral", "c#ephemeral")

@@ -102,7 +102,6 @@ def test_stop_waits_for_a_client_that_authorizes(auth_server):
 @pytest.mark.parametrize(("error", "level"), [
     (RuntimeError("a fault"), logging.ERROR), (OSError(5, "a fault"), logging.DEBUG)])
 def test_a_client_that_fails_ends_alone(leak_guard, monkeypatch, caplog, error, level):
-    """Its connection is closed and the error logged; the others are served."""
     caplog.set_level(logging.DEBUG, "nsqclient.devserver")
     handle = CommandHandler.handle
 
@@ -121,7 +120,6 @@ def test_a_client_that_fails_ends_alone(leak_guard, monkeypatch, caplog, error, 
 
 
 def test_a_client_ends_alone_where_no_thread_can_be_started(auth_server, monkeypatch):
-    """AUTH needs one; the others are served, and stop() works."""
     with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
             RawClient(nsqd.tcp_address) as bad, RawClient(nsqd.tcp_address) as other:
         assert other.ask(PUB)[0] == ERROR
@@ -140,7 +138,6 @@ def test_a_client_ends_alone_where_no_thread_can_be_started(auth_server, monkeyp
     "nsqclient.devserver.command_handler.CommandHandler.unsubscribe",
     "selectors.DefaultSelector.register"])
 def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplog, failing):
-    """Whatever fails for one client is logged; its socket is closed, and the others are served."""
     with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other:
         assert other.ask(PUB) == OK
         with monkeypatch.context() as patch:

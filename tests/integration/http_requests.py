@@ -108,6 +108,7 @@ NSQD: list[Request] = [
     ("POST", "/topic/create?topic=new", b""),
     ("POST", "/channel/create", b""),
     ("POST", "/channel/create?topic=new", b""),
+    ("POST", "/channel/create?topic=b$d&channel=c", b""),
     ("POST", "/channel/create?topic=new&channel=b$d", b""),
     ("POST", "/channel/create?topic=nope&channel=c", b""),
     ("POST", "/channel/create?topic=t&channel=c", b""),

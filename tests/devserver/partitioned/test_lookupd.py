@@ -81,7 +81,6 @@ def test_listlookup_has_the_running_nsqlookupds(cluster):
 
 
 def test_mode_decides_on_list_and_metadata(cluster):
-    """Without a coordinator there is no list and no metadata; a stock one has no list."""
     lookupd = cluster.nsqlookupds[0]
     lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     assert ask(cluster, "/listlookup").content == b""
@@ -108,14 +107,12 @@ def test_frozen_nsqlookupd_keeps_the_old_leader(cluster):
 
 
 def test_no_leader_is_listed_for_writers_during_a_move(cluster):
-    """Readers get the old leader."""
     cluster.begin_move("t", 0)
     assert 0 not in leaders(cluster, access="w")
     assert leaders(cluster)[0] == port(cluster, 0)
 
 
 def test_crash_removes_the_partition_until_the_take_over(cluster):
-    """Readers get the new leader before writers."""
     cluster.crash(0)
     assert 0 not in leaders(cluster) and 0 not in leaders(cluster, access="w")
     cluster.take_over(0, writable=False)
@@ -147,7 +144,6 @@ def test_disabled_writes_are_null_for_writers(cluster):
 
 
 def test_topic_without_channel_is_hidden_from_writers():
-    """As in a real cluster by default: subscribe first."""
     with PartitionedCluster(1, 1, needs_channel=True) as cluster:
         cluster.create_topic("t", 2)
         answer = ask(cluster, "/lookup", topic="t", access="w")
@@ -155,7 +151,6 @@ def test_topic_without_channel_is_hidden_from_writers():
 
 
 def test_leading_nsqlookupd_creates_and_deletes_topics(cluster):
-    """Only the leading nsqlookupd creates topics; missing arguments are named."""
 
     def post(nsqlookupd, path, **params):
         url = f"http://{cluster.nsqlookupds[nsqlookupd].http_address}{path}"
@@ -183,7 +178,6 @@ def test_leading_nsqlookupd_creates_and_deletes_topics(cluster):
 
 
 def test_nodes_lists_every_nsqd_with_its_partitions(cluster):
-    """The version in /info has the mark of the fork."""
     nodes = ask(cluster, "/nodes").json()["producers"]
     assert [node["partitions"] for node in nodes] == [{"t": ["0"]}, {"t": ["1"]}]
     assert ask(cluster, "/info").json()["ha_support"] is True

@@ -62,7 +62,6 @@ def test_traced_publish_returns_the_position_of_the_message(cluster):
 
 
 def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
-    """The answer to several messages has trace id 0."""
     with client_of(cluster) as client:
         answer = client.ask(
             b"MPUB_TRACE plain 0\n" + struct.pack(">II", 30, 2)
@@ -172,7 +171,6 @@ def test_ordered_channel_has_one_message_in_flight(cluster):
 
 
 def test_ordered_channel_requeues_without_delay(cluster):
-    """REQ with a delay is ignored; REQ 0 and the timeout deliver again."""
     cluster.publish("ordered", 0, b"one")
     with client_of(cluster) as client:
         subscribe(client, "ordered", name="SUB_ORDERED")
@@ -211,7 +209,6 @@ def test_channel_that_is_not_ordered_defers(cluster):
 
 
 def test_planned_move_ends_consumers_of_the_old_leader(cluster):
-    """First not writable, then led elsewhere; the connection ends without a frame."""
     with client_of(cluster, 1) as consumer, client_of(cluster, 1) as old, client_of(cluster) as new:
         subscribe(consumer, "plain", 1)
         cluster.begin_move("plain", 1)
@@ -226,7 +223,6 @@ def test_planned_move_ends_consumers_of_the_old_leader(cluster):
 
 
 def test_http_api_publishes_many(cluster):
-    """/stats has the partitions with a copy here."""
     url = f"http://{cluster.nsqds[0].http_address}"
     where = {"topic": "plain", "partition": "0"}
     requests.post(url + "/pub", data=b"a", params=where, timeout=10)
@@ -237,6 +233,7 @@ def test_http_api_publishes_many(cluster):
     info = requests.get(url + "/info", timeout=10).json()
     assert str(info["tcp_port"]) == cluster.nsqds[0].tcp_address.rpartition(":")[2]
     assert set(info) >= {"hostname", "broadcast_address", "http_port", "start_time"}
+    assert "-HA." in info["version"] and requests.get(url + "/ping", timeout=10).text == "OK"
     stats = requests.get(url + "/stats", params={"format": "json", "topic": "plain"}, timeout=10)
     topic, = stats.json()["topics"]
     assert (topic["topic_partition"], topic["is_leader"], topic["message_count"]) == ("0", True, 4)
@@ -244,15 +241,12 @@ def test_http_api_publishes_many(cluster):
 
 
 def test_http_api_publishes_and_changes_channels(cluster):
-    """Its errors have their own form."""
     url = f"http://{cluster.nsqds[0].http_address}"
 
     def post(path, body=b"", **params):
         answer = requests.post(url + path, data=body, params=params, timeout=10)
         return answer.status_code, answer.text
 
-    assert requests.get(url + "/ping", timeout=10).text == "OK"
-    assert "-HA." in requests.get(url + "/info", timeout=10).json()["version"]
     assert post("/pub", b"x", topic="plain", partition="0") == (200, "OK")
     assert post("/pub", b"x") == (404, '{"message":"E_TOPIC_NOT_EXIST"}')
     assert post("/pub", b"", topic="plain", partition="0")[0] == 406
@@ -281,7 +275,6 @@ def publish_three(cluster, topic="plain", partition=0):
     ("timestamp:0", b"a"),
 ])
 def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
-    """Its messages have offset and size."""
     publish_three(cluster)
     with client_of(cluster) as client:
         assert client.ask(b"SUB_ADVANCED plain c 0 %s\n" % start.encode()) == OK
@@ -290,7 +283,6 @@ def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
 
 
 def test_only_the_first_client_of_a_channel_sets_its_start(cluster):
-    """A second one gets OK, and the channel stays where it is."""
     publish_three(cluster)
     with client_of(cluster) as first, client_of(cluster) as second:
         assert first.ask(b"SUB_ADVANCED plain c 0 special:-1\n") == OK

@@ -67,7 +67,6 @@ def client_of(cluster, nsqd):
 
 
 def test_election_takes_half_a_minute(clock):
-    """Nobody is listed at first, then a leader for readers that refuses, then it serves."""
     clock.crash(0)
     assert clock.listed("r") == clock.listed("w") == {1: 1}
     clock.advance(33)
@@ -80,7 +79,6 @@ def test_election_takes_half_a_minute(clock):
 
 
 def test_a_crashed_replica_is_waited_for(clock):
-    """Publishes hang until it does not count any more."""
     led = clock.topic.partitions[1]
     assert not clock.state.is_hung(led)
     clock.crash(0)
@@ -137,7 +135,6 @@ def test_a_second_move_soon_after_is_refused(clock):
 
 
 def test_leaders_of_a_topic_that_is_new_under_load_serve_later(clock):
-    """Readers see them at once."""
     clock.state.create_topic("new", TopicMeta(1, 1), 2, ["c"], 0.0)
     new = clock.state.topic("new")
     clock.recovery.on_created_under_load(new, 0.0)
@@ -149,7 +146,6 @@ def test_leaders_of_a_topic_that_is_new_under_load_serve_later(clock):
 
 
 def test_without_a_scale_nothing_happens_by_itself(cluster):
-    """Tests call each step; moves are never refused."""
     cluster.crash(0)
     cluster.take_over(0)
     cluster.restart(0)
@@ -160,7 +156,6 @@ def test_without_a_scale_nothing_happens_by_itself(cluster):
 
 
 def test_a_publish_that_hangs_delays_what_is_behind_it(cluster):
-    """Nothing behind it is executed, for whatever topic, until it is answered; then in order."""
     cluster.hang("t", 1)
     with client_of(cluster, 1) as hung, client_of(cluster, 1) as other:
         hung.send(commands.pub("t", 1, b"hangs") + commands.pub("u", 1, b"behind"))

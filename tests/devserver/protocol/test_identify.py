@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nsqclient.devserver.protocol.commands import ClientSettings, CommandError, ServerLimits
-from nsqclient.devserver.protocol.identify import decode, negotiate, response
+from nsqclient.devserver.protocol.identify import decode, negotiate
 
 LIMITS = ServerLimits()
 FRESH = ClientSettings(30_000, 60_000, 16_384, 250)
@@ -26,13 +26,6 @@ def test_zero_keeps_and_minus_one_turns_off():
     assert (off.heartbeat_interval, off.output_buffer_size, off.output_buffer_timeout) == (0, 1, 0)
 
 
-def test_response_without_feature_negotiation_is_ok():
-    """Such a client gets no JSON, and no feature is granted."""
-    settings = settle({"snappy": True, "tls_v1": True}, ServerLimits(snappy=True, tls=True))
-    assert response(settings, LIMITS) == b"OK"
-    assert not settings.snappy and not settings.tls
-
-
 def test_both_compressions_are_an_error():
     """Only where both would be granted."""
     both = {"feature_negotiation": True, "deflate": True, "snappy": True}
@@ -43,6 +36,5 @@ def test_both_compressions_are_an_error():
 
 @pytest.mark.parametrize("asked, level", [(0, 6), (3, 3), (9, 6)])
 def test_deflate_level_is_limited_by_the_server(asked, level):
-    """The level asked for is granted up to the server's limit; 6 when none is asked."""
     fields = {"feature_negotiation": True, "deflate": True, "deflate_level": asked}
     assert settle(fields, ServerLimits(deflate=True)).deflate_level == level

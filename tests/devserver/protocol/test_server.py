@@ -64,7 +64,6 @@ ROWS.append(Row(16_384 * b"A", (), closed=True))  # the shortest line that is to
 @pytest.mark.parametrize("step", [None, 1, 3])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: repr(row.sent[:50]))
 def test_answer_does_not_depend_on_how_bytes_are_cut(row, step):
-    """Each row gets nsqd's frames, whole and byte by byte."""
     core = ServerProtocol(ServerLimits(deflate=True, snappy=True))
     data = (SUBSCRIBE if row.after_sub else b"") + row.sent
     expected = [b"OK"] if row.after_sub else []
@@ -76,7 +75,6 @@ def test_answer_does_not_depend_on_how_bytes_are_cut(row, step):
 
 
 def test_events_carry_checked_values():
-    """A command becomes a value, with delays already within the limits."""
     data = SUBSCRIBE + b"RDY\nREQ " + ID + b" 9999999\nTOUCH " + ID + b"\nNOP x\nCLS\nRDY 7\n"
     assert play(data)[0] == [
         Sub("t1", "c1"), Rdy(1), Req(ID, 3_600_000), Touch(ID), Ignored(b"NOP x"), Cls(),
