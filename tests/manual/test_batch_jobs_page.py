@@ -35,14 +35,14 @@ def test_the_loop_writes_every_order(orders: Cluster, terminal: Terminal) -> Non
     assert orders.nsqd.messages("orders", "export") == []
 
 
-def test_the_handler_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
-    printed = run(terminal, named("batch job handler")).splitlines()
-    assert printed[-1] == "700 stored, 0 to be tried again later"
-    assert sum(int(line.split()[0]) for line in printed[:-1]) == 700
-    assert orders.nsqd.messages("orders", "database") == []
-
-
-def test_the_loop_with_is_starved_stores_every_batch(orders: Cluster, terminal: Terminal) -> None:
-    printed = run(terminal, named("batch job with is_starved")).splitlines()
-    assert sum(int(line.split()[0]) for line in printed) == 700
-    assert orders.nsqd.messages("orders", "rows") == []
+@pytest.mark.parametrize("block, channel, end", [
+    (named("batch job handler"), "database", ["700 stored, 0 to be tried again later"]),
+    (named("batch job with is_starved"), "rows", []),
+])
+def test_every_batch_is_stored(
+    orders: Cluster, terminal: Terminal, block: list[Block], channel: str, end: list[str]
+) -> None:
+    printed = run(terminal, block).splitlines()
+    stored = printed[:len(printed) - len(end)]
+    assert printed[len(stored):] == end and sum(int(line.split()[0]) for line in stored) == 700
+    assert orders.nsqd.messages("orders", channel) == []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shlex
-import subprocess
 
-import pytest
 import yaml
 
 from nsqclient.cli import COMMANDS
@@ -112,24 +109,6 @@ def test_services_with_a_port_have_a_health_check():
         assert bool(ports) == bool(asked) and set(asked) <= set(ports), name
         assert all(value == {"condition": "service_healthy"}
                    for value in service.get("depends_on", {}).values())
-
-
-def has_docker() -> bool:
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(["docker", "info"], capture_output=True, timeout=10).returncode == 0
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_image_builds_and_its_entry_point_answers():
-    if not has_docker():
-        pytest.skip("no Docker daemon answers")
-    build = ["docker", "build", "--quiet", "--tag", "nsqclient-test", "."]
-    subprocess.run(build, cwd=ROOT, check=True, timeout=500)
-    run = ["docker", "run", "--rm", "nsqclient-test"]
-    answer = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
-    assert "nsq_to_file" in answer.stdout
 
 
 def test_the_page_of_the_compose_file_answers_to_known_names_alone():

@@ -11,7 +11,7 @@ import pytest
 import nsqclient
 import nsqclient.http
 from nsqclient.config import OPTIONS
-from tests.support.docs.pages import list_tables, read
+from tests.support.docs.pages import list_tables
 
 PAGES = [f"docs/howto/from-{name}.rst" for name in ("go-nsq", "pynsq", "gnsq")]
 ARGUMENTS = {
@@ -44,14 +44,6 @@ def test_what_stands_beside_the_other_client_exists(page: str) -> None:
              for name in re.findall(r"``([\w.]+)``", row[1])]
     assert len(names) > 30
     assert [name for name in names if not is_known(name)] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_says_what_happens_to_messages_that_expire_in_the_queue(page: str) -> None:
-    """None of these clients drops them; nsqclient does, and does not call the handler."""
-    text = " ".join(read(page).split())
-    assert ("the consumer drops it without calling the handler, and counts it as ``expired``"
-            in text)
 
 
 def test_every_option_of_go_nsq_is_in_the_table() -> None:

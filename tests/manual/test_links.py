@@ -28,7 +28,3 @@ def test_a_broken_link_is_named(tmp_path, capsys, link):
     (tmp_path / "a.html").write_text(f'<img src="b.html"><a href="{link}">x</a>')
     assert checker.main([str(tmp_path)]) == 1
     assert capsys.readouterr().out.startswith(f"a.html: {link}: ")
-
-
-def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path):
-    assert checker.main([str(tmp_path / "none")]) == 2

@@ -21,10 +21,6 @@ def bodies(nsqd: Nsqd) -> list[bytes]:
     return [message.body for message in nsqd.messages("orders")]
 
 
-def test_the_recipe_for_flask_is_short() -> None:
-    assert len(text_of(named("outbox Flask app")).splitlines()) <= 60
-
-
 @pytest.mark.long
 def test_the_commands_of_the_recipe_publish_an_order(terminal: Terminal, cluster: Cluster) -> None:
     pytest.importorskip("flask_sqlalchemy", reason="comes with the test extra")

@@ -43,15 +43,6 @@ def test_the_example_prints_what_the_page_shows(empty_terminal: Terminal) -> Non
     assert len(output) == len(expected) + 3
 
 
-def test_the_worker_of_the_example_is_short() -> None:
-    text = EXAMPLE.read_text("utf-8")
-    imports = re.search(r"^from nsqclient import \(\n.*?\n\)\n", text, re.MULTILINE | re.DOTALL)
-    worker = text.partition("# -- the worker\n")[2].partition("# -- what stands")[0]
-    assert imports is not None
-    lines = [line for line in (imports[0] + worker).splitlines() if line.strip()]
-    assert 20 < len(lines) <= 40
-
-
 def test_the_envelope_of_the_page_is_one() -> None:
     [block] = blocks("docs/topics/retries.rst", "json")
     values = json.loads(block.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,6 @@ def test_read_the_docs_builds_what_make_docs_builds() -> None:
     assert found["sphinx"] == {"configuration": "docs/conf.py", "fail_on_warning": True}
     assert found["python"]["install"] == [
         {"method": "pip", "path": ".", "extra_requirements": ["docs"]}]
-
-
-def test_the_picture_of_the_layers_has_the_colours_of_the_theme() -> None:
-    """So it can be read in the dark, too: its classes are those of the style sheet."""
-    # The text of the code: it needs Sphinx, which is not for tests.
-    drawn = (ROOT / "docs/extensions/layers.py").read_text("utf-8").partition("def draw(")[2]
-    assert "fill=" not in drawn and "style=" not in drawn
-    style = (ROOT / "docs/static/site.css").read_text("utf-8")
-    names = re.findall(r'class="(\w+)"', drawn)
-    assert len(names) == 3 and all(f".{name}" in style for name in names)
 
 
 @pytest.mark.external

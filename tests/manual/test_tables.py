@@ -59,33 +59,6 @@ def pieces(text: str) -> list[int]:
             if not any(row.cells[1:]) or any(_DANGLING.search(cell) for cell in row.cells)]
 
 
-TABLE = """
-A sentence.
-
-=========  =========
-flag       meaning
-=========  =========
-``--a``    {first}
-{second}
-``--d``    last, and
-           longer than its column
-=========  =========
-
-Another sentence.
-"""
-
-
-@pytest.mark.parametrize("first, second, lines", [
-    ("one", "``--b``    two", []),
-    ("one", "           and more", []),
-    ("one", "``--b``", [8]),
-    ("one or", "``--b``    two", [7]),
-])
-def test_a_cell_that_ends_in_the_middle_is_found(
-        first: str, second: str, lines: list[int]) -> None:
-    assert pieces(TABLE.format(first=first, second=second)) == lines
-
-
 def test_pages_have_simple_tables() -> None:
     """Else the test below would look at nothing."""
     assert sum(len(simple_tables(read(page))) for page in PAGES) > 20

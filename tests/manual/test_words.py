@@ -70,14 +70,3 @@ def test_no_private_word_is_used(place: str) -> None:
     found = [line for file in files(place) if file.is_file()
              for line in complaints(file.read_text(encoding="utf-8"), str(file.relative_to(ROOT)))]
     assert found == []
-
-
-def test_a_private_word_is_found_in_every_form() -> None:
-    """Upper case, plurals, parts of names, and words that a line break divides."""
-    assert complaints("Rooms\nand crowds", "page") == [
-        "page:1: 'Rooms': write module, package, space",
-        "page:2: 'crowds': write group, group commit",
-    ]
-    assert complaints("# one\n    # that", "page")
-    assert complaints("def test_close_tells_what_is_left():", "page")
-    assert complaints("a round trip, a string, file.tell(), the whole", "page") == []
