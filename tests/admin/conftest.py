@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser.admin import Cluster
+from tests.support.browser.admin import Admin, Cluster
 from tests.support.servers.factories import LookupdFactory, ServerFactory
 
 
@@ -19,6 +19,11 @@ def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
     found.close()
     nsqds.close()
     lookupds.close()
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Admin:
+    return cluster.admin()
 
 
 @pytest.fixture

@@ -13,13 +13,7 @@ from nsqclient.errors import ConfigError
 from tests.support.browser.admin import Admin
 
 
-@pytest.fixture
-def admin(cluster):
-    return cluster.admin()
-
-
 def test_a_foreign_page_cannot_act(admin):
-    """A request with another page's Origin, or from another site, is rejected; ours is not."""
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"},
                     {"Origin": "http://["}, {"Origin": "//"}, {"Origin": ""},
                     {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
@@ -137,7 +131,6 @@ def test_only_users_in_the_acl_header_may_act(cluster, events):
 
 
 def test_messages_are_shown_only_with_permission(cluster, events):
-    """Peeking needs --allow-peek, and with --admin-user one of these users."""
     path, body = "/api/live/peek", {"topic": "events", "count": 1, "seconds": 0.1}
     assert cluster.admin().post(path, body).status_code == 403
     named = cluster.admin(allow_peek=True, admin_users=["ada"])
@@ -150,7 +143,6 @@ def test_messages_are_shown_only_with_permission(cluster, events):
 
 
 def test_every_answer_carries_the_security_headers(admin):
-    """Pages, data, assets and errors forbid frames, sniffing and inline scripts."""
     for path in ("/", "/api/topics", "/static/base.css", "/nothing", "/topics/b$d"):
         headers = admin.get(path).headers
         policy = headers["Content-Security-Policy"]

@@ -22,11 +22,9 @@ def bulk(admin, action, **targets):
     return admin.post("/api/live/bulk", {"action": action, **targets})
 
 
-def test_several_topics_are_paused_emptied_and_deleted(cluster):
-    """On every nsqd; what is not there is named, and stops nothing."""
+def test_several_topics_are_paused_emptied_and_deleted(cluster, admin):
     for topic in ("one", "two", "three"):
         cluster.fill(topic, "c")
-    admin = cluster.admin()
     answer = bulk(admin, "pause", topics=["one", "two"]).json()
     assert answer == {"message": "", "done": ["one", "two"], "failed": []}
     assert [nsqd.stats("two")["paused"] for nsqd in cluster.nsqds] == [True, True]
@@ -104,33 +102,31 @@ def test_all_dead_letters_go_to_the_topic_that_is_named(cluster):
     assert [nsqd.stats("failed.dead", "keep")["depth"] for nsqd in cluster.nsqds] == [0, 0]
 
 
-def test_without_a_key_no_letter_says_where_it_goes(cluster):
+def keep_letter(cluster, body):
+    """Make the channel ``keep`` of the topic ``letters``, with one message."""
+    cluster.fill("letters", "keep", 0)
+    cluster.nsqds[0].post("/pub", body, topic="letters")
+    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
+
+
+def test_without_a_key_no_letter_says_where_it_goes(cluster, admin):
     """Its publisher may have written it."""
-    cluster.fill("failed.dead", "keep", 0)
     cluster.fill("failed", "work", 0)
-    letter = DeadLetter(b"gift", "payments", "work").to_envelope()
-    cluster.nsqds[0].post("/pub", letter, topic="failed.dead")
-    wait_until(lambda: cluster.nsqds[0].stats("failed.dead", "keep")["depth"])
-    steps(cluster.admin(), topic="failed.dead", channel="keep", target="failed")
+    keep_letter(cluster, DeadLetter(b"gift", "payments", "work").to_envelope())
+    steps(admin, topic="letters", channel="keep", target="failed")
     assert bodies(cluster, "failed", 1) == [b"gift"]
 
 
-def test_a_letter_that_cannot_be_published_stays(cluster):
-    """The replay ends with the reason, and the message is requeued."""
-    cluster.fill("letters", "keep", 0)
-    empty = DeadLetter(b"", "orders", "work").to_envelope()
-    cluster.nsqds[0].post("/pub", empty, topic="letters")
-    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
-    found = steps(cluster.admin(), topic="letters", channel="keep", target="orders")
+def test_a_letter_that_cannot_be_published_stays(cluster, admin):
+    keep_letter(cluster, DeadLetter(b"", "orders", "work").to_envelope())
+    found = steps(admin, topic="letters", channel="keep", target="orders")
     assert "not replayed to orders" in found[-1]["error"]
     wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"] == 1)
 
 
 def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster):
     """After ``drain_patience``; a silence alone is not the end."""
-    cluster.fill("letters", "keep", 0)
-    cluster.nsqds[0].post("/pub", b"x", topic="letters")
-    wait_until(lambda: cluster.nsqds[0].stats("letters", "keep")["depth"])
+    keep_letter(cluster, b"x")
     admin = cluster.admin(
         consumer_config=Config(drain_patience=1.0),
         rewrite_addresses=[(cluster.nsqds[0].tcp_address, "127.0.0.1:1")])
@@ -139,10 +135,9 @@ def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster):
     assert "1 wait and do not come" in found[-1]["error"]
 
 
-def test_an_empty_channel_is_replayed_at_once(cluster):
+def test_an_empty_channel_is_replayed_at_once(cluster, admin):
     """And a channel that does not exist is an error."""
     cluster.fill("orders.dead", "keep", 0)
-    admin = cluster.admin()
     assert steps(admin, topic="orders.dead", channel="keep", target="t") == [{"wanted": 0}]
     body = {"topic": "orders.dead", "channel": "keep"}
     assert admin.post("/api/live/replay", body).status_code == 400
@@ -153,10 +148,8 @@ def test_an_empty_channel_is_replayed_at_once(cluster):
         assert admin.post("/api/live/replay", body).status_code == 400
 
 
-def test_one_replay_runs_at_a_time(cluster):
-    """A second one is rejected, and a lost client ends the first one."""
+def test_one_replay_runs_at_a_time(cluster, admin):
     cluster.fill("orders.dead", "keep", 2)
-    admin = cluster.admin()
     body = {"topic": "orders.dead", "channel": "keep", "target": "orders", "rate": 0.01}
     with requests.post(f"{admin.url}/api/live/replay", json=body, stream=True, timeout=30) as first:
         assert first.status_code == 200
@@ -167,7 +160,6 @@ def test_one_replay_runs_at_a_time(cluster):
 
 
 def test_the_doctor_reports_what_is_wrong(cluster, events):
-    """A paused topic is an error with a command; servers that are well are listed too."""
     cluster.nsqds[0].post("/topic/pause", topic="events")
     for admin in (cluster.admin(), cluster.admin(direct=True)):
         found = admin.json("/api/live/doctor")
@@ -180,7 +172,6 @@ def test_the_doctor_reports_what_is_wrong(cluster, events):
 
 
 def test_the_doctor_uses_rewritten_addresses(cluster):
-    """nsqds are checked where they are reached from here."""
     host, port = cluster.addresses[0].split(":")
     admin = cluster.admin(rewrite_addresses=[(f"{host}:{port}", "127.0.0.1:1")])
     found = admin.json("/api/live/doctor")["findings"]
@@ -214,16 +205,15 @@ def test_no_request_waits_for_the_run_of_another_one(cluster, monkeypatch):
     queried.close()
 
 
-def test_pages_share_a_run_of_the_doctor(cluster, events):
+def test_pages_share_a_run_of_the_doctor(cluster, admin, events):
     """Whatever the number of pages, servers are checked once in some seconds."""
-    admin = cluster.admin()
     first = admin.json("/api/live/doctor")
     cluster.nsqds[0].post("/topic/pause", topic="events")
     assert admin.json("/api/live/doctor") == first
 
 
 @pytest.mark.parametrize("check", ["check_nsqd", "check_topic", "check_clock"])
-def test_a_check_that_raises_hides_no_other(cluster, events, monkeypatch, check):
+def test_a_check_that_raises_hides_no_other(cluster, admin, events, monkeypatch, check):
     """Its exception is a finding; the findings of the others are shown with it."""
     real = getattr(diagnosis, check)
     calls = []
@@ -234,7 +224,6 @@ def test_a_check_that_raises_hides_no_other(cluster, events, monkeypatch, check)
             raise RuntimeError("boom")
         return real(*args)
 
-    admin = cluster.admin()
     before = admin.json("/api/live/doctor")["findings"]
     monkeypatch.setattr(diagnosis, check, fail_first)
     found = cluster.admin().json("/api/live/doctor")["findings"]

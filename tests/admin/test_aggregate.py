@@ -44,7 +44,6 @@ def test_one_paused_nsqd_pauses_the_sum():
 
 
 def test_clients_name_their_nsqd_and_how_long_they_are_connected():
-    """A client has its nsqd, and its age in nanoseconds of whole seconds."""
     client = {"client_id": "w", "hostname": "h", "connect_ts": 990, "tls": True}
     found = merged(topic(channels=[channel(clients=[client])]))
     shown = found["channels"][0]["clients"][0]

@@ -39,9 +39,7 @@ def test_topics_and_channels_are_created_in_both_modes(cluster, direct):
         assert names(admin.json("/api/topics?inactive=true")) == {"made": ["c"]}
 
 
-def test_a_topic_is_created_on_one_nsqd_or_on_all(cluster):
-    """With a node, an nsqd creates the topic at once; "*" is every nsqd."""
-    admin = cluster.admin()
+def test_a_topic_is_created_on_one_nsqd_or_on_all(cluster, admin):
     first, second = cluster.nsqds
     admin.post("/api/topics", {"topic": "one", "node": first.http_address})
     admin.post("/api/topics", {"topic": "all", "node": "*"})
@@ -49,8 +47,7 @@ def test_a_topic_is_created_on_one_nsqd_or_on_all(cluster):
     assert first.stats("all") and second.stats("all")
 
 
-def test_one_nsqd_can_be_acted_on_alone(cluster, events):
-    admin = cluster.admin()
+def test_one_nsqd_can_be_acted_on_alone(cluster, admin, events):
     first, second = cluster.nsqds
     for action, field, values in (("pause", "paused", (True, False)), ("empty", "depth", (0, 3))):
         body = {"action": action, "node": first.http_address}
@@ -100,7 +97,6 @@ def test_a_failed_server_is_named_and_the_others_are_shown(cluster, events):
 
 
 def test_a_page_gets_only_topics_that_changed(cluster):
-    """The list of topics is sent once; then changed rows, until a topic is deleted."""
     cluster.fill("quiet", "c")
     cluster.fill("busy", "c")
     admin = cluster.admin()
@@ -127,8 +123,7 @@ def test_pages_share_an_answer_until_an_action(cluster, events):
     assert admin.get("/api/live/topics/events").content != first.content
 
 
-def test_rates_are_shown_with_their_history(cluster, events):
-    admin = cluster.admin()
+def test_rates_are_shown_with_their_history(cluster, admin, events):
     serial = admin.json("/api/live/topics")["serial"]
     cluster.nsqds[0].post("/mpub", b"a\nb\nc", topic="events")
     wait_until(lambda: admin.json("/api/live/topics")["serial"] > serial + 1)
@@ -138,10 +133,8 @@ def test_rates_are_shown_with_their_history(cluster, events):
     assert channel["depths"][-1] == 9
 
 
-def test_a_message_is_published_from_the_form(cluster):
-    """The form's body is stored unchanged, as text or bytes, on the chosen nsqd."""
+def test_a_message_is_published_from_the_form(cluster, admin):
     cluster.fill("events", "archive", 0)
-    admin = cluster.admin()
     second = cluster.nsqds[1]
     for values in ({"body": "grüße"}, {"body": "AAE=", "encoding": "base64"},
                    {"body": "x", "defer": 3600}):
@@ -151,9 +144,8 @@ def test_a_message_is_published_from_the_form(cluster):
     assert (channel["depth"], channel["deferred_count"]) == (2, 1)
 
 
-def test_metrics_are_prometheus_text(cluster, events):
+def test_metrics_are_prometheus_text(cluster, admin, events):
     """Prometheus' own parser reads the values, of servers that failed too."""
-    admin = cluster.admin()
     node = cluster.addresses[0]
     found = admin.scrape()
     assert found["nsq_channel_depth", "archive", node, "events"] == 3
@@ -192,8 +184,7 @@ def test_actions_succeed_while_the_notification_endpoint_is_down(cluster):
     assert admin.post("/api/topics", {"topic": "made"}).status_code == 200
 
 
-def test_options_can_be_read_and_set(cluster):
-    admin = cluster.admin()
+def test_options_can_be_read_and_set(cluster, admin):
     path = "/config/nsqlookupd_http_addresses"
     assert admin.json(path) == [cluster.lookupds[0].http_address]
     answer = admin.raw("PUT", path, json=["127.0.0.1:1"])

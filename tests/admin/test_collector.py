@@ -52,7 +52,6 @@ def running(leak_guard: None, cluster: FakeCluster) -> Iterator[Collector]:
 
 
 def test_rounds_pause_when_no_page_is_open(running, cluster, monkeypatch):
-    """After the last page no more requests are sent; the next page gets fresh numbers."""
     monkeypatch.setattr(collector, "_KEEP_ALIVE", 0.0)
     before = running.overview(0.0).serial
     rounds = cluster.rounds
@@ -119,7 +118,6 @@ def test_rounds_go_on_after_an_exception(running, cluster, monkeypatch, caplog):
 
 
 def test_an_answer_is_kept_until_the_data_changes():
-    """The version decides; a new one drops all former answers."""
     cache = PageCache()
     cache.put("/a", 1, b"one")
     assert cache.get("/a", 1) == b"one" and cache.get("/a", 2) is None

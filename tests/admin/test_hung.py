@@ -53,7 +53,6 @@ def test_every_page_shows_the_others_at_once(cluster, admin, hung):
 
 
 def test_the_row_of_a_hung_nsqd_is_marked_as_waiting(admin, hung):
-    """It is listed among the nsqds and the problems, and is up as soon as it answers."""
     name = f"127.0.0.1:{hung.http.port}"
 
     def row():

@@ -12,6 +12,11 @@ from nsqclient import Consumer, DeadLetter
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture
+def admin(cluster):
+    return cluster.admin(allow_peek=True)
+
+
 @contextmanager
 def peek(admin, **values):
     """A peek that runs beside the block; yields its lines, which grow."""
@@ -33,7 +38,6 @@ def has_peek(nsqd, topic="events"):
 
 
 def test_a_peek_shows_copies_and_takes_nothing(cluster):
-    """New messages are shown as text, JSON or base64; the channel keeps all."""
     cluster.fill("events", "archive", 1)
     admin, nsqd = cluster.admin(allow_peek=True), cluster.nsqds[0]
     with peek(admin, topic="events", count=3, seconds=20) as lines:
@@ -66,12 +70,11 @@ def test_a_peek_ends_in_time(cluster):
     assert answer.status_code == 200 and answer.elapsed.total_seconds() < 10
 
 
-def test_messages_that_wait_for_a_first_channel_are_not_taken(cluster):
+def test_messages_that_wait_for_a_first_channel_are_not_taken(cluster, admin):
     """A topic without a channel is left out: the first channel would take its messages."""
     first, second = cluster.nsqds
     for nsqd in cluster.nsqds:
         nsqd.post("/pub", b"precious", topic="events")
-    admin = cluster.admin(allow_peek=True)
     body = {"topic": "events", "count": 1, "seconds": 0.2}
     wait_until(lambda: cluster.registered("events") == set(cluster.addresses))
     answer = admin.post("/api/live/peek", body)
@@ -83,9 +86,8 @@ def test_messages_that_wait_for_a_first_channel_are_not_taken(cluster):
     assert second.stats("events")["depth"] == 1
 
 
-def test_messages_of_a_loan_are_requeued(cluster):
+def test_messages_of_a_loan_are_requeued(cluster, admin):
     cluster.fill("events", "dead", 2)
-    admin = cluster.admin(allow_peek=True)
     body = {"topic": "events", "channel": "dead", "count": 10, "seconds": 1}
     for attempt in (1, 2):
         lines = [line for line in admin.post("/api/live/peek", body).text.splitlines() if line]
@@ -95,10 +97,9 @@ def test_messages_of_a_loan_are_requeued(cluster):
                    == [2, 2])
 
 
-def test_a_loan_from_a_channel_with_consumers_is_rejected(cluster):
+def test_a_loan_from_a_channel_with_consumers_is_rejected(cluster, admin):
     """Consumers would miss the messages that are shown."""
     cluster.fill("events", "archive", 0)
-    admin = cluster.admin(allow_peek=True)
     addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
     with Consumer("events", "archive", print, nsqd_tcp_addresses=addresses):
         wait_until(lambda: all(nsqd.stats("events", "archive")["client_count"]
@@ -113,15 +114,13 @@ def test_a_loan_from_a_channel_with_consumers_is_rejected(cluster):
     ({"topic": "events", "count": True}, 400), ({"topic": "b$d"}, 400),
 ])
 def test_an_invalid_peek_is_rejected(cluster, values, status):
-    """Invalid arguments are rejected before any channel is created."""
     cluster.fill("events", "archive", 0)
     assert cluster.admin(allow_peek=True).post("/api/live/peek", values).status_code == status
 
 
-def test_the_number_of_concurrent_peeks_is_limited(cluster):
+def test_the_number_of_concurrent_peeks_is_limited(cluster, admin):
     """A fifth concurrent peek is rejected, since each costs every nsqd a channel."""
     cluster.fill("events", "archive", 0)
-    admin = cluster.admin(allow_peek=True)
     body = {"topic": "events", "count": 1, "seconds": 20}
     with peek(admin, **body), peek(admin, **body), peek(admin, **body), peek(admin, **body):
         nsqd = cluster.nsqds[0]
@@ -133,7 +132,6 @@ def test_the_number_of_concurrent_peeks_is_limited(cluster):
 
 
 def test_a_dead_letter_is_shown_by_its_own_body(cluster):
-    """With the facts of the envelope; a bare body beside it is shown as it is."""
     letter = DeadLetter(b'{"order": 1}', "orders", "billing", reason="no total", attempts=3)
     cluster.fill("orders.dead", "keep", 0)
     for body in (letter.to_envelope(), b"bare"):

@@ -83,11 +83,10 @@ def test_promtool_accepts_the_files(words):
 
 
 @pytest.mark.external
-def test_a_real_prometheus_scrapes_the_page_and_evaluates_everything(cluster, tmp_path):
+def test_a_real_prometheus_scrapes_the_page_and_evaluates_everything(cluster, admin, tmp_path):
     """Values arrive, each alert and panel can be evaluated, and no rule fails."""
     prometheus.program("prometheus")
     cluster.fill("events", "archive")
-    admin = cluster.admin()
     target = admin.url.removeprefix("http://")
     with prometheus.running(tmp_path, target, CONTRIB / "nsq-alerts.yml") as found:
         depth = 'sum(nsq_channel_depth{topic="events"})'

@@ -114,7 +114,6 @@ def test_samples_contain_topics_and_channels():
 
 
 def test_only_what_changed_since_a_round_is_sent():
-    """A page gets the rows that changed since its round, or all after a deletion."""
     rows = build_rows(samples(STATS), ["lonely"], RateHistory())
     overview = Overview(5, 0.0, 2.0, rows, {"t": 5, "lonely": 2}, 3, (), frozenset(), {}, ())
     assert overview.since(4) == [rows["t"]]

@@ -81,7 +81,6 @@ def test_a_page_without_nsqlookupd_offers_only_what_works(cluster):
     ("Orders.DLQ", "Orders"), ("orders", ""), ("dead", ""), (".dlq", ""), ("undead", ""),
 ])
 def test_topics_of_dead_letters_are_recognised_by_their_names(topic, source):
-    """A suffix such as .dead or -dlq follows the name of the topic."""
     assert source_of_dead_letters(topic) == source
 
 

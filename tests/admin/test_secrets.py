@@ -33,7 +33,6 @@ def check(admin, names):
 
 
 def test_passwords_of_nsqlookupds_are_not_shown(cluster, caplog):
-    """One nsqlookupd answers and one does not; both are shown without their passwords."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     cluster.fill("events", "archive")
     addresses = with_password(cluster.lookupds[0].http_address, f"127.0.0.1:{free_port()}")
@@ -46,7 +45,6 @@ def test_passwords_of_nsqlookupds_are_not_shown(cluster, caplog):
 
 
 def test_passwords_of_nsqds_are_not_shown(cluster, caplog):
-    """The same without nsqlookupds; actions reach the nsqds."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     cluster.fill("events", "archive")
     addresses = with_password(*cluster.addresses, f"127.0.0.1:{free_port()}")

@@ -47,7 +47,6 @@ def test_an_invalid_setting_is_rejected(options, words):
     ("other", 4151, "other:4151"),
 ])
 def test_an_announced_address_is_rewritten_by_port_or_host(host, port, address):
-    """A rule with a port matches that port; without a port the announced port stays."""
     rewrite = AddressMap([
         ("172.17.0.2:4151", "127.0.0.1:14151"), ("nsqd-1", "localhost"),
         ("[fd00::1]:4151", "[::1]:9"),
@@ -56,7 +55,6 @@ def test_an_announced_address_is_rewritten_by_port_or_host(host, port, address):
 
 
 def test_a_rule_is_written_with_an_equals_sign():
-    """FROM=TO is a rule; anything else is an error with an example."""
     assert parse_rule("a:1=b:2") == ("a:1", "b:2")
     with pytest.raises(ValueError, match="172.17.0.2"):
         parse_rule("a:1")

@@ -69,7 +69,6 @@ def test_a_batch_is_split_where_a_file_is_full(tmp_path):
 
 
 def test_a_plain_file_is_appended_to_after_a_restart(tmp_path):
-    """Records are appended; a line that a crash left unfinished is ended first."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "t-000000.01").write_bytes(b"whole\nhal")
     archive = make(tmp_path)

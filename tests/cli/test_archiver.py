@@ -70,7 +70,6 @@ def test_messages_are_finished_after_fsync(tmp_path, monkeypatch, options):
 
 
 def test_messages_are_not_finished_after_a_failed_fsync(tmp_path, monkeypatch):
-    """They go back to nsqd, and what was written of them is cut off."""
     world = World(tmp_path, monkeypatch)
     world.error = OSError(errno.EIO, "Input/output error")
     world.take(b"a", b"b")

@@ -84,7 +84,6 @@ def test_a_command_line_has_the_habits_of_go(read, words, flag, value):
     (["-", "-n=1"], ["-", "-n=1"]),
 ])
 def test_flags_end_at_the_first_other_word(words, rest):
-    """A command that takes words has them and what is behind them."""
     found = build(words="WORD").parse(words)
     assert found.rest == rest and found.values["n"] == 0
     found = build(words="WORD", flags_anywhere=True).parse(["a", "-n=1", "b"])
@@ -105,7 +104,6 @@ def test_flags_end_at_the_first_other_word(words, rest):
     (["--log-level=loud"], "--log-level: invalid choice: 'loud' (choose from "),
 ])
 def test_a_wrong_command_line_is_two_lines_and_status_2(words, said, capsys):
-    """What is wrong, without what may be a secret, and where the help is."""
     assert build().run(words) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("nsqclient nsq_tail: ") and said in first and "secret" not in first

@@ -107,19 +107,6 @@ def test_a_port_in_use_is_one_clear_line(name, capsys):
     assert status == 1 and address in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words, status", [
-    (["--log-level=bad"], 2),
-    (["--msg-timeout=5"], 2),
-    (["--e2e-processing-latency-percentile=nan"], 1),
-    (["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"], 1),
-    (["--tcp-address=4150"], 1),
-    (["--version"], 0),
-])
-def test_invalid_flags_of_nsqd_are_errors(words, status, capsys):
-    assert main(["nsqd", *words]) == status
-    assert status == 0 or capsys.readouterr().err
-
-
 def test_commands_are_listed(capsys):
     assert main(["--help"]) == 0
     assert "nsqlookupd" in capsys.readouterr().out

@@ -8,7 +8,6 @@ import shlex
 
 import pytest
 
-from nsqclient.cli import main
 from nsqclient.cli.doctor import as_json, as_table
 from nsqclient.doctor.findings import Severity, curl, error, ok, warning
 from nsqclient.doctor.lookupd import clock_finding
@@ -129,17 +128,3 @@ def test_the_json_object_has_a_summary_and_every_finding():
     assert found["summary"] == "1 error, 0 warnings"
     assert found["findings"] == [{"severity": "error", "check": "nsqd", "where": "a:1",
                                   "text": "t", "hint": "do", "command": ""}]
-
-
-@pytest.mark.parametrize(("words", "status", "said"), [
-    (["--channel=x"], 2, "--channel needs --topic"),
-    (["--topic=x", "--nsqd-tcp-address=x"], 1, "has no port"),
-    (["--topic=x", "--nsqd-http-address=x"], 1, "nsqd_http_address"),
-    (["--topic=x", "--lookupd-http-address=:"], 1, "has no"),
-    (["--topic=x", "--nsqd-tcp-address=x:1", "--consumer-opt=nope,1"], 2, "nope"),
-    (["--what"], 2, "unknown flag --"),
-])
-def test_a_wrong_command_line_is_an_error_on_stderr(words, status, said, capsys):
-    assert main(["doctor", *words]) == status
-    output = capsys.readouterr()
-    assert said in output.err and output.out == ""

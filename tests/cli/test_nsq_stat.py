@@ -51,7 +51,6 @@ def test_the_total_is_the_sum_of_all_rows():
 
 
 def test_the_columns_are_the_originals():
-    """The sample of the original's documentation."""
     row = Row("x", 200.2, 0, Counters(messages=400, depth=400))
     columns = "    200       0 |     400     400       0     0     0"
     assert format_row(row) == columns + " |       0       0          400       0"
@@ -83,7 +82,6 @@ def stat(*words):
 
 @pytest.mark.parametrize("prefix", ["", "http://"])
 def test_each_interval_prints_a_row(nsqd, capsys, prefix):
-    """--count prints so many rows under one heading; an address may have a scheme."""
     assert stat(f"--nsqd-http-address={prefix}{nsqd.http_address}") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == HEADER.splitlines() and len(lines) == 4
@@ -100,7 +98,6 @@ def test_the_given_address_is_asked_not_the_broadcast_address(capsys):
 
 @pytest.mark.parametrize("prefix", ["", "http://"])
 def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
-    """All nsqds of the topic are found and summed; one nsqlookupd of two may be dead."""
     with Nsqlookupd() as lookupd:
         lookupds = [lookupd.tcp_address]
         with Nsqd(lookupd_tcp_addresses=lookupds) as a, Nsqd(lookupd_tcp_addresses=lookupds) as b:
@@ -119,13 +116,6 @@ def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
     printed = capsys.readouterr()
     assert printed.out.splitlines()[3].split()[3] == "2"
     assert printed.err.count("refused") == 3  # at every poll
-
-
-def test_an_nsqd_that_is_down_is_reported_and_left_out(nsqd, capsys):
-    dead = f"--nsqd-http-address=127.0.0.1:{free_port()}"
-    assert stat(dead, f"--nsqd-http-address={nsqd.http_address}") == 0
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 4 and "refused: is nsqd running there" in printed.err
 
 
 @pytest.mark.parametrize("flag", ["nsqd", "lookupd"])
@@ -186,6 +176,7 @@ def test_a_password_is_not_shown(nsqd, capsys):
     assert stat(dead, f"--nsqd-http-address=http://user:s3cret@{nsqd.http_address}", "--json") == 0
     printed = capsys.readouterr()
     assert "s3cret" not in printed.out + printed.err
+    assert "refused: is nsqd running there" in printed.err
     record = json.loads(printed.out.splitlines()[0])
     assert list(record["nsqds"]) == [nsqd.http_address]
     assert len(record["problems"]) == 1
@@ -236,14 +227,3 @@ def test_a_signal_ends_it(nsqd, capsys, monkeypatch, signum):
     monkeypatch.setattr(nsq_stat.Plain, "__call__", show)
     words = [f"--nsqd-http-address={nsqd.http_address}", "--interval=1h"]
     assert main(["nsq_stat", "--topic=t", "--channel=c", *words]) == 0
-
-
-@pytest.mark.parametrize("words, status, text", [
-    (["--topic=t", "--channel=c", "--count=x"], 2, "--count: 'x'"),
-    (["--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
-    (["--topic=t", "--channel=c", "--interval=0s"], 1, "--interval should be positive"),
-    (["--topic=t", "--channel=c", "--nsqd-http-address=a"], 1, "nsqd_http_address 'a' has no port"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["nsq_stat", *words]) == status
-    assert text in capsys.readouterr().err

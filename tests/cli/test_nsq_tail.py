@@ -9,7 +9,6 @@ import os
 import pytest
 
 from nsqclient import Config, Requeue
-from nsqclient.cli import main
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
 from nsqclient.cli.nsq_tail import Tail
@@ -69,7 +68,6 @@ def test_times_do_not_lose_microseconds():
 
 
 def test_messages_over_the_limit_are_requeued():
-    """After n messages the end is asked for once; further ones go to the next reader."""
     read, write = os.pipe()
     stops = []
     tail = Tail(write, 2, lambda: stops.append(1))
@@ -93,18 +91,6 @@ def test_a_message_that_cannot_be_written_is_requeued():
             tail.show(b"a")
     os.close(write)
     assert stops == [1] and isinstance(tail.error, BrokenPipeError)
-
-
-@pytest.mark.parametrize("words, status, text", [
-    (["--topic=t", "--nsqd-tcp-address=a:1", "--json", "--format={id}"], 2, "not both"),
-    (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
-    (["--format={nope}"], 2, "unknown field {nope}"),
-    (["--format={id"], 2, "-format"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["nsq_tail", *words]) == status
-    out, err = capsys.readouterr()
-    assert text in err and not out
 
 
 def test_the_guard_asks_the_http_address_that_was_given_with_the_nsqd():

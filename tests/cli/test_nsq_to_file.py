@@ -12,7 +12,6 @@ import zlib
 import pytest
 
 from nsqclient import Producer
-from nsqclient.cli import main
 from nsqclient.devserver import Nsqd
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import tool
@@ -58,7 +57,6 @@ def end(process):
 
 
 def test_a_slow_topic_is_seen_at_once_and_synced_at_the_stop(nsqd, tmp_path):
-    """Records are written long before --sync-interval is over; a stop finishes them."""
     publish(nsqd, b"one")
     with start(nsqd, tmp_path, "--sync-interval=1h") as process:
         wait_until(lambda: read_tree(tmp_path) == {"f": b"one\n"})
@@ -95,7 +93,6 @@ def test_a_full_disk_backs_off_and_recovers(nsqd, tmp_path, more):
 
 
 def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
-    """--exec-on-close gets the path of every file, also of the last one, and after a failure."""
     publish(nsqd, b"one", b"two", b"three")
     script, seen = tmp_path / "hook.py", tmp_path / "seen"
     line = "os.environ['NSQ_FILE'] + ' ' + sys.argv[2] + chr(10)"
@@ -121,30 +118,3 @@ def test_jsonl_files_have_the_fields_of_each_message(nsqd, tmp_path):
     record = json.loads(read_tree(tmp_path)["f"])
     assert record["body"] == "one\ntwo" and record["attempts"] == 1
     assert record["nsqd"] == nsqd.tcp_address
-
-
-ADDRESS = "--nsqd-tcp-address=127.0.0.1:1"
-
-
-@pytest.mark.parametrize(("words", "status", "text"), [
-    ([ADDRESS], 2, "--topic or --topic-pattern required"),
-    ([ADDRESS, "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),
-    (["--topic=t", ADDRESS, "--gzip-level=10"], 1, "--gzip-level should be 1-9"),
-    (["--topic=t", ADDRESS, "--gzip", "--zstd"], 2, "not both"),
-    (["--topic=t", ADDRESS, "--gzip", "--filename-format=x"], 1, "missing <REV>"),
-    (["--topic=t", ADDRESS, "--topic-pattern=("], 1, "--topic-pattern"),
-    (["--topic=t", ADDRESS, "--topic-pattern=x"], 1, "allows none"),
-    (["--topic=t", ADDRESS, "--sync-interval=0s"], 1, "should be positive"),
-    (["--topic=t", ADDRESS, "--max-in-flight=0", "--topic-pattern=x"], 1, "no message will arrive"),
-    (["--topic=t", ADDRESS, "--topic-refresh=0", "--gzip-level=0"], 1, "--gzip-level"),
-    (["--topic=t", ADDRESS, "--exec-on-close=/no/such/program"], 1, "no such program"),
-    (["--topic=t", ADDRESS, "--dead-letter-topic=d"], 1, "max_attempts"),
-    (["--topic=t", ADDRESS, "--log-level=bad"], 1, "--log-level is invalid"),
-    (["--topic=t", ADDRESS, "--log-level="], 1, "--log-level is invalid"),
-    (["--topic=..", ADDRESS, "--filename-format=<TOPIC>/x"], 1, "outside"),
-    (["--topic=t", ADDRESS, "--file-mode=0888"], 2, "-file-mode"),
-    (["--topic=t", ADDRESS, "--file-mode=0"], 2, "-file-mode"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["nsq_to_file", *words]) == status
-    assert text in capsys.readouterr().err

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient import Config, PublishNotSentError, PublishUnknownError
-from nsqclient.cli import main, nsq_to_nsq
+from nsqclient.cli import nsq_to_nsq
 from nsqclient.cli.json_filter import Field, JsonFilter, NotAnObject, matches, parse_object
 from nsqclient.cli.nsq_to_nsq import Destinations
 from nsqclient.testing import make_message
@@ -111,28 +111,13 @@ def test_each_nsqd_is_a_destination_that_pauses_after_a_failure(make):
 
 
 def test_hostpool_is_one_producer_for_all_nsqds(make):
-    """The Producer itself takes those that are connected in turn."""
     assert make("hostpool").order() == [", ".join(ADDRESSES)]
-
-
-OK = ["--topic=t", "--nsqd-tcp-address=a:1", "--destination-nsqd-tcp-address=b:1"]
-
-
-@pytest.mark.parametrize("words, status, text", [
-    ([*OK, "--destination-nsqd-tcp-address=b"], 1, "b"),
-    ([*OK, "--mode=nope"], 2, "--mode: invalid choice"),
-    ([*OK, "--producer-opt=nope"], 2, "-producer-opt"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["nsq_to_nsq", *words]) == status
-    assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [
     None, PublishUnknownError("no answer"), PublishNotSentError("no nsqd"),
 ])
 def test_a_message_is_finished_when_it_is_stored_and_only_then(error):
-    """It is requeued when the destination has not said that it is stored."""
     message = make_message(b"x")
 
     class Destinations:

@@ -48,7 +48,6 @@ def settings(*words: str):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_at_once(tmp_path, signum):
-    """It ends in order within a second or so, though a server that it asks is silent."""
     with socket.create_server(("127.0.0.1", 0)) as silent, Nsqd() as nsqd:
         words = [f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}",
                  f"--nsqd-http-address={nsqd.http_address}"]
@@ -73,22 +72,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     assert "Address already in use" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words, status, text", [
-    (["--nsqd-http-address=nonsense"], 1, "nsqd_http_address"),
-    (["--nsqd-http-address=a:1", "--http-address=8080"], 1, "--http-address"),
-    (["--nsqd-http-address=a:1", "--rewrite-address=x"], 2, "FROM=TO"),
-    (["--nsqd-http-address=a:1", "--allow-actions", "--admin-user=ada"], 1, "not both"),
-    (["--nsqd-http-address=a:1", "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
-    (["--nsqd-http-address=a:1", "extra"], 2, "unexpected argument 'extra'"),
-    (["--graphite-urls=http://x"], 2, "unknown flag --graphite-urls"),
-])
-def test_an_invalid_command_line_is_an_error(capsys, words, status, text):
-    assert main(["nsqadmin", *words]) == status
-    assert text in capsys.readouterr().err
-
-
 def test_flags_of_the_original_that_have_no_effect_are_taken(caplog):
-    """With a warning, so that a command line of the original goes on working."""
     command = build_command()
     words = [f"--{name}={text}" for name, text in {
         "graphite-url": "http://x", "proxy-graphite": "true", "statsd-counter-format": "x",

@@ -53,7 +53,6 @@ def read(*words, flag="consumer-opt", **arguments):
 ])
 @pytest.mark.parametrize("content, reason", [(None, "cannot read"), ("\n", "is empty")])
 def test_a_file_without_a_secret_is_a_bad_flag(tmp_path, capsys, command, flag, content, reason):
-    """The status is 2, as for each flag that does not parse, and the line names flag and file."""
     path = tmp_path / "secret"
     if content is not None:
         path.write_text(content)
@@ -105,7 +104,6 @@ def test_tools_authenticate_with_a_file_and_with_the_environment(monkeypatch, se
 
 
 def test_the_admin_page_reads_secrets_from_files(monkeypatch, secret):
-    """Those of its consumer, and the password of its key for https."""
     words = ["--lookupd-http-address=127.0.0.1:4161", f"--auth-secret-file={secret}",
              "--http-client-tls-cert=c", "--http-client-tls-key=k"]
     monkeypatch.setenv("NSQCLIENT_TLS_KEY_PASSWORD", "in environment")
@@ -132,7 +130,6 @@ def test_spark_pipelines_read_secrets_from_files(monkeypatch, secret):
 
 
 def test_settings_of_frameworks_read_secrets_from_files(monkeypatch, secret):
-    """OPTIONS of Django and Flask name a file, or leave it to the environment."""
     where = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
     monkeypatch.setenv("NSQCLIENT_AUTH_SECRET", "in environment")
     assert Settings.read(where).config.auth_secret == "in environment"

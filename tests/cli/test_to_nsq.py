@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.cli import main, terminal
+from nsqclient.cli import terminal
 from nsqclient.cli.to_nsq import Publisher, split_records
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
@@ -44,7 +44,6 @@ def test_records_do_not_depend_on_the_reads(data, delimiter, size):
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_record_that_is_too_long_is_rejected_early(size):
-    """What stands before it is kept; memory is not taken for all of it."""
     reads = iter(chunks(b"good\n" + b"x" * 1000, size))
     records = []
     with pytest.raises(ValueError, match="it is over 100 bytes"):
@@ -58,7 +57,6 @@ def test_a_record_that_is_too_long_is_rejected_early(size):
     (b"ab\nabcde\nab\n", b"\n", [b"ab"]),
 ])
 def test_the_limit_is_that_of_a_message(data, delimiter, records):
-    """A record of exactly the limit is stored, also before a delimiter of several bytes."""
     found = []
     with contextlib.suppress(ValueError):
         for each in split_records([data], delimiter, 4):
@@ -75,17 +73,6 @@ def test_the_progress_line_has_counts_and_the_rate():
     line = terminal.Progress(stream, None)
     line.update(1, 1, last=True)
     assert stream.getvalue().startswith("\r1 message,") and stream.getvalue().endswith("\n")
-
-
-@pytest.mark.parametrize("words, status, text", [
-    (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter="], 1, "at least one byte"),
-    (["--topic=t", "--nsqd-tcp-address=a:1", "--defer=2h"], 1, "nsqd_max_req_timeout"),
-    (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
-    (["--delimiter=\\q"], 2, "unknown escape"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["to_nsq", *words]) == status
-    assert text in capsys.readouterr().err
 
 
 class FakeProducer:
@@ -140,7 +127,6 @@ def test_messages_may_be_words_a_file_or_json_lines(tmp_path, words, stdin, expe
 @pytest.mark.parametrize("line", [
     b"{", b"[]", b'{"body": 1}', b'{"body_base64": "!"}', b'{"text": "x"}'])
 def test_a_json_line_without_a_body_ends_it(line):
-    """With its number; what stood before it is stored."""
     with Nsqd() as nsqd:
         done = run_tool(
             "ours", "to_nsq", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}",

@@ -51,7 +51,6 @@ def delete(topic, nsqd, lookupd):
 
 
 def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
-    """And when it comes back it is archived again, in the next file."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         with archiving(tmp_path, lookupd.http_address):
             pub(nsqd, "web", b"one")
@@ -103,7 +102,6 @@ def lookupds(leak_guard):
 
 
 def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
-    """Not while one knows it, nor while one does not answer, nor before on_gone agrees."""
     came, gone, agrees = [], [], [False, True]
     clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
     watcher = TopicWatcher(

@@ -29,7 +29,6 @@ def stats(messages: int, depth: int, paused: bool = False) -> Stats:
 
 
 def test_the_table_has_sums_over_nsqds_and_rates():
-    """A topic, and its channels below it; a topic that no nsqd has is said."""
     before = {"a": (stats(100, 50), 10.0), "b": (stats(0, 0), 10.0)}
     after = {"a": (stats(120, 40), 12.0), "b": (stats(10, 4, paused=True), 15.0)}
     lines = count(before, after, frozenset({"planned"}))
@@ -104,7 +103,6 @@ def test_a_server_that_does_not_answer_is_said(cluster, capsys):
 
 @pytest.mark.parametrize("noun, words", [("topic", ["t"]), ("channel", ["t", "c"])])
 def test_an_action_is_carried_out_on_every_nsqd(cluster, capsys, noun, words):
-    """Pause, unpause, empty, delete: with nsqlookupds, on each nsqd that has it."""
     lookupd, a, b = cluster
     where = f"--lookupd-http-address={lookupd.http_address}"
 
@@ -155,7 +153,6 @@ def test_a_server_that_did_not_do_it_is_listed(cluster, capsys):
 
 @pytest.mark.parametrize("answer, status", [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("", 1)])
 def test_it_asks_on_a_terminal(cluster, capsys, monkeypatch, answer, status):
-    """The question says what is lost, and where; anything but yes changes nothing."""
     _, a, b = cluster
     monkeypatch.setattr(sys, "stdin", Screen(answer))
     where = f"--nsqd-http-address={a.http_address}"

@@ -1,0 +1,108 @@
+"""Command lines that a tool refuses: the status, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqclient.cli import main
+
+NSQD = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
+POST = [*NSQD, "--post=http://h/"]
+TLS = "--http-client-tls-"
+COPY = [*NSQD, "--destination-nsqd-tcp-address=b:1"]
+CHANNEL = ["--topic=t", "--channel=c"]
+ADMIN = ["--nsqd-http-address=a:1"]
+REFUSED = {
+    "nsqadmin": [
+        (["--nsqd-http-address=nonsense"], 1, "nsqd_http_address"),
+        ([*ADMIN, "--http-address=8080"], 1, "--http-address"),
+        ([*ADMIN, "--rewrite-address=x"], 2, "FROM=TO"),
+        ([*ADMIN, "--allow-actions", "--admin-user=ada"], 1, "not both"),
+        ([*ADMIN, "--allow-actions", "--http-address=:0"], 1, "--allowed-host"),
+        ([*ADMIN, "extra"], 2, "unexpected argument 'extra'"),
+        (["--graphite-urls=http://x"], 2, "unknown flag --graphite-urls"),
+    ],
+    "nsq_tail": [
+        ([*NSQD, "--json", "--format={id}"], 2, "not both"),
+        (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
+        (["--format={nope}"], 2, "unknown field {nope}"),
+        (["--format={id"], 2, "-format"),
+    ],
+    "nsq_stat": [
+        ([*CHANNEL, "--count=x"], 2, "--count: 'x'"),
+        ([*CHANNEL, "--count=0"], 1, "--count should be positive"),
+        ([*CHANNEL, "--interval=0s"], 1, "--interval should be positive"),
+        ([*CHANNEL, "--nsqd-http-address=a"], 1, "nsqd_http_address 'a' has no port"),
+    ],
+    "nsq_to_nsq": [
+        ([*COPY, "--destination-nsqd-tcp-address=b"], 1, "b"),
+        ([*COPY, "--mode=nope"], 2, "--mode: invalid choice"),
+        ([*COPY, "--producer-opt=nope"], 2, "-producer-opt"),
+    ],
+    "to_nsq": [
+        ([*NSQD, "--delimiter="], 1, "at least one byte"),
+        ([*NSQD, "--defer=2h"], 1, "nsqd_max_req_timeout"),
+        (["--topic=t", "--nsqd-tcp-address=a"], 1, "a"),
+        (["--delimiter=\\q"], 2, "unknown escape"),
+    ],
+    "nsq_to_http": [
+        ([*NSQD, "--get=http://h/"], 1, "it needs one %s"),
+        ([*NSQD, "--get=http://h/%s%s"], 1, "it needs one %s"),
+        ([*NSQD, "--get=http://h/%s", "--content-type=a/b"], 1, "only used with --post"),
+        ([*NSQD, "--post=h:1"], 1, "is no http:// or https:// URL"),
+        ([*POST, "--mode=roundrobin"], 2, "--mode: invalid choice: 'roundrobin'"),
+        ([*POST, "--sample=nan"], 1, "--sample must be between 0.0 and 1.0"),
+        ([*POST, "--sample=x"], 2, "--sample: could"),
+        ([*POST, "--header=key=value"], 1, "write it as 'Key: Value'"),
+        ([*POST, "--n=0"], 1, "--n must be at least 1"),
+        ([*POST, "--on-status=4xx"], 2, "write STATUS=ACTION"),
+        ([*POST, "--on-status=4xx=dead-letter"], 1, "needs --dead-letter-topic"),
+        ([*POST, "--dead-letter-topic=d"], 1, "needs --on-status=STATUS=dead-letter or"),
+        ([*POST, f"{TLS}root-ca-file=/no/such.pem"], 1, "/no/such.pem"),
+        ([*POST, f"{TLS}cert=/no/c.pem", f"{TLS}key=/no/k.pem"], 1, "/no/c.pem"),
+        ([*NSQD, "--post=ftp://u:s3cret@h/"], 1, "'ftp://u:***@h/' is no http:// or https:// URL"),
+    ],
+    "nsq_to_file": [
+        (NSQD[1:], 2, "--topic or --topic-pattern required"),
+        ([NSQD[1], "--topic-pattern=x"], 1, "--lookupd-http-address must be specified"),
+        ([*NSQD, "--gzip-level=10"], 1, "--gzip-level should be 1-9"),
+        ([*NSQD, "--gzip", "--zstd"], 2, "not both"),
+        ([*NSQD, "--gzip", "--filename-format=x"], 1, "missing <REV>"),
+        ([*NSQD, "--topic-pattern=("], 1, "--topic-pattern"),
+        ([*NSQD, "--topic-pattern=x"], 1, "allows none"),
+        ([*NSQD, "--sync-interval=0s"], 1, "should be positive"),
+        ([*NSQD, "--max-in-flight=0", "--topic-pattern=x"], 1, "no message will arrive"),
+        ([*NSQD, "--topic-refresh=0", "--gzip-level=0"], 1, "--gzip-level"),
+        ([*NSQD, "--exec-on-close=/no/such/program"], 1, "no such program"),
+        ([*NSQD, "--dead-letter-topic=d"], 1, "max_attempts"),
+        ([*NSQD, "--log-level=bad"], 1, "--log-level is invalid"),
+        ([*NSQD, "--log-level="], 1, "--log-level is invalid"),
+        (["--topic=..", NSQD[1], "--filename-format=<TOPIC>/x"], 1, "outside"),
+        ([*NSQD, "--file-mode=0888"], 2, "-file-mode"),
+        ([*NSQD, "--file-mode=0"], 2, "-file-mode"),
+    ],
+    "doctor": [
+        (["--channel=x"], 2, "--channel needs --topic"),
+        (["--topic=x", "--nsqd-tcp-address=x"], 1, "has no port"),
+        (["--topic=x", "--nsqd-http-address=x"], 1, "nsqd_http_address"),
+        (["--topic=x", "--lookupd-http-address=:"], 1, "has no"),
+        (["--topic=x", "--nsqd-tcp-address=x:1", "--consumer-opt=nope,1"], 2, "nope"),
+        (["--what"], 2, "unknown flag --"),
+    ],
+    "nsqd": [
+        (["--e2e-processing-latency-percentile=nan"], 1, "percentile"),
+        (["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"], 1,
+         "window_time"),
+        (["--tcp-address=4150"], 1, "--tcp-address"),
+    ],
+}
+
+
+@pytest.mark.parametrize("words, status, text", [
+    ([tool, *words], status, text)
+    for tool, rows in REFUSED.items() for words, status, text in rows
+])
+def test_a_command_line_is_refused(words, status, text, capsys):
+    assert main(words) == status
+    printed = capsys.readouterr()
+    assert text in printed.err and printed.out == ""
