@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from nsqclient.discovery import nsqlookupd as discovery
+from nsqclient import discovery
 from nsqclient.http import nsqlookupd
 from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.servers.factories import LookupdFactory, ServerFactory, ServerUnderTest

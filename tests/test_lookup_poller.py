@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from nsqclient.discovery.poller import Poller
+from nsqclient.discovery import Poller
 from nsqclient.errors import DiscoveryError
 from nsqclient.runtime.lock import Lock
 
@@ -21,7 +21,8 @@ class World:
         self.further = []
         self.lock = Lock()
         self.poller = Poller(
-            self.answer, lambda lookupd, task: self.tasks.append(task), self.lock, self)
+            self.answer, lambda lookupd, task: self.tasks.append(task), self.lock,
+            self.merge, self.report)
 
     def answer(self, lookupd):
         answer = self.answers.get(lookupd, lookupd.upper())

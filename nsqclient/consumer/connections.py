@@ -21,8 +21,9 @@ from nsqclient.partitioned.consumer_leaders import (
 )
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
-from nsqclient.discovery.poller import Poller
+from nsqclient.discovery import (
+    LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
+)
 from nsqclient.errors import (
     ConnectError,
     DiscoveryError,
@@ -166,7 +167,8 @@ class ConnectionManager:
         self._poller: Poller[LookupResult] = Poller(
             lambda lookupd: lookup_topic(
                 lookupd, context.topic, "r", config_for(lookupd, sources.lookupds, self._config)),
-            lambda lookupd, task: context.run_in_background(task), self._lock, self)
+            lambda lookupd, task: context.run_in_background(task), self._lock,
+            self._merge, self._report)
         self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
         self._is_unknown_logged = False
         self._retry_round = 0  # rounds since the last loss
@@ -430,18 +432,18 @@ class ConnectionManager:
         self._next_round_at = time.monotonic() + delay
         self._next_round = self._timer.schedule(delay, self.poll)
 
-    def merge(
+    def _merge(
         self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
     ) -> list[str]:
-        """For the Poller: note a failure; an answer is merged when it is filtered. Needs _lock."""
+        """Note a failure; an answer is merged when it is filtered. Needs _lock."""
         if answer is None:
             self._table.on_failure(lookupd)
         return []
 
-    def report(
+    def _report(
         self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
     ) -> None:
-        """For the Poller: act on an answer or a failure."""
+        """Act on an answer or a failure."""
         if answer is None:
             assert error is not None
             self._log.warning("no answer from %s", with_hint(error))

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from itertools import filterfalse
 
 from nsqclient.config import Config
-from nsqclient.discovery import LATE_AFTER, LookupResult, config_for, lookup_topic
-from nsqclient.discovery.poller import Poller
+from nsqclient.discovery import (
+    LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
+)
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
@@ -45,7 +46,7 @@ class _Topic:
         self.poller: Poller[LookupResult] = Poller(
             lambda lookupd: lookup_topic(
                 lookupd, topic, "w", config_for(lookupd, lookupds, config)),
-            run, changed.lock, self)
+            run, changed.lock, self._merge, self._report)
         self.lacks_meta: bool = False  # it was logged that no nsqlookupd has its metadata
         self.is_settled: bool = False  # a publish has waited for the first answers
         self.asked_at: float = float("-inf")  # on time.monotonic()
@@ -66,7 +67,7 @@ class _Topic:
         self.poller.ask(self.table.begin_round(), again=True)
         self.asked_at = time.monotonic()
 
-    def merge(
+    def _merge(
         self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
     ) -> list[str]:
         """Take in an answer; nsqlookupds that it lists for the first time belong to this round."""
@@ -84,7 +85,7 @@ class _Topic:
             further = list(filterfalse(known.__contains__, self.table.addresses))
         return further
 
-    def report(
+    def _report(
         self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
     ) -> None:
         """Log what is worth it."""

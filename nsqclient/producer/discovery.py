@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable
 
 from nsqclient.config import Config
-from nsqclient.discovery import lookup_nodes
-from nsqclient.discovery.poller import Poller
+from nsqclient.discovery import Poller, lookup_nodes
 from nsqclient.errors import DiscoveryError
 from nsqclient.hints import with_hint
 from nsqclient.producer.nodes import NodePool
@@ -48,7 +47,8 @@ class NodeDiscovery:
             "nsq-background", len(lookupds), lambda task: task())
         self._poller: Poller[list[str]] = Poller(
             lambda lookupd: lookup_nodes(lookupd, config),
-            lambda lookupd, task: self._background.put(task), self._lock, self)
+            lambda lookupd, task: self._background.put(task), self._lock,
+            self._merge, self._report)
         nodes.timer.checks.append(self.check)
 
     def stop(self, deadline: Deadline) -> list[str]:
@@ -81,7 +81,7 @@ class NodeDiscovery:
 
     # -- for the Poller
 
-    def merge(
+    def _merge(
         self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
     ) -> list[str]:
         """Keep the last answer that names an nsqd. Needs the lock."""
@@ -89,7 +89,7 @@ class NodeDiscovery:
             self._answers[lookupd] = answer
         return []
 
-    def report(
+    def _report(
         self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
     ) -> None:
         """Use what the nsqlookupds name; log a failure."""

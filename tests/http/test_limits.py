@@ -147,7 +147,7 @@ def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard, headers):
 
 
 def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
-    monkeypatch.setattr("nsqclient.discovery.nsqlookupd._MAX_ANSWER_SIZE", 1000)
+    monkeypatch.setattr("nsqclient.discovery._MAX_ANSWER_SIZE", 1000)
     with recording() as server:
         server.body = b'{"producers":[],"channels":["' + b"c" * 1000 + b'"]}'
         with pytest.raises(DiscoveryError, match="more than 1000 bytes"):

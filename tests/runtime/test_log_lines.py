@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from nsqclient.discovery import nsqlookupd as discovery
+from nsqclient import discovery
 from nsqclient.http.models import Producer
 from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
 

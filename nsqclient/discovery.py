@@ -1,4 +1,7 @@
-"""Asks an nsqlookupd which nsqds have a topic, or lead its partitions. No thread of its own.
+"""Asks nsqlookupds which nsqds have a topic, or lead its partitions.
+
+``lookup`` and its like ask one nsqlookupd. Consumer, producer and partitioned topics ask all of
+theirs in turn through the same ``Poller``. No thread of its own.
 
 Source: client guide, "Discovery"; "How we redesign the NSQ smart client".
 """
@@ -6,8 +9,10 @@ Source: client guide, "Discovery"; "How we redesign the NSQ smart client".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.errors import (
@@ -18,19 +23,17 @@ from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.runtime.addresses import parse_address, pieces_of
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.sanitize import without_password
 
 if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
-__all__ = [
-    "LATE_AFTER", "LookupResult", "check_addresses", "check_list", "config_for", "lookup",
-    "lookup_nodes", "lookup_topic", "lookup_url",
-]
-
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
 _unusable = LineLimit(logger)
+
+A = TypeVar("A")
 
 #: Of one answer, in bytes: enough for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
@@ -215,3 +218,93 @@ def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
                 producer,
             )
     return found
+
+
+class Poller(Generic[A]):
+    """Asks nsqlookupds one question, each of them one request at a time.
+
+    When they are asked and what an answer means is the owner's business: a consumer asks for the
+    nsqds of its topic, a producer for all nsqds, or for the leaders of a topic's partitions.
+
+    Args:
+        question: asks one nsqlookupd; blocks, and raises DiscoveryError.
+        run: queues a function that asks this nsqlookupd, for a thread that may block.
+        lock: the owner's; guards all that is here.
+        merge: takes in an answer or a failure, and returns further nsqlookupds to ask. Called with
+            the lock, together with the end of the request.
+        report: acts on an answer or a failure, without the lock.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self,
+        question: Callable[[str], A],
+        run: Callable[[str, Callable[[], None]], None],
+        lock: Lock,
+        merge: Callable[[str, A | None, DiscoveryError | None], Iterable[str]],
+        report: Callable[[str, A | None, DiscoveryError | None], None],
+    ) -> None:
+        self._question = question
+        self._run = run
+        self._lock = lock
+        self._merge = merge
+        self._report = report
+        #: nsqlookupd -> the number of the request to it, and when it was made, on time.monotonic()
+        self._asking: dict[str, tuple[int, float]] = {}
+        self._again: set[str] = set()  # to be asked once more when they have answered
+        self.requests: int = 0  #: made so far
+        self.answered: int = 0  #: the highest number of a request with an answer
+
+    @property
+    def is_asking(self) -> bool:
+        """Return whether a request is under way. Needs the lock."""
+        return bool(self._asking)
+
+    def late(self, seconds: float) -> set[str]:
+        """Return the nsqlookupds that have not answered for so long. Needs the lock."""
+        until = time.monotonic() - seconds
+        return {lookupd for lookupd, (_, since) in self._asking.items() if since < until}
+
+    def all_late(self, seconds: float) -> bool:
+        """Return whether no answer can be expected soon. Needs the lock."""
+        return len(self.late(seconds)) == len(self._asking)
+
+    def ask(self, lookupds: Iterable[str], again: bool = False) -> None:
+        """Ask these nsqlookupds soon, save those with a request under way. Needs the lock.
+
+        Args:
+            again: those are asked once more when they have answered.
+        """
+        request = self.requests + 1, time.monotonic()
+        for lookupd in lookupds:
+            if lookupd not in self._asking:
+                # In this order: an exception of a signal handler in between must not leave a
+                # request that is waited for and was never queued.
+                self._run(lookupd, partial(self._ask, lookupd))
+                self._asking[lookupd] = request
+            else:
+                self._again.update([lookupd] * again)
+        self.requests += 1
+
+    def _ask(self, lookupd: str) -> None:
+        """Ask one nsqlookupd. On a background thread."""
+        answer = error = None
+        try:
+            answer = self._question(lookupd)
+        except DiscoveryError as exc:
+            error = exc
+        except Exception as exc:  # otherwise the owner would wait forever
+            logger.exception("unexpected error in the lookup at %s", without_password(lookupd))
+            error = DiscoveryError(lookupd, repr(exc))
+        with self._lock:
+            number, _ = self._asking.pop(lookupd, (0, 0.0))
+            further = list(self._merge(lookupd, answer, error))
+            if answer is not None:
+                self.answered = max(self.answered, number)
+                if lookupd in self._again:
+                    further.append(lookupd)
+            self._again.discard(lookupd)
+            if further:
+                self.ask(further)
+        self._report(lookupd, answer, error)
