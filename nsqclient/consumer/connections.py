@@ -38,8 +38,7 @@ from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
-from nsqclient.runtime.dial_queue import DIRECT, standing_of
-from nsqclient.runtime.dial_scheduler import MAX_DIALS, DialScheduler
+from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler, standing_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread

@@ -14,7 +14,7 @@ from nsqclient.hints import with_hint
 from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import jittered, reconnect_delay
-from nsqclient.runtime.dial_queue import DIRECT
+from nsqclient.runtime.dialing import DIRECT
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.workers import WorkerPool
 

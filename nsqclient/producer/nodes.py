@@ -29,8 +29,7 @@ from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
-from nsqclient.runtime.dial_queue import DIRECT, standing_of
-from nsqclient.runtime.dial_scheduler import DialScheduler
+from nsqclient.runtime.dialing import DIRECT, DialScheduler, standing_of
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.monitor import Monitor
 

@@ -11,7 +11,7 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import Nsqd
-from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from nsqclient.runtime.dialing import MAX_DIALS
 from tests.support.faults.silent_addresses import listing, silent_addresses
 from tests.support.waiting import wait_until
 

@@ -20,8 +20,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.dial_queue import DIRECT, Standing
-from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, Standing
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.silent_addresses import silent_addresses
 from tests.support.inline_thread import InlineThread

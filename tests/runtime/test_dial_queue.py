@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.runtime.dial_queue import DialQueue, Standing, standing_of
+from nsqclient.runtime.dialing import DialQueue, Standing, standing_of
 
 UNTRIED, LOST, FAILING, FAILED = (
     Standing.UNTRIED, Standing.LOST, Standing.FAILING, Standing.FAILED,
@@ -155,12 +155,3 @@ def test_what_is_being_dialed_may_be_dropped():
     queue.discard("x")
     queue.finish("x")
     assert "x" not in queue and drain(queue, 9.0) == []
-
-
-def test_clear_leaves_only_what_is_being_dialed():
-    queue = make(2, "a", a=range(5))
-    drain(queue)
-    queue.put(0, "a", FAILED)
-    queue.clear()
-    queue.finish(0)
-    assert drain(queue, 9.0) == [] and queue.under_way == 1 and queue.next_due() is None

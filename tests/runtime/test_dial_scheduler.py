@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.dial_queue import DialQueue, Standing
-from nsqclient.runtime.dial_scheduler import DialScheduler
+from nsqclient.runtime.dialing import DialQueue, DialScheduler, Standing
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.inline_thread import InlineThread

@@ -24,7 +24,7 @@ from nsqclient.message import Message
 from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.dial_scheduler import MAX_DIALS
+from nsqclient.runtime.dialing import MAX_DIALS
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.spark.ingest.message_buffer import MessageBuffer
