@@ -15,17 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from nsqclient.config import Config
+from nsqclient.display import without_password
 from nsqclient.errors import (
     ConfigError, DiscoveryError, NSQHTTPError, NSQHTTPStatusError, TLSError, as_cause,
 )
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.runtime.addresses import parse_address, pieces_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
-from nsqclient.sanitize import without_password
 
 if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP

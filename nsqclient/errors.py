@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from nsqclient.sanitize import LONGEST_TEXT, printable, without_password
+from nsqclient.display import LONGEST_TEXT, printable, without_password
 
 E = TypeVar("E", bound=BaseException)
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from werkzeug.wrappers import Request
 
 from nsqclient.admin.settings import AdminSettings
+from nsqclient.display import printable
 from nsqclient.errors import NSQError
-from nsqclient.sanitize import printable
 
 #: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nsqclient.sanitize import LONGEST_TEXT, printable
+from nsqclient.display import LONGEST_TEXT, printable
 
 Values = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from nsqclient.admin.access_control import (
 )
 from nsqclient.admin.context import Context
 from nsqclient.admin.responses import error_response, response_for
-from nsqclient.sanitize import printable
+from nsqclient.display import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 

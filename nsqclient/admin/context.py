@@ -17,13 +17,12 @@ from nsqclient.admin.doctor import DoctorRunner
 from nsqclient.admin.message_peeker import MessagePeeker
 from nsqclient.admin.replay import Replayer
 from nsqclient.admin.settings import AddressMap, AdminSettings
-from nsqclient.display import counted
+from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.http.cluster import Cluster
 from nsqclient.http.cluster_actions import ClusterActions
 from nsqclient.http.limits import mount_adapters
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 

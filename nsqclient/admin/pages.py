@@ -12,7 +12,7 @@ from nsqclient.admin.context import context
 from nsqclient.admin.nsqadmin_api import is_absent
 from nsqclient.admin.replay import source_of_dead_letters
 from nsqclient.admin.responses import check_channel, check_topic
-from nsqclient.sanitize import LONGEST_TEXT, printable
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.version import __version__
 
 blueprint: Blueprint = Blueprint("pages", __name__)

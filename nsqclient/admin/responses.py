@@ -10,12 +10,12 @@ from flask import Response, request
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.failures import advice_for, cause_of
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Node
 from nsqclient.http.cluster_actions import ActionError
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 _NAMES = "names have 1 to 64 of the characters a-z A-Z 0-9 . _ - and may end in #ephemeral"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from nsqclient.config import Config
 from nsqclient.consumer.dead_letters import check_key
+from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address
 from nsqclient.runtime.addresses import format_address, parse_address
-from nsqclient.sanitize import without_password
 
 
 class AddressMap:

@@ -13,10 +13,10 @@ from nsqclient.cli.command import Command
 from nsqclient.cli.flags import BOOL, PATH, STRING, CommandLineError, Kind, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import LEVELS, LOG_LEVEL, log_lines
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NSQError
-from nsqclient.log_formatters import LineFormatter
+from nsqclient.log_records import LineFormatter
 from nsqclient.runtime.addresses import parse_uint
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

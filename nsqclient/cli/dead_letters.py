@@ -31,10 +31,9 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
 from nsqclient.consumer.dead_letters import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
-from nsqclient.display import counted
+from nsqclient.display import counted, printable
 from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.runtime.delays import RateLimiter
-from nsqclient.sanitize import printable
 
 PROGRAM = "dead_letters"
 

@@ -21,10 +21,10 @@ import requests
 
 from nsqclient import GiveUp, Message, Requeue
 from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
+from nsqclient.display import without_password
 from nsqclient.http.limits import (
     ACCEPT_ENCODING, TotalTimeoutAdapter, TooLarge, UnexpectedEncoding, read_body,
 )
-from nsqclient.sanitize import without_password
 from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")

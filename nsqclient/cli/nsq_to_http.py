@@ -23,7 +23,7 @@ from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_http_timeouts, add_http_tls_flags, read_consumer_config, read_http_tls,
 )
 from nsqclient.config import build_tls_context
-from nsqclient.sanitize import masked_address
+from nsqclient.display import masked_address
 
 PROGRAM = "nsq_to_http"
 

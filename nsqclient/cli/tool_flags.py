@@ -22,7 +22,7 @@ from nsqclient.cli.flags import (
     not_negative, off_below_0, positive,
 )
 from nsqclient.errors import ConfigError
-from nsqclient.log_formatters import LineFormatter
+from nsqclient.log_records import LineFormatter
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.secrets import SECRETS, read_secret, secrets_of, with_secrets
 from nsqclient.version import __version__

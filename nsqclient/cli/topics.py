@@ -19,13 +19,12 @@ from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
 from nsqclient.cli.sampling import Answer, Counters, rates, total
 from nsqclient.cli.terminal import table
 from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
-from nsqclient.display import counted
+from nsqclient.display import counted, printable
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.http.cluster_actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.http.models import Stats
 from nsqclient.http.nsqd import NsqdHTTP
-from nsqclient.sanitize import printable
 
 _TOPICS_SUMMARY = """\
 Prints a table of topics and their channels, summed over all nsqds: depth, messages in flight,

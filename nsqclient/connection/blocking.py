@@ -15,7 +15,7 @@ import time
 from nsqclient.config import Config
 from nsqclient.connection.opening import NsqdSocket
 from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError, ServerError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
 from nsqclient.protocol.extensions import StoredPosition

@@ -22,7 +22,7 @@ from nsqclient.errors import (
     ReentrantCallError,
     ServerError,
 )
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.threads import LibraryThread

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nsqclient.config import Config, build_tls_context
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NegotiationError, PartitionError, RemoteProtocolError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import (
     Authenticated,
@@ -28,7 +29,6 @@ from nsqclient.protocol.layers.snappy import SnappyLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 

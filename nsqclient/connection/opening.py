@@ -13,7 +13,7 @@ from nsqclient.connection.writer import SocketWriter
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, NotNSQError, NSQError, TLSError,
 )
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import Event, FatalError, ServerSettings
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Union
 from nsqclient.consumer.context import log_failure, log_retry
 from nsqclient.consumer.retry import Decision, show_delays
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.lock import Lock

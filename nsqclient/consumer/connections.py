@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
+from nsqclient.display import without_password
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer_leaders import (
     NsqdEntry, PartitionLeaders, PartitionTarget, Redial, show_partitions,
 )
@@ -32,7 +34,6 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
 from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.runtime.addresses import parse_address
@@ -43,7 +44,6 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.timer import TimerTask
-from nsqclient.sanitize import without_password
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0

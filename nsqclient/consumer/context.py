@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nsqclient.config import Config
 from nsqclient.consumer.retry import show_exception
 from nsqclient.hints import known_failure
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.timer import Timer
 

@@ -33,10 +33,10 @@ from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
 from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
-from nsqclient.display import counted
+from nsqclient.display import counted, without_password
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.partitioned.consumer_leaders import (
     PartitionTarget, show_partitions, warn_of_few_in_flight,
@@ -55,7 +55,6 @@ from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.user_functions import check_function, check_result
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.sanitize import without_password
 
 #: What each function of the user's is called with.
 _PARAMETERS = {

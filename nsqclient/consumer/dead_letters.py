@@ -23,13 +23,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
-from nsqclient.display import counted
+from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import ConfigError, InvalidMessageError, PublishRejectedError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_topic, is_valid_name
 from nsqclient.runtime.user_functions import check_function
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 

@@ -20,7 +20,7 @@ from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
 from nsqclient.http.urls import nsqd_url
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.user_functions import check_result

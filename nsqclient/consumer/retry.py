@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Union
 
-from nsqclient.display import counted
+from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import ConfigError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.delays import growing_delay
 from nsqclient.runtime.user_functions import check_function, check_result
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 #: (message, what the handler raised) -> what to do; None: what happens without a policy.
 RetryPolicy = Callable[[Message, BaseException], Union[Requeue, GiveUp, None]]

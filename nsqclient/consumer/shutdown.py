@@ -33,7 +33,7 @@ from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters,
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import NSQError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.threads import LibraryThread

@@ -30,7 +30,7 @@ from nsqclient.errors import (
     ReentrantCallError,
     ServerError,
 )
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.protocol.client import ClientProtocol

@@ -23,7 +23,7 @@ from nsqclient.devserver.protocol.commands import (
     Sub,
 )
 from nsqclient.devserver.protocol.go_compat import decode_json, quote, read_fields
-from nsqclient.sanitize import LONGEST_TEXT, printable
+from nsqclient.display import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

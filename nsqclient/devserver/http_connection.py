@@ -12,7 +12,7 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from nsqclient.sanitize import printable
+from nsqclient.display import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, unquote
 
 from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.protocol.go_compat import encode_json
+from nsqclient.display import printable
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.sanitize import printable
 
 if TYPE_CHECKING:
     import ssl

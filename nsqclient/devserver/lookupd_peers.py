@@ -22,12 +22,12 @@ from nsqclient.devserver.protocol.lookupd import (
     read_ok,
     read_peer,
 )
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NSQError
 from nsqclient.protocol import peer_json
 from nsqclient.protocol.names import is_ephemeral, is_valid_name
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

@@ -27,9 +27,9 @@ from nsqclient.devserver.protocol.lookupd import (
     topic_and_channel,
 )
 from nsqclient.devserver.registry import PeerInfo, Registry
+from nsqclient.display import printable
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.sanitize import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

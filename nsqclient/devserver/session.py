@@ -22,10 +22,10 @@ from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.tls_compression import NegotiatedLayers
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.transport import RECV_SIZE, Transport
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 if TYPE_CHECKING:
     import ssl

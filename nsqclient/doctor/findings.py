@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from nsqclient.display import counted
-from nsqclient.sanitize import masked_address, printable, without_password
+from nsqclient.display import counted, masked_address, printable, without_password
 
 
 class Severity(Enum):

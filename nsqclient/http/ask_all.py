@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from nsqclient.display import LONGEST_TEXT, printable, without_password
 from nsqclient.errors import NSQError, NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.sanitize import LONGEST_TEXT, printable, without_password
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.config import Config
+from nsqclient.display import without_password
 from nsqclient.http.ask_all import AskAll, Failure, Request, UpstreamError
 from nsqclient.http.models import Node as LookupdNode, NsqdInfo
 from nsqclient.http.nsqd import NsqdHTTP
@@ -18,7 +19,6 @@ from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import format_address
-from nsqclient.sanitize import without_password
 
 T = TypeVar("T")
 

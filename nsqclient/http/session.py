@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import requests
 
 from nsqclient.config import Config, build_tls_context
-from nsqclient.display import counted
+from nsqclient.display import counted, printable, without_password
 from nsqclient.errors import (
     ConfigError, NSQHTTPResponseError, NSQHTTPError, NSQHTTPTransportError, NSQHTTPStatusError,
     as_cause,
@@ -30,7 +30,6 @@ from nsqclient.protocol.peer_json import (
 )
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.threads import register_for_fork
-from nsqclient.sanitize import printable, without_password
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 

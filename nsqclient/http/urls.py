@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import parse_address
-from nsqclient.sanitize import masked_address
 
 
 def split_address(address: object, what: str) -> SplitResult:

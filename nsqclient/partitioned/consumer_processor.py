@@ -15,12 +15,12 @@ from itertools import filterfalse
 from nsqclient.config import Config
 from nsqclient.consumer.context import ConsumerContext, log_failure
 from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, OrderError
-from nsqclient.log_fields import log_fields
 from nsqclient.message import GiveUp, Message, Requeue
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller

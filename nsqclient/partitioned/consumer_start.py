@@ -8,6 +8,7 @@ from __future__ import annotations
 
 
 from nsqclient.consumer.context import ConsumerContext
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.display import counted
 from nsqclient.errors import (
@@ -17,7 +18,6 @@ from nsqclient.errors import (
     as_cause,
     server_error,
 )
-from nsqclient.log_fields import log_fields
 from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.partitioned.start_position import StartPosition

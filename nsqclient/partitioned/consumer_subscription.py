@@ -17,6 +17,7 @@ from nsqclient.consumer.context import ConsumerContext
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import (
@@ -27,7 +28,6 @@ from nsqclient.consumer.subscription import (
 )
 from nsqclient.display import counted
 from nsqclient.errors import ServerError
-from nsqclient.log_fields import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace

@@ -18,7 +18,7 @@ from nsqclient.discovery import (
     LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
 )
 from nsqclient.errors import DiscoveryError, NSQError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor

@@ -24,7 +24,7 @@ from nsqclient.errors import (
     ReentrantCallError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline

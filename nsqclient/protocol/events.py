@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Union
 
+from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol import peer_json
 from nsqclient.protocol.extensions import MessageExtension, StoredPosition
 from nsqclient.protocol.frames import OK, RawMessage
-from nsqclient.sanitize import LONGEST_TEXT, printable
 
 
 #: Bytes of an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from nsqclient.sanitize import LONGEST_TEXT, printable
+from nsqclient.display import LONGEST_TEXT, printable
 
 #: Bytes; a caller that expects less sets its own limit.
 MAX_SIZE = 64 * 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
-from nsqclient.sanitize import masked_address
 
 #: A name or an IP address, and nothing that a URL would take for more than a host.
 _HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")

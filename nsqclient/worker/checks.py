@@ -13,10 +13,9 @@ from nsqclient.config import Config
 from nsqclient.connection.probe import probe
 from nsqclient.consumer.consumer import Consumer
 from nsqclient.discovery import lookup
-from nsqclient.display import counted
+from nsqclient.display import counted, without_password
 from nsqclient.errors import NSQError
 from nsqclient.hints import with_hint
-from nsqclient.sanitize import without_password
 from nsqclient.worker.group import ConsumerGroup
 
 if TYPE_CHECKING:

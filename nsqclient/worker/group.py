@@ -11,10 +11,9 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
-from nsqclient.display import counted
+from nsqclient.display import counted, without_password
 from nsqclient.errors import ConfigError, LocalProtocolError
 from nsqclient.runtime.user_functions import check_function
-from nsqclient.sanitize import without_password
 from nsqclient.worker.loading import UnknownTargetError
 from nsqclient.worker.registry import Registration
 

@@ -6,7 +6,7 @@ import logging
 import sys
 from types import TracebackType
 
-from nsqclient.log_formatters import JsonFormatter, LineFormatter
+from nsqclient.log_records import JsonFormatter, LineFormatter
 from nsqclient.worker.middleware import LogContext
 
 _DATE = "%Y/%m/%d %H:%M:%S"

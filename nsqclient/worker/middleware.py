@@ -23,7 +23,7 @@ from types import TracebackType
 
 from nsqclient.consumer.middleware import Handling
 from nsqclient.errors import ConfigError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.message import Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.lock import Lock

@@ -13,7 +13,7 @@ import pytest
 from nsqclient import Config, Consumer
 from nsqclient.consumer.context import consumer_log
 from nsqclient.devserver import Nsqd
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.testing import Published
 from tests.manual.conftest import Cluster
 from tests.support.docs.pages import Block, named, text_of

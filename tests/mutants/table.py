@@ -541,7 +541,7 @@ _TABLE = {
         Mutant("workers_not_joined", "a pool that was stopped has no thread left",
                "thread.join(None if deadline is None else deadline.remaining())", "pass",
                "test_stop_lets_workers_finish_what_is_queued")],
-    ("nsqclient/sanitize.py", "tests/test_sanitize.py"): [
+    ("nsqclient/display.py", "tests/test_display.py"): [
         Mutant("control_characters", "a server's text cannot forge a log line",
                "each if each.isprintable() else repr(each)[1:-1] for", "each for",
                "test_control_characters_are_escaped")],

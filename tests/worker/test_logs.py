@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from nsqclient.log_formatters import JsonFormatter
+from nsqclient.log_records import JsonFormatter
 from nsqclient.worker import logs as module
 from nsqclient.worker.logs import WorkerLog
 from tests.worker.conftest import save

@@ -28,13 +28,12 @@ from django.utils import timezone
 from nsqclient.consumer.shutdown import SignalFlag
 from nsqclient.contrib.django.outbox.batch import Row, publish_batch, retry_delay
 from nsqclient.contrib.django.outbox.models import OutboxMessage, due_messages
-from nsqclient.display import counted
+from nsqclient.display import counted, printable
 from nsqclient.errors import NSQError
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
-from nsqclient.sanitize import printable
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -15,7 +15,7 @@ from nsqclient.errors import (
     NSQHTTPTransportError, PublishNotSentError, as_cause,
 )
 from nsqclient.http import NsqdHTTP
-from nsqclient.log_fields import log_fields
+from nsqclient.log_records import log_fields
 from tests.support.processes import CHECKOUT
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
