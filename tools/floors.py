@@ -20,8 +20,7 @@ ENVIRONMENT = CHECKOUT / ".venvs" / "floors"
 TOOLS = ["pytest", "pytest-timeout", "hypothesis", "trustme"]
 TESTS = [
     "tests/http", "tests/test_discovery.py", "tests/protocol/test_peer_json.py",
-    "tests/protocol/test_snappy.py", "tests/protocol/test_compression.py",
-    "tests/faults/test_hostile_nsqlookupd.py",
+    "tests/protocol/test_compression.py", "tests/faults/test_hostile_nsqlookupd.py",
 ]
 #: Name, floor, and the Python below which it is required; without one, on every Python.
 _REQUIREMENT = re.compile(r'([\w.-]+) >= ([\w.]+)(?:; python_version < "3\.(\d+)")?')

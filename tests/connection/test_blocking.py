@@ -1,7 +1,5 @@
 """A connection that one publish at a time has to itself."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import socket

@@ -1,7 +1,5 @@
 """The Connection against a scripted server: dialogue, ends, and the rule for writing."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -9,14 +7,14 @@ import time
 import pytest
 
 from nsqclient import (
-    ClosedError, Config, ConnectError, Connection, ConnectionLostError, NotNSQError,
+    Config, ConnectError, Connection, ConnectionLostError, NotNSQError,
     NSQConnectionError, RemoteProtocolError, ServerError,
 )
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.silent_addresses import silent_addresses
 from tests.support.servers.scripted import (
-    BEAT, CLOSE_WAIT, OK, ScriptedServer, error, message, response,
+    BEAT, OK, ScriptedServer, error, message, response,
 )
 from tests.support.waiting import wait_until
 
@@ -27,7 +25,6 @@ class Recorder:
     def __init__(self):
         self.messages = []
         self.published = []
-        self.drained = threading.Event()
         self.closed = []
         self.ended = threading.Event()
 
@@ -36,9 +33,6 @@ class Recorder:
 
     def on_published(self, conn, token, error):
         self.published.append((token, error and error.code))
-
-    def on_close_wait(self, conn):
-        self.drained.set()
 
     def on_closed(self, conn, error, unanswered):
         self.closed.append((error, unanswered))
@@ -60,52 +54,6 @@ def finish(conn, delegate):
     assert conn.join(Deadline(5))
     assert len(delegate.closed) == 1
     return delegate.closed[0]
-
-
-def test_exact_commands_of_a_consumer():
-    seen = []
-
-    def script(peer):
-        seen.append(peer.subscribe())
-        seen.append(peer.line())
-        peer.send(message(number=1), message(number=2), message(number=3))
-        seen.extend(peer.line() for _ in range(4))
-        peer.send(CLOSE_WAIT)
-        peer.until_closed()
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server, subscribe=("t", "c"))
-        conn.send(lambda core: core.send_rdy(3))
-        wait_until(lambda: len(delegate.messages) == 3)
-        ids = [raw[2] for raw in delegate.messages]
-        conn.send(lambda core: core.send_fin(ids[:1]))
-        conn.send(lambda core: core.send_req(ids[1], 1500))
-        conn.send(lambda core: core.send_touch(ids[2]))
-        conn.send(lambda core: core.send_cls())
-        assert delegate.drained.wait(5)
-        finish(conn, delegate)
-    assert seen == [
-        b"SUB t c", b"RDY 3", b"FIN 0000000000000001", b"REQ 0000000000000002 1500",
-        b"TOUCH 0000000000000003", b"CLS",
-    ]
-
-
-def test_a_fatal_error_settles_its_publish_and_leaves_the_rest_unread():
-    """The refused publish gets the code; those behind it are reported as not read."""
-    def script(peer):
-        peer.identify()
-        for _ in range(3):
-            peer.line(), peer.sized()
-        peer.send(OK, error("E_BAD_MESSAGE too big"))
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server)
-        for token in "abc":
-            conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), token))
-        assert delegate.ended.wait(5)
-        reason, unanswered = finish(conn, delegate)
-    assert delegate.published == [("a", None), ("b", "E_BAD_MESSAGE")]
-    assert isinstance(reason, ServerError) and unanswered == ["c"]
 
 
 @pytest.mark.parametrize("cut", [1, 4, 9, 36])
@@ -130,7 +78,6 @@ def test_an_end_inside_a_frame_is_a_lost_connection(cut):
     (b"", ConnectError),
 ])
 def test_a_strange_answer_to_identify(answer, expected):
-    """What is not the protocol, or a refusal, ends open() with its own error."""
     def script(peer):
         peer.identify(answer)
         if answer:
@@ -204,7 +151,6 @@ def test_close_ends_a_dial_that_nobody_answers(begins):
 
 
 def test_close_before_start_calls_the_delegate_once():
-    """A connection that is closed between open() and start() is given back all the same."""
     with ScriptedServer(lambda peer: peer.identify() and peer.until_closed()) as server:
         delegate = Recorder()
         conn = Connection(server.address, Config(), delegate)
@@ -213,14 +159,6 @@ def test_close_before_start_calls_the_delegate_once():
         conn.start()
         conn.close()
         assert len(delegate.closed) == 1
-
-
-def test_sending_after_the_end_raises():
-    with ScriptedServer(lambda peer: peer.identify() and peer.until_closed()) as server:
-        conn, delegate = connect(server)
-        finish(conn, delegate)
-        with pytest.raises(ClosedError):
-            conn.send(lambda core: core.send_nop())
 
 
 @pytest.mark.parametrize("turn", range(5))

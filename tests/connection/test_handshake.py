@@ -1,7 +1,5 @@
 """The opening of a dialogue by value: what is sent when, and what ends it."""
 
-from __future__ import annotations
-
 import json
 import logging
 
@@ -76,7 +74,6 @@ def test_a_compression_that_is_granted(options, layer):
 
 @pytest.mark.parametrize("name", ["tls_v1", "snappy", "deflate"])
 def test_what_is_not_granted(name):
-    """The error names it, says that nothing was used, and nothing but IDENTIFY was sent."""
     sent, error = play(Config(**{name: True}), answer())
     assert type(error) is NegotiationError and name in str(error) and ADDRESS in str(error)
     assert len(sent) == 1

@@ -1,7 +1,5 @@
 """What receives on a connection: the reader, or a worker in its place."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The writer over a socket that takes nothing: which thread waits, and how long."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

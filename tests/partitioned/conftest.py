@@ -1,7 +1,5 @@
 """A running cluster for each test, and consumers that end with it."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -34,6 +32,11 @@ class Collector:
         """What was handled, of one partition or of all."""
         with self.lock:
             return [m.body for m in self.messages if partition in (None, m.partition)]
+
+
+def sent(cluster, name):
+    """Every command of a name that an nsqd got."""
+    return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Consumers of partitioned topics: one connection per partition, and where the leaders go."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -10,7 +8,7 @@ from nsqclient import BatchHandler, Config, Consumer
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import ConfigError, PartitionError
-from tests.partitioned.conftest import QUICK, Collector
+from tests.partitioned.conftest import QUICK, Collector, sent
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
@@ -29,26 +27,10 @@ def test_each_partition_has_a_connection(cluster, consume):
     cluster.wait_until_empty("t", "c")
     assert sorted(got.bodies()) == [b"0", b"1", b"2", b"3"]
     assert places(consumer) == {p: cluster.nsqds[p % 3].tcp_address for p in range(4)}
-    subs = [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "SUB"]
-    assert sorted(sub.partition for sub in subs) == [0, 1, 2, 3]
-
-
-def test_messages_have_partition_ids_and_headers(cluster, consume):
-    """Ids, place and headers are attributes; without order there is no place."""
-    cluster.create_topic("t", 1, extended=True, channels=["c"])
-    got = Collector()
-    consume(got)
-    stored = cluster.publish("t", 0, b"x", 77, b'{"##trace_id":"77","k":"v"}')
-    wait_until(lambda: got.messages)
-    message, = got.messages
-    assert (message.internal_id, message.trace_id) == (stored.internal_id, 77)
-    assert message.headers == {"##trace_id": "77", "k": "v"}
-    assert (message.partition, message.offset, message.size) == (0, None, None)
-    assert f"<Message {stored.internal_id} of partition 0" in repr(message)
+    assert sorted(sub.partition for sub in sent(cluster, "SUB")) == [0, 1, 2, 3]
 
 
 def test_lookupds_listed_by_the_seeds_are_asked(cluster, consume):
-    """One address is enough: when it dies, those that it listed are asked."""
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()
     consume(got, lookupds=cluster.lookupd_http_addresses[:1], connected=1)
@@ -59,7 +41,6 @@ def test_lookupds_listed_by_the_seeds_are_asked(cluster, consume):
 
 
 def test_lookupds_without_a_list_are_used_alone(cluster, consume):
-    """A missing /listlookup leaves the addresses that were given."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_LIST)
     cluster.create_topic("t", 2, channels=["c"])
@@ -67,7 +48,6 @@ def test_lookupds_without_a_list_are_used_alone(cluster, consume):
 
 
 def test_extend_support_is_found_without_metadata(cluster, consume):
-    """Where no nsqlookupd says that the topic has headers, the nsqd's refusal does."""
     for lookupd in cluster.nsqlookupds:
         lookupd.set_mode(LookupdMode.NO_COORDINATOR)
     cluster.create_topic("t", 1, extended=True, channels=["c"])
@@ -97,7 +77,6 @@ def test_ordered_topic_without_ordered_option_is_an_error(cluster, consume, has_
 
 
 def test_an_unregistered_channel_is_retried(cluster, consume):
-    """The error is reported, and the subscription retried: the channel may be registered later."""
     cluster.create_topic("t", 1, registered_channels=True)
     consumer = consume(Collector())
     wait_until(lambda: any(getattr(error, "code", "") == "E_SUB_CHANNEL_NOT_REGISTERED"
@@ -105,7 +84,6 @@ def test_an_unregistered_channel_is_retried(cluster, consume):
 
 
 def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
-    """NOT_WRITABLE on SUB is tried again until it is taken."""
     cluster.create_topic("t", 1, channels=["c"])
     cluster.disable_read("t", 0)
     consumer = consume(Collector())

@@ -1,7 +1,5 @@
 """ConnectionManager by value, on a partitioned cluster: how soon a new leader is found."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.partitioned.consumer_leaders import UnreadReminder

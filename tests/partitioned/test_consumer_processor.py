@@ -1,7 +1,5 @@
 """OrderedProcessor: what waits because a message of its partition is being handled."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """``auth_secret`` is not sent to an nsqlookupd just because another one lists it."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 

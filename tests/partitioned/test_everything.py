@@ -1,6 +1,7 @@
-"""Producers and a consumer at once, while leaders move: each key in order, nothing lost."""
+"""Producers and a consumer at once, while leaders move, crash and hang.
 
-from __future__ import annotations
+At length, with the cluster's own times: ``python -m benchmarks.partition_failures``.
+"""
 
 import runpy
 import threading
@@ -9,66 +10,81 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.partition_failures import Load, run
 from nsqclient import Config, Consumer, Producer
+from nsqclient.devserver import PartitionedCluster
+from nsqclient.discovery import lookup_nodes
 from nsqclient.partitioned.sharding import murmur3
+from tests.support.waiting import wait_until
 
-PARTITIONS = 8
-PUBLISHERS = 4
-KEYS = 40
-MESSAGES = 50  # of each key
+PARTITIONS = 6
+CONFIG = Config(lookupd_poll_interval=0.5, publish_timeout=120.0, partition_try_timeout=0.5)
+
+
+def move_leaders(cluster, load):
+    for partition in range(PARTITIONS):
+        load.wait_for_more(5, 120.0)
+        cluster.begin_move("t", partition)
+        threading.Event().wait(0.1)
+        cluster.finish_move("t", partition)
+
+
+def crash_leaders(cluster, load):
+    for nsqd in (0, 1):
+        load.wait_for_more(5, 120.0)
+        cluster.crash(nsqd)
+        load.wait_for_more(5, 120.0)
+        cluster.restart(nsqd)
+        load.wait_for_more(5, 120.0)
+        wait_until(lambda: len(lookup_nodes(cluster.lookupd_http_addresses[0], CONFIG)) == 3)
 
 
 @pytest.mark.long
-def test_each_key_stays_in_order_while_leaders_move(cluster):
-    """2,000 keyed messages over 8 partitions, 4 publishers, a leader moves every 0.3 s."""
-    cluster.create_topic("t", PARTITIONS, replicas=2, ordered=True, channels=["c"])
+@pytest.mark.parametrize("trouble, scale", [
+    (move_leaders, 0.0),
+    (crash_leaders, 0.05),  # elections take two seconds instead of 38
+])
+def test_each_key_stays_in_order_while_leaders_change(leak_guard, trouble, scale):
+    """Publishes ride out the time without a leader; consumption follows the new ones."""
     handled = defaultdict(list)  # key -> (number, partition) of each message
-    config = Config(lookupd_poll_interval=0.5, lookupd_poll_timeout=5.0, publish_timeout=60.0)
 
     def handler(message):
-        key, _, number = message.body.partition(b":")
         # Partitions are handled side by side, the messages of one never are.
+        key, number = message.body.decode().split()
         handled[key].append((int(number), message.partition))
 
-    failures = []
-
-    def publish(first):
-        # Each key belongs to one publisher: only then do its messages have an order.
-        keys = [b"key-%d" % key for key in range(first, KEYS, PUBLISHERS)]
-        try:
-            for number in range(MESSAGES):
-                for key in keys:
-                    producer.publish("t", b"%b:%d" % (key, number), key=key)
-        except Exception as exc:
-            failures.append(exc)
-
-    lookupds = cluster.lookupd_http_addresses
-    with Producer(lookupd_http_addresses=lookupds, config=config) as producer, Consumer(
-        "t", "c", handler, lookupd_http_addresses=lookupds, ordered=True, workers=4, config=config,
-    ):
-        threads = [threading.Thread(target=publish, args=(first,)) for first in range(PUBLISHERS)]
-        for thread in threads:
-            thread.start()
-        moves = 0
-        waiting = threading.Event()
-        while any(thread.is_alive() for thread in threads) or moves < 3:
-            waiting.wait(0.3)
-            partition = moves % PARTITIONS
-            cluster.begin_move("t", partition)
-            waiting.wait(0.1)
-            cluster.finish_move("t", partition)
-            moves += 1
-        for thread in threads:
-            thread.join()
-        # A message that was lost with its connection comes again after msg_timeout, 60 s.
-        cluster.wait_until_empty("t", "c", timeout=200.0)
-    assert failures == [] and len(handled) == KEYS
+    with PartitionedCluster(3, 2, recovery_scale=scale, msg_timeout=2.0) as cluster:
+        cluster.create_topic("t", PARTITIONS, replicas=2, ordered=True, channels=["c"])
+        lookupds = cluster.lookupd_http_addresses
+        with Producer(lookupd_http_addresses=lookupds, config=CONFIG) as producer, Consumer(
+            "t", "c", handler, lookupd_http_addresses=lookupds, ordered=True, workers=4,
+            config=CONFIG,
+        ):
+            load = Load(producer, 200)
+            try:
+                trouble(cluster, load)
+            finally:
+                load.end()
+            cluster.wait_until_empty("t", "c", timeout=200.0)
+    assert load.errors == [] and len(handled) == len(load.counts)
     for key, entries in handled.items():
         assert {partition for _, partition in entries} == {murmur3(key, PARTITIONS)}
         numbers = [number for number, _ in entries]
-        assert list(dict.fromkeys(numbers)) == list(range(MESSAGES))
-        # A message that comes again comes before any later one: the order is never broken.
-        assert numbers == sorted(numbers)
+        assert list(dict.fromkeys(numbers)) == list(range(1, load.counts[key] + 1))
+        if trouble is move_leaders:
+            # A message that comes again comes before any later one: the order is never broken.
+            assert numbers == sorted(numbers)
+
+
+@pytest.mark.long
+def test_ten_failures_lose_nothing_and_keep_the_order_of_each_key():
+    """Crashes and hangs in turn, 100 times as fast as on a real cluster."""
+    result = run(scale=0.01, rate=200, failures=10, timeout=120.0)
+    assert [row.name for row in result.rows].count("hang of a leader") >= 2
+    assert len(result.rows) == 10
+    assert result.errors == []
+    assert result.lost == 0 and result.out_of_order == 0
+    assert result.published == result.stored
 
 
 def test_the_example_keeps_the_order(capsys):

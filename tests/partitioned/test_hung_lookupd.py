@@ -1,13 +1,10 @@
 """An nsqlookupd that accepts and never answers, given or only listed, delays nobody."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import Config, Producer
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.partitioned import retry_policy
-from nsqclient.partitioned import producer_metadata as metadata
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
 
@@ -29,18 +26,6 @@ def producer(lookupds):
         yield producer
 
 
-def test_consumption_continues_after_a_planned_move(cluster, lookupds, consume):
-    """The nsqlookupd has never answered."""
-    cluster.create_topic("t", 2, channels=["c"])
-    got = Collector()
-    consumer = consume(got, lookupds, config=CONFIG, connected=2)
-    to = cluster.move_leader("t", 0)
-    cluster.publish("t", 0, b"x")
-    wait_until(lambda: got.bodies() == [b"x"], HANG / 4)
-    assert {conn.partition: conn.address for conn in consumer.stats().connections}[0] == (
-        cluster.nsqds[to].tcp_address)
-
-
 def test_consumption_continues_after_a_crash(cluster, lookupds, consume):
     """The former answer of the leading nsqlookupd, which hangs since, does not count for long."""
     cluster.nsqlookupds[1].set_mode(LookupdMode.NORMAL)
@@ -53,15 +38,6 @@ def test_consumption_continues_after_a_crash(cluster, lookupds, consume):
     cluster.take_over(0)
     cluster.publish("t", 0, b"x")
     wait_until(lambda: got.bodies() == [b"x"], HANG / 4)
-
-
-def test_the_first_response_is_enough_where_it_lists_all_partitions(
-    cluster, producer, monkeypatch
-):
-    """A publish then waits for no other nsqlookupd, not even for a moment."""
-    monkeypatch.setattr(metadata, "_OTHERS_WAIT", HANG)
-    cluster.create_topic("t", 2)
-    producer.publish("t", b"x", timeout=HANG / 4)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -1,14 +1,11 @@
 """A partition that leaves publishes unanswered delays no other one, not even on the same nsqd."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.errors import PublishUnknownError
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -60,25 +57,6 @@ def test_other_topics_are_published_to_while_a_partition_hangs(
     cluster.hang("hung", 0, False)
     stuck.result(HANG)
     assert cluster.messages("hung", 0) == [b"x"]
-
-
-def test_publish_behind_another_partition_never_shares_its_unknown_outcome(
-    cluster, produce, in_thread
-):
-    """Many threads publish to a healthy topic when the connection of the hung one is closed."""
-    cluster.create_topic("hung", 1)
-    cluster.create_topic("t", 4)
-    producer = produce(CONFIG.replace(partition_try_timeout=2.0), retry_unknown=False)
-    producer.publish("hung", b"x")
-    cluster.hang("hung", 0)
-    stuck = [in_thread(producer.publish, "hung", b"y") for _ in range(4)]
-    healthy = [in_thread(producer.publish, "t", b"%d" % number, key=f"k{number}")
-               for number in range(16)]
-    for future in healthy:
-        future.result(HANG)
-    for future in stuck:
-        with pytest.raises(PublishUnknownError):
-            future.result(HANG)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

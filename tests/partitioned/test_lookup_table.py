@@ -1,7 +1,5 @@
 """Merging answers of nsqlookupds by value."""
 
-from __future__ import annotations
-
 from nsqclient.partitioned.lookup_table import LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
@@ -124,7 +122,6 @@ def test_listed_lookupds_join_and_failing_ones_leave():
 
 
 def test_failing_addresses_lose_priority():
-    """A lookupd that fails is asked last, and skipped for more and more rounds."""
     table = LookupTable(["a", "b"])
     table.on_answer("b", routes({}))
     table.on_failure("a")
@@ -136,7 +133,6 @@ def test_failing_addresses_lose_priority():
 
 
 def test_every_lookupd_is_asked_while_none_answers():
-    """With no answer at all everybody is asked every time; so it is in a stock cluster."""
     table = LookupTable(["a", "b"])
     table.on_failure("a")
     table.on_failure("b")

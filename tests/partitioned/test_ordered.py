@@ -1,7 +1,5 @@
 """Ordered consumption: one at a time for each partition, never skipping."""
 
-from __future__ import annotations
-
 import logging
 import threading
 
@@ -42,7 +40,6 @@ def test_messages_arrive_in_order_with_offset_and_size(topic, consume):
 
 
 def test_a_failing_message_blocks_only_its_partition(topic, consume):
-    """Twenty failures of one message: its partition waits, the others go on; none is skipped."""
     got = Collector()
     got.failures[b"bad"] = 20
     publish(topic, 2, [b"bad", b"behind it"])
@@ -73,7 +70,6 @@ def test_a_waiting_message_is_touched(topic, consume):
 
 
 def test_requeue_sets_the_pause(topic, consume):
-    """Requeue(delay) waits here and then gives the message back."""
     seen = []
 
     def handler(message):
@@ -134,7 +130,6 @@ def raises(message, error):
 
 @pytest.mark.parametrize("policy", [raises, lambda message, error: coroutine()])
 def test_a_policy_that_fails_skips_nothing(topic, consume, policy):
-    """What it raises is logged, and the message is tried again."""
     got = Collector()
     got.failures[b"bad"] = 2
     consume(got, ordered=True, on_blocked=policy)
@@ -235,7 +230,6 @@ def test_a_hold_keeps_the_order(topic, consume):
 
 
 def test_stop_requeues_waiting_messages(topic, consume):
-    """A message that waits for its next try is nsqd's again after a stop, and stop is quick."""
     got = Collector()
     got.failures[b"bad"] = 1
     consumer = consume(got, ordered=True, config=QUICK.replace(ordered_retry_delay=60.0))

@@ -1,7 +1,5 @@
 """Producers on partitioned NSQ: which partition, what is tried again, and what a trace says."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time
@@ -18,6 +16,7 @@ from nsqclient.partitioned.sharding import java, murmur3
 from nsqclient.partitioned import producer_attempts as attempts
 from nsqclient.partitioned import producer as producer_module
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
+from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
@@ -51,13 +50,7 @@ def connected(producer, cluster):
     return producer
 
 
-def sent(cluster, name):
-    """Every command of a name that an nsqd got."""
-    return [c.event for nsqd in cluster.nsqds for c in nsqd.commands if c.name == name]
-
-
 def test_messages_without_a_key_use_all_partitions_in_turn(cluster, produce):
-    """Each topic has turns of its own; else it would use every other partition only."""
     cluster.create_topic("t", 4)
     cluster.create_topic("u", 2)
     producer = connected(produce(), cluster)
@@ -98,17 +91,22 @@ def test_headers_are_delivered_and_can_be_traced(cluster, produce, consume):
     got = []
     consume(got.append, max_in_flight=8)
     assert producer.publish("t", b"a", headers={"k": "v"}) is None
-    assert producer.publish("t", b"b", headers={"n": [1, 2]}, trace_id=77).trace_id == 77
+    stored = producer.publish("t", b"b", headers={"n": [1, 2]}, trace_id=77)
+    assert stored.trace_id == 77
     assert producer.publish("t", b"c", trace_id=78).trace_id == 78
     wait_until(lambda: len(got) == 3)
     by_body = {message.body: message for message in got}
     assert by_body[b"a"].headers == {"k": "v"}
-    assert by_body[b"b"].headers == {"##trace_id": "77", "n": [1, 2]}
     assert by_body[b"c"].headers == {} and by_body[b"c"].trace_id == 78
+    message = by_body[b"b"]
+    assert message.headers == {"##trace_id": "77", "n": [1, 2]}
+    assert (message.internal_id, message.trace_id) == (stored.internal_id, 77)
+    # Without order there is no place.
+    assert (message.partition, message.offset, message.size) == (0, None, None)
+    assert f"<Message {stored.internal_id} of partition 0" in repr(message)
 
 
 def test_publish_many_stores_each_part_in_one_partition(cluster, produce):
-    """publish_many is one MPUB to one partition; with a key, to the key's."""
     cluster.create_topic("t", 3)
     producer = produce()
     assert producer.publish_many("t", [b"1", b"2", b"3"]) == 3
@@ -157,7 +155,6 @@ def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
     (lambda p: p.publish_many("t", [Outgoing(b"x", headers={"n": 1})]), "no headers"),
 ])
 def test_publishes_that_the_topic_does_not_take_are_not_sent(cluster, produce, call, hint):
-    """Keyless on an ordered topic, deferred, headers on a plain topic: a clear error."""
     cluster.create_topic("t", 1)
     cluster.create_topic("o", 1, ordered=True)
     with pytest.raises(PartitionError, match=hint):
@@ -236,7 +233,6 @@ def test_publishes_continue_after_a_leader_crashed(cluster, produce):
 
 
 def test_a_key_never_uses_another_partition(cluster, produce, two_tries):
-    """The key's partition has no leader: after the tries it is an error, with fresh lookups."""
     cluster.create_topic("t", 4, ordered=True)
     partition = murmur3("k", 4)
     cluster.hide("t", partition)
@@ -293,7 +289,6 @@ def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
 
 
 def test_traced_publishes_are_logged(cluster, produce, caplog):
-    """Tracing is turned on and off while it runs, per topic; each line has every field."""
     caplog.set_level(logging.INFO, "nsqclient.trace")
     for topic in ("t", "u"):
         cluster.create_topic(topic, 1)
@@ -317,7 +312,6 @@ def test_traced_publishes_are_logged(cluster, produce, caplog):
 
 
 def test_close_ends_publishes_that_wait(cluster, produce):
-    """A publish between two tries ends with the close, and says so."""
     cluster.create_topic("t", 1)
     cluster.hide("t", 0)
     producer = produce()
@@ -330,7 +324,6 @@ def test_close_ends_publishes_that_wait(cluster, produce):
 
 
 def test_a_forked_child_has_its_own_connections(cluster, produce):
-    """The parent's connections live on, the child opens others."""
     cluster.create_topic("t", 1)
     producer = produce()
     producer.publish("t", b"parent")
@@ -369,20 +362,8 @@ class TestStockCluster:
             nsqd.lookupd = lookupd
             yield nsqd
 
-    def test_publishes_to_a_stock_nsqd_have_no_partition(self, nsqd):
-        """No partition on the wire, also deferred, and no further question to nsqlookupd."""
-        with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
-            assert producer.publish("t", b"x") is None
-            producer.publish("t", b"x", defer=0.01)
-            producer.publish_many("t", [b"x", b"y"])
-            producer.publish_async("t", b"x").result(10)
-        names = [c.name for c in nsqd.commands]
-        assert names.count("IDENTIFY") == 2  # one for publish(), one for publish_async()
-        assert {"PUB", "DPUB"} <= set(names) <= {"IDENTIFY", "PUB", "DPUB", "MPUB", "NOP"}
-
     @pytest.mark.parametrize("options", [{"key": "k"}, {"trace_id": 1}, {"headers": {}}])
     def test_partitioned_options_are_refused(self, nsqd, options):
-        """The error says that the cluster is a stock one, or that nsqlookupds are missing."""
         with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
             with pytest.raises(PartitionError, match="stock"):
                 producer.publish("t", b"x", **options)
@@ -421,7 +402,6 @@ class TestChosenPartitions:
         assert bodies(cluster, 3) == [[], [], []]
 
     def test_publish_many_takes_a_key_for_each_message(self, cluster, produce):
-        """Each partition gets its messages in one MPUB, in the order given."""
         cluster.create_topic("t", 3, ordered=True)
         keys = [f"k{number}" for number in range(5)]
         messages = [Outgoing(f"{key} {number}".encode(), key) for number in range(20)

@@ -1,7 +1,5 @@
 """PartitionAttempts by value: what attempts led to, and what the publish fails with."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.errors import (
@@ -51,7 +49,6 @@ def test_a_refusal_after_a_lost_answer_is_unknown():
 
 
 def test_a_closed_producer_is_said_unless_an_answer_was_lost():
-    """After a lost answer the outcome is unknown."""
     error = ClosedError("closed")
     with pytest.raises(ClosedError):
         PartitionAttempts("t", True).on_partition_outcome(PublishOutcome.NOT_READ, error, NSQD, 0)

@@ -1,7 +1,5 @@
 """PartitionLoad by value: what is busy, what left a publish unanswered, what may begin."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

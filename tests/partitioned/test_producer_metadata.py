@@ -1,7 +1,5 @@
 """MetadataCache by value: what it waits for while nsqlookupds hang, and what it asks again."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 
@@ -76,7 +74,6 @@ def leader(cache, topic="t"):
 
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_the_first_answer_decides_while_another_nsqlookupd_hangs(cluster, caches, is_listed):
-    """Whether it was given or only listed, nobody waits for it."""
     cluster.answers["b:1"] = answer("n:1", "a:1", "b:1")
     cluster.hanging.add("a:1")
     cache = caches("b:1") if is_listed else caches("a:1", "b:1")
@@ -86,7 +83,6 @@ def test_the_first_answer_decides_while_another_nsqlookupd_hangs(cluster, caches
 
 
 def test_a_refresh_asks_the_others_again_while_one_hangs(cluster, caches):
-    """Each refresh brings a new answer, and the nsqlookupd that hangs has one request."""
     cluster.answers["b:1"] = answer("n:1")
     cluster.hanging.add("a:1")
     cache = caches("a:1", "b:1")
@@ -115,7 +111,6 @@ def test_a_refresh_waits_for_an_answer_to_a_later_request(cluster, caches):
 
 
 def test_a_hung_nsqlookupd_occupies_one_thread_however_many_topics_there_are(cluster, caches):
-    """Each topic has its routes from the others."""
     cluster.answers["b:1"] = answer("n:1")
     cluster.hanging.add("a:1")
     cache = caches("a:1", "b:1")
@@ -148,14 +143,12 @@ def test_an_nsqlookupd_that_has_not_answered_yet_may_know_more(cluster, caches, 
 
 
 def test_without_any_answer_the_last_failure_is_raised(cluster, caches):
-    """All have failed: there is nothing to wait for."""
     cache = caches("a:1", "b:1")
     with pytest.raises(DiscoveryError, match="refused"):
         cache.routes("t", Deadline(WAIT))
 
 
 def test_at_the_deadline_it_is_said_that_none_has_answered(cluster, caches):
-    """The topic may have partitions; nobody knows."""
     cluster.hanging.add("a:1")
     cache = caches("a:1")
     with pytest.raises(DiscoveryError, match="no answer yet"):

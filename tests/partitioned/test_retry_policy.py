@@ -1,7 +1,5 @@
 """Which publishes are attempted again, and when."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -16,14 +14,12 @@ from nsqclient.partitioned.retry_policy import is_final, lookup_wait, retry_dela
       "INVALID_TRACE_ID", "E_UNAUTHORIZED"], True),
 ])
 def test_the_error_code_says_whether_another_attempt_may_succeed(codes, is_last):
-    """However often it comes."""
     for code in codes:
         assert {is_final(code, "", attempts) for attempts in (1, 2, 3)} == {is_last}, code
 
 
 @pytest.mark.parametrize("code", ["E_INVALID", "E_BAD_PARTITION"])
 def test_errors_of_stale_metadata_are_retried_once(code):
-    """Metadata may be stale; a second refusal means what it says."""
     assert [is_final(code, "cannot PUB", attempts) for attempts in (1, 2)] == [False, True]
 
 

@@ -1,7 +1,5 @@
 """Sharding against values computed with the other clients' libraries."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter
@@ -73,7 +71,6 @@ def test_keys_without_a_hash_are_refused(sharding, key):
 @given(st.one_of(st.text(max_size=20), st.integers(-2**63, 2**63 - 1)), st.integers(1, 255))
 @fuzz
 def test_java_returns_a_valid_partition(key, count):
-    """Whatever the sign of the hash, the partition is one of the topic's."""
     assert 0 <= partition_of(key, count, java) < count
 
 
@@ -122,7 +119,6 @@ def test_round_robin_is_fair_when_the_last_partition_is_avoided():
 
 
 def test_round_robin_gives_what_an_avoided_partition_loses_to_all_others():
-    """And not to its neighbour."""
     turns = RoundRobin(random.Random(1))
     used = Counter(turns.choose(range(4), avoid=[1]) for _ in range(300))
     assert used == {0: 100, 2: 100, 3: 100}

@@ -1,7 +1,5 @@
 """StartPosition: the words on the wire, and what is refused."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest
@@ -20,7 +18,6 @@ from nsqclient import ConfigError, StartPosition
     (StartPosition.end(), "special:-1"),
 ])
 def test_each_position_has_its_words_on_the_wire(start, text):
-    """They are read as they are written."""
     assert str(start) == text
     assert StartPosition.parse(text) == start
 
@@ -49,6 +46,5 @@ def test_what_is_no_position_is_refused(make, hint):
     "offset:1", "msgcount:" + "9" * 5000, "timestamp:1:2", "msgcount:-1",
 ])
 def test_other_words_are_refused(text):
-    """A server that reads them answers with an error."""
     with pytest.raises(ConfigError, match="start position"):
         StartPosition.parse(text)

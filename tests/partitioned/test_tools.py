@@ -1,7 +1,5 @@
 """to_nsq and nsq_to_nsq with partitioned clusters."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -83,7 +81,6 @@ def test_a_key_for_a_stock_cluster_is_refused_with_the_names_of_flags():
 
 
 def test_to_nsq_publishes_the_records_of_each_key_in_order(cluster):
-    """--key-field names the field that decides on the partition."""
     cluster.create_topic("t", 3, ordered=True)
     records = [json.dumps({"user": f"u{number % 7}", "n": number}).encode()
                for number in range(500)]
@@ -94,14 +91,12 @@ def test_to_nsq_publishes_the_records_of_each_key_in_order(cluster):
 
 
 def test_to_nsq_keeps_the_order_of_all_records_where_asked_to(cluster):
-    """--ordered puts them into one partition."""
     cluster.create_topic("t", 3, ordered=True)
     assert to_nsq(cluster, "--ordered", data=b"1\n2\n3\n4").returncode == 0
     assert cluster.messages("t", murmur3("t", 3)) == [b"1", b"2", b"3", b"4"]
 
 
 def test_nsq_to_nsq_copies_from_a_stock_nsq_to_partitions(cluster):
-    """A field of the messages is the key."""
     cluster.create_topic("t", 3, ordered=True)
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         bodies = [json.dumps({"user": f"u{number}"}).encode() for number in range(30)]

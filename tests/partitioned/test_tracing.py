@@ -1,7 +1,5 @@
 """The topics that are traced."""
 
-from __future__ import annotations
-
 from nsqclient.partitioned.tracing import TraceSwitch
 
 

@@ -1,7 +1,5 @@
 """A client core and a server core in memory, with the wire between them."""
 
-from __future__ import annotations
-
 from nsqclient.devserver.protocol.commands import (
     Cls, Dpub, Identify, Mpub, PartitionPub, PartitionSub, Pub, Sub,
 )

@@ -1,7 +1,5 @@
 """Frames: however the bytes are cut, the same frames come out, or one documented error."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 
@@ -51,13 +49,9 @@ def _feed(reader, chunks, **options):
     return _flat([item for chunk in chunks for item in reader.feed(chunk, **options)])
 
 
-def test_layout_of_a_frame():
-    """Size counts the type and the data; both words are big-endian."""
+def test_layout_of_frames():
+    """Size counts the type and the data; a message has timestamp, attempts, id and body."""
     assert OK == b"\0\0\0\6\0\0\0\0OK"
-
-
-def test_layout_of_a_message():
-    """Timestamp, attempts, id and body, in that order."""
     encoded = encode_message(1, 2, ID, b"hi")
     assert encoded == struct.pack(">iiqH", 32, 2, 1, 2) + ID + b"hi"
 
@@ -95,14 +89,6 @@ def test_unread_bytes_can_be_taken_back():
     assert reader.buffered == 0
     assert reader.take_buffered() == b""
     assert reader.feed(OK) == [Frame(0, b"OK")]
-
-
-def test_held_bytes_are_read_later():
-    reader = FrameReader()
-    reader.hold(OK[:5])
-    reader.hold(b"")
-    assert reader.buffered == 5
-    assert reader.feed(OK[5:]) == [Frame(0, b"OK")]
 
 
 @pytest.mark.parametrize("attempts, read", [(0, 0), (32768, 32768), (65535, 65535), (65536, 0)])
@@ -177,7 +163,6 @@ def test_nsqlookupd_is_not_nsqd():
 
 
 def test_big_body_is_linear(monkeypatch):
-    """A big body in many pieces is joined once, not once for each piece."""
     body = b"x" * 2**20
     encoded = encode_message(1, 1, ID, body)
     pieces = [encoded[n:n + 65536] for n in range(0, len(encoded), 65536)]
@@ -216,7 +201,6 @@ _FRAMES = st.lists(st.one_of(
 @fuzz
 @given(_FRAMES, st.binary(max_size=60), st.lists(st.integers(0, 400), max_size=5))
 def test_cutting_changes_nothing(stream, garbage, cuts):
-    """Frames and garbage behind them read the same however they are cut, with the same fault."""
     data = stream + garbage
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     outcomes = []

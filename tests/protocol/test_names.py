@@ -1,7 +1,5 @@
 """Names of topics and channels."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.errors import InvalidChannelError, InvalidTopicError

@@ -1,7 +1,5 @@
 """JSON of servers: what is within the limits is read as json.loads does, all else is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -24,7 +22,6 @@ _values = st.recursive(
 @fuzz
 @given(value=_values, ascii_only=st.booleans())
 def test_what_a_server_counts_and_names_is_read(value, ascii_only):
-    """Numbers of 64 bits, any text in either spelling, and what is made of them."""
     data = json.dumps(value, ensure_ascii=ascii_only).encode()
     assert read_json(data) == value
 
@@ -109,7 +106,6 @@ def test_a_reader_takes_only_an_object(data):
     ("object", []), ("items", {}),
 ])
 def test_a_field_of_the_wrong_type_is_named_in_the_error(read, bad):
-    """The error says which field of which object it is."""
     with pytest.raises(InvalidField, match=r"it\.x"):
         getattr(_reader(x=bad), read)("x")
 

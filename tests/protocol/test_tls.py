@@ -1,9 +1,5 @@
 """TLS as a byte layer: two ends in memory."""
 
-from __future__ import annotations
-
-import random
-
 import pytest
 
 from nsqclient.errors import RemoteProtocolError, TLSError
@@ -12,7 +8,6 @@ from nsqclient.runtime.tls import client_context, server_context
 from tests.support.certificates import Certificates
 
 TEXT = b"a frame, and another frame. " * 40
-NOISE = random.Random(5).randbytes(300_000)
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +15,8 @@ def certificates(tmp_path_factory):
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def make_client(certificates, name="127.0.0.1", **options):
-    context = client_context(ca_file=certificates.ca, **options)
-    return TLSLayer(context, server_name=name)
+def make_client(certificates, name="127.0.0.1"):
+    return TLSLayer(client_context(ca_file=certificates.ca), server_name=name)
 
 
 def make_server(certificates, **options):
@@ -32,63 +26,24 @@ def make_server(certificates, **options):
     return TLSLayer(context, server_side=True)
 
 
-def cut(data, step):
-    """Pieces of ``step`` bytes; 0 means all at once."""
-    step = step or max(1, len(data))
-    return [data[n:n + step] for n in range(0, len(data), step)]
-
-
-def carry(one, other, step=0):
+def carry(one, other):
     """Carry what the layers say themselves until both are silent; return what came through."""
     got = []
     while one.has_output() or other.has_output():
         for source, target in ((one, other), (other, one)):
-            for piece in cut(source.wire_output(), step):
-                got += target.decode(piece)
+            got += target.decode(source.wire_output())
     return b"".join(got)
 
 
-def shake_hands(certificates, step=0, **options):
-    client, server = make_client(certificates, **options), make_server(certificates)
-    assert carry(client, server, step) == b""
+def shake_hands(certificates):
+    client, server = make_client(certificates), make_server(certificates)
+    assert carry(client, server) == b""
     assert client.is_established and server.is_established
     return client, server
 
 
-def decoded(layer, wire, step=0):
-    """What a layer makes of bytes that come in pieces."""
-    return b"".join(out for piece in cut(wire, step) for out in layer.decode(piece))
-
-
-@pytest.mark.parametrize("step", [0, 1, 7], ids=["whole", "byte by byte", "by seven"])
-@pytest.mark.parametrize("version", ["tls1.2", "tls1.3"])
-def test_a_handshake_succeeds_however_bytes_are_cut(certificates, version, step):
-    """However the bytes are cut, both ends agree, and data passes both ways."""
-    client, server = shake_hands(certificates, step, min_version=version)
-    assert client.tls.version() == "TLSv1.3"
-    for ours, theirs in ((client, server), (server, client)):
-        for data in (b"x", TEXT):
-            assert decoded(theirs, ours.encode(data), step) == data
-
-
-def test_long_data_takes_many_records(certificates):
-    client, server = shake_hands(certificates)
-    wire = client.encode(NOISE)
-    assert len(wire) > len(NOISE)
-    assert decoded(server, wire) == NOISE
-    assert decoded(server, client.encode(NOISE), 997) == NOISE
-
-
-def test_data_before_the_handshake_is_over_waits(certificates):
-    """nsqd's OK is encoded at once, and goes out when it can; data may share its segment."""
-    client, server = make_client(certificates), make_server(certificates)
-    assert server.encode(b"OK") == b"" and not server.is_established
-    greeting = client.wire_output()
-    assert list(server.decode(greeting)) == []
-    assert list(client.decode(server.wire_output())) == []
-    assert list(server.decode(client.wire_output())) == []
-    more = server.wire_output() + server.encode(b", and more")
-    assert decoded(client, more) == b"OK, and more"
+def decoded(layer, wire):
+    return b"".join(layer.decode(wire))
 
 
 def test_data_in_the_segment_of_the_last_handshake_message(certificates):
@@ -105,23 +60,15 @@ def test_data_in_the_segment_of_the_last_handshake_message(certificates):
     b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\6\0\0\0\0OK", b"\xff" * 50,
 ])
 def test_bytes_that_are_not_tls_are_an_error(certificates, wire):
-    """What answers something else than TLS is a failed handshake."""
     with pytest.raises(TLSError) as caught:
         decoded(make_client(certificates), wire)
     assert caught.value.reason and "_ssl.c" not in str(caught.value)
 
 
-@pytest.mark.parametrize("fault, reason", [
-    ({"name": "localhost"}, None),
-    ({"name": "nsqd.example"}, "nsqd.example"),
-    ({"name": "10.0.0.1"}, "10.0.0.1"),
-])
-def test_the_servers_name_counts(certificates, fault, reason):
-    client, server = make_client(certificates, **fault), make_server(certificates)
-    if reason is None:
-        assert carry(client, server) == b""
-        return
-    with pytest.raises(TLSError, match="certificate verify failed: .*" + reason):
+@pytest.mark.parametrize("name", ["nsqd.example", "10.0.0.1"])
+def test_the_servers_name_counts(certificates, name):
+    client, server = make_client(certificates, name), make_server(certificates)
+    with pytest.raises(TLSError, match="certificate verify failed: .*" + name):
         carry(client, server)
     assert client.has_output()  # the alert that names the reason
     with pytest.raises(TLSError, match="alert"):
@@ -132,12 +79,6 @@ def test_the_servers_name_counts(certificates, fault, reason):
 def test_a_name_that_is_none(certificates, name):
     with pytest.raises(TLSError, match="server name"):
         make_client(certificates, name=name)
-
-
-def test_an_authority_that_is_not_trusted(certificates):
-    client = TLSLayer(client_context(ca_file=certificates.other_ca), server_name="127.0.0.1")
-    with pytest.raises(TLSError, match="certificate verify failed: unable to get local issuer"):
-        carry(client, make_server(certificates))
 
 
 def test_a_missing_client_certificate_is_reported_afterwards(certificates):
@@ -155,7 +96,6 @@ def test_a_missing_client_certificate_is_reported_afterwards(certificates):
 
 @pytest.mark.parametrize("at", [0, 4, 5, 20, -1])
 def test_a_changed_byte_is_an_error(certificates, at):
-    """A byte that was changed on its way breaks the stream; nothing of the record comes out."""
     client, server = shake_hands(certificates)
     assert decoded(server, client.encode(b"early")) == b"early"
     wire = bytearray(client.encode(TEXT))
