@@ -40,11 +40,11 @@ def crash_leaders(cluster, load):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trouble, scale", [
+@pytest.mark.parametrize("change, scale", [
     (move_leaders, 0.0),
     (crash_leaders, 0.05),  # elections take two seconds instead of 38
 ])
-def test_each_key_stays_in_order_while_leaders_change(leak_guard, trouble, scale):
+def test_each_key_stays_in_order_while_leaders_change(leak_guard, change, scale):
     """Publishes ride out the time without a leader; consumption follows the new ones."""
     handled = defaultdict(list)  # key -> (number, partition) of each message
 
@@ -62,7 +62,7 @@ def test_each_key_stays_in_order_while_leaders_change(leak_guard, trouble, scale
         ):
             load = Load(producer, 200)
             try:
-                trouble(cluster, load)
+                change(cluster, load)
             finally:
                 load.end()
             cluster.wait_until_empty("t", "c", timeout=200.0)
@@ -71,7 +71,7 @@ def test_each_key_stays_in_order_while_leaders_change(leak_guard, trouble, scale
         assert {partition for _, partition in entries} == {murmur3(key, PARTITIONS)}
         numbers = [number for number, _ in entries]
         assert list(dict.fromkeys(numbers)) == list(range(1, load.counts[key] + 1))
-        if trouble is move_leaders:
+        if change is move_leaders:
             # A message that comes again comes before any later one: the order is never broken.
             assert numbers == sorted(numbers)
 
