@@ -1,14 +1,19 @@
 """Text and numbers as logs, tables and pages show them: no control characters, no passwords.
 
-Pure, and imports nothing of the package. Text of a peer passes :func:`printable` where it becomes
-part of a value or an error, so whatever is built from these is safe to show. The bodies of messages
-are data and never pass here.
+Also tables, and colors on a terminal. It imports nothing of the package. Text of a peer passes
+:func:`printable` where it becomes part of a value or an error, so whatever is built from these is
+safe to show. The bodies of messages are data and never pass here.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Container, Sequence
+from typing import TextIO
 
+#: Colors of a terminal.
+GREEN, YELLOW, RED = "32", "33", "31;1"
 #: Longest text of a peer that a value keeps, in characters: names and versions are far shorter.
 LONGEST_TEXT = 1000
 
@@ -80,3 +85,41 @@ def show_size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def has_colors(stream: TextIO) -> bool:
+    """Return whether words on this stream may have a color.
+
+    Not where it is no terminal, ``TERM`` is ``dumb``, or ``NO_COLOR`` is set to anything
+    (https://no-color.org).
+    """
+    return (stream.isatty() and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb")
+
+
+def paint(text: str, color: str) -> str:
+    """Return text in a color, one of those above."""
+    return f"\x1b[{color}m{text}\x1b[0m"
+
+
+def paint_result(line: str, stream: TextIO) -> str:
+    """Return a line of a check; its first word, OK, WRONG or NOTE, has a color where it may."""
+    word = line.partition(" ")[0]
+    color = {"OK": GREEN, "WRONG": RED, "NOTE": YELLOW}.get(word)
+    if color is None or not has_colors(stream):
+        return line
+    return paint(word, color) + line[len(word):]
+
+
+def table(rows: Sequence[Sequence[str]], left: Container[str]) -> list[str]:
+    """Return the lines of a table.
+
+    Args:
+        rows: the first is the heading.
+        left: columns of text, by their headings; the others are numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(cell.ljust(width) if name in left else cell.rjust(width)
+                  for name, cell, width in zip(rows[0], row, widths)).rstrip()
+        for row in rows]

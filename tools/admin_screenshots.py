@@ -19,7 +19,7 @@ sys.path.insert(0, str(CHECKOUT))
 
 from nsqclient import Config, Consumer, Producer  # noqa: E402  the path is set first
 from nsqclient.admin import AdminSettings  # noqa: E402  as above
-from nsqclient.admin.server import AdminServer  # noqa: E402  as above
+from nsqclient.admin.app import AdminServer  # noqa: E402  as above
 from nsqclient.devserver import Nsqd, Nsqlookupd  # noqa: E402  as above
 from nsqclient.http import NsqlookupdHTTP  # noqa: E402  as above
 from tests.support.browser.admin import running_admin  # noqa: E402  as above

@@ -34,11 +34,11 @@ EXTRAS = {
     "": ["nsqclient", "nsqclient.cli", "nsqclient.cli.doctor", "nsqclient.devserver",
          "nsqclient.http", "nsqclient.cli.worker",
          "nsqclient.worker.middleware"],
-    "cli": ["nsqclient.cli.completion", "shtab"],
-    "admin": ["nsqclient.admin.server", "nsqclient.cli.nsqadmin"],
+    "cli": ["shtab"],
+    "admin": ["nsqclient.admin.app", "nsqclient.cli.nsqadmin"],
     "django": ["nsqclient.contrib.django", "nsqclient.contrib.django.apps",
                "nsqclient.contrib.django.management.commands.nsq_consume",
-               "nsqclient.contrib.django.outbox.batch"],
+               "nsqclient.contrib.django.outbox"],
     "flask": ["nsqclient.contrib.flask"],
     "otel": ["nsqclient.metrics.opentelemetry"],
     "partitions": ["nsqclient.partitioned.sharding", "mmh3"],
@@ -48,7 +48,7 @@ EXTRAS = {
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {
     "spark": ["nsqclient.spark", "nsqclient.spark.pipelines", "pyspark_nsq", "pyspark", "pyarrow"],
-    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_ingest", "obstore"],
+    "spark-storage": ["nsqclient.spark.storage.store", "nsqclient.cli.spark_shards", "obstore"],
 }
 #: Those for developers come from the checkout.
 FOR_DEVELOPERS = {"coverage", "docs", "examples", "free-threaded", "lint", "package", "test"}

@@ -3,9 +3,8 @@
 ``settings`` are its servers and permissions; ``nsqclient.http.cluster`` asks the servers.
 ``aggregate`` makes sums; ``collector`` and ``overview`` keep numbers and rates fresh while a page
 is open. ``nsqadmin_api`` answers as nsqadmin does, ``ui_api`` serves the pages, and ``actions_api``
-acts for them; ``message_peeker`` and ``replay`` are what it calls. ``access_control`` checks
-permissions. ``app`` is the WSGI application, ``server`` runs it; ``templates`` and ``static`` are
-the pages.
+acts for them; ``messages`` has what it calls. ``access_control`` checks permissions. ``app`` is the
+WSGI application and its server; ``templates`` and ``static`` are the pages.
 """
 
 from nsqclient.admin.settings import AdminSettings

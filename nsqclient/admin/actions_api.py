@@ -12,7 +12,7 @@ from flask import Blueprint, Response, request
 
 from nsqclient.admin.access_control import RequestError, check_may_act, check_may_peek
 from nsqclient.admin.context import context
-from nsqclient.admin.message_peeker import MAX_MESSAGES, MAX_SECONDS, Steps
+from nsqclient.admin.messages import MAX_MESSAGES, MAX_SECONDS, Steps
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )

@@ -1,10 +1,16 @@
-"""``create_app``: the admin page as a WSGI application."""
+"""``create_app``: the admin page as a WSGI application; ``AdminServer``: the page over waitress."""
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import socket
+import threading
+from dataclasses import replace
+from typing import Any
 
 from flask import Flask, Response, request
+from waitress import create_server, wasyncore
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
@@ -14,6 +20,9 @@ from nsqclient.admin.access_control import (
 )
 from nsqclient.admin.context import Context
 from nsqclient.admin.responses import error_response, response_for
+from nsqclient.admin.settings import AdminSettings
+from nsqclient.errors import ConfigError
+from nsqclient.runtime.addresses import format_address
 from nsqclient.display import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
@@ -75,3 +84,113 @@ def _error_response(exc: Exception) -> Response:
     if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
         return pages.error_page(response)
     return response
+
+
+#: Seconds for requests under way when the server stops.
+_CLOSE_TIMEOUT = 0.5
+#: Options of waitress: a peek or an action may occupy a thread for seconds. Of a body more is read
+#: than is accepted, so that the application can answer that it is too large.
+_OPTIONS = {
+    "ident": "nsqadmin", "threads": 24, "connection_limit": 500, "channel_timeout": 30,
+    "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
+    "max_request_body_size": 8 * LARGEST_BODY,
+}
+
+
+class AdminServer:
+    """An admin page that listens. Life: created, ``start()``, ``stop()``; or ``with``.
+
+    Args:
+        host, port: the address to listen on; port 0 chooses a free port. On a loopback address
+            only the names of loopback and ``allowed_hosts`` are accepted as Host headers.
+
+    Raises:
+        ConfigError: ``allow_actions`` on an address that is not loopback, and ``allowed_hosts``
+            is empty.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self, settings: AdminSettings, host: str = "127.0.0.1", port: int = 4171
+    ) -> None:
+        if settings.allow_actions and not settings.allowed_hosts and not _is_loopback(host):
+            raise ConfigError(
+                f"--allow-actions on {host}: name the hosts by which browsers call the page with"
+                " --allowed-host; else a foreign page could act, through a name of its own that"
+                " it points here"
+            )
+        self.settings: AdminSettings = replace(
+            settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
+        self._host, self._port = host, port
+        self._context: Context | None = None
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port``, once it listens."""
+        assert self._server is not None, "not started"
+        return format_address(self._host, self._server.effective_port)
+
+    @property
+    def url(self) -> str:
+        """The URL of the first page."""
+        return f"http://{self.address}{self.settings.base_path}/"
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is not available.
+        """
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        context = Context(self.settings)
+        try:
+            sock = socket.create_server((self._host, self._port), family=family, backlog=1024)
+        except OSError:
+            context.close()
+            raise
+        server = create_server(create_app(context), sockets=[sock], **_OPTIONS)
+        thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
+        thread.start()
+        self._context, self._server, self._thread = context, server, thread
+        context.collector.prefetch()
+        logger.info("HTTP: listening on %s", self.url)
+        if not _is_loopback(self._host):
+            logger.warning("every host that reaches %s can open this page: put a proxy with a login"
+                           " in front of it", self.address)
+
+    def stop(self) -> None:
+        """End requests, rounds and threads, within about two seconds. Idempotent."""
+        server, self._server = self._server, None
+        context, self._context = self._context, None
+        if server is None or context is None or self._thread is None:
+            return
+        context.close()
+        server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
+        # Its thread alone may change the sockets that it waits for.
+        server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map))
+        self._thread.join()
+
+    def __enter__(self) -> AdminServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _hosts(host: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the accepted host names of a page that listens on a host; empty: any."""
+    if not _is_loopback(host):
+        return tuple(name.lower() for name in allowed)
+    own = ("localhost", "127.0.0.1", "::1", host.lower())
+    return tuple(dict.fromkeys((*own, *(name.lower() for name in allowed))))

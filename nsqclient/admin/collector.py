@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
-from nsqclient.admin.failures import FailureTimes
+from nsqclient.admin.responses import FailureTimes
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.http import NsqdHTTP

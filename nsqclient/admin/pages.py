@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from nsqclient.admin.access_control import may_act, may_peek, user_of
 from nsqclient.admin.context import context
 from nsqclient.admin.nsqadmin_api import is_absent
-from nsqclient.admin.replay import source_of_dead_letters
+from nsqclient.admin.messages import source_of_dead_letters
 from nsqclient.admin.responses import check_channel, check_topic
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.version import __version__

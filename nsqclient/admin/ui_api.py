@@ -10,14 +10,13 @@ from flask import Blueprint, Response, request
 
 from nsqclient.admin.aggregate import number, objects, text
 from nsqclient.admin.context import context
-from nsqclient.admin.failures import cause_of
+from nsqclient.admin.responses import (
+    JSON_HEADERS, cause_of, check_channel, check_topic, json_response, node_values, problems,
+)
 from nsqclient.admin.nsqadmin_api import (
     channel_values, inactive_channels, node_stats, topic_values,
 )
 from nsqclient.admin.overview import CHANNEL, TOPIC, Overview, RateHistory
-from nsqclient.admin.responses import (
-    JSON_HEADERS, check_channel, check_topic, json_response, node_values, problems,
-)
 from nsqclient.doctor.findings import in_order, summary
 from nsqclient.http.ask_all import Failure
 from nsqclient.http.cluster import Node

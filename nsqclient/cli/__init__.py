@@ -6,20 +6,24 @@ tool loads only its own.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from nsqclient.cli.command import Command, CommandGroup
+from nsqclient.cli.flags import CommandLineError, FlagError, Parsed
 from nsqclient.runtime import process_signals
+from nsqclient.runtime.arguments import closest
 from nsqclient.version import __version__
 
 #: command -> (module, and its function where that is not ``build_command``, what it does)
 COMMANDS = {
     "channel": ("nsqclient.cli.topics:build_channel",
                 "create, pause, unpause, empty and delete a channel"),
-    "completion": ("nsqclient.cli.completion", "print the completion script of a shell"),
+    "completion": ("nsqclient.cli:build_completion", "print the completion script of a shell"),
     "dead_letters": ("nsqclient.cli.dead_letters", "list, show, replay and delete dead letters"),
     "doctor": ("nsqclient.cli.doctor", "find problems of a cluster and suggest fixes"),
     "nsq_stat": ("nsqclient.cli.nsq_stat", "show the depth and rates of a channel"),
@@ -85,3 +89,70 @@ def _is_ended_by_signals(words: list[str]) -> bool:
     is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))
     names = {SHORT.get(word, word) for word in words[:1]}
     return not _ENDED_BY_SIGNALS.isdisjoint(names) and not is_check
+
+
+# -- nsqclient completion
+
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+_COMPLETION_SUMMARY = """\
+Prints the script that completes commands and flags in a shell: bash, zsh, fish or tcsh."""
+
+_COMPLETION_EXAMPLES = [
+    ("bash", "nsqclient completion bash > ~/.local/share/bash-completion/completions/nsqclient"),
+    ("fish", "nsqclient completion fish > ~/.config/fish/completions/nsqclient.fish"),
+]
+
+
+def build_completion() -> Command:
+    """The command ``completion``."""
+    return Command(
+        "completion", _complete, _COMPLETION_SUMMARY, _COMPLETION_EXAMPLES, words="SHELL")
+
+
+def _complete(parsed: Parsed) -> int:
+    if len(parsed.rest) != 1:
+        raise FlagError(f"give one shell: {', '.join(SHELLS)}")
+    shell = parsed.rest[0]
+    if shell not in SHELLS:
+        raise FlagError(f"unknown shell {shell!r}", closest(shell, SHELLS))
+    sys.stdout.write(script(shell))
+    return 0
+
+
+def script(shell: str) -> str:
+    """Return the script for a shell.
+
+    The package shtab writes it from the parsers of all commands.
+
+    Raises:
+        CommandLineError: shtab is not installed.
+    """
+    try:
+        shtab: Any = importlib.import_module("shtab")
+    except ImportError:
+        raise CommandLineError("shtab is missing: pip install 'nsqclient[cli]'") from None
+    parser = argparse.ArgumentParser("nsqclient", add_help=False)
+    _add_commands(parser, build_program(), shtab.FILE)
+    text: str = shtab.complete(parser, shell)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _add_commands(parser: argparse.ArgumentParser, group: CommandGroup, file: Any) -> None:
+    """Add the parsers of a group's commands; ``file``: shtab's mark for names of files."""
+    commands = parser.add_subparsers()
+    for name, (summary, load) in [*group.table.items(), *(
+            (short, group.table[name]) for short, name in group.others.items())]:
+        command = load()
+        if isinstance(command, CommandGroup):
+            _add_commands(commands.add_parser(name, help=summary, add_help=False), command, file)
+            continue
+        for action in command.paths:
+            action.complete = file  # type: ignore[attr-defined] # shtab looks for it
+        added = commands.add_parser(name, help=summary, parents=[command.parser], add_help=False)
+        if name == "completion":
+            added.add_argument("shell", choices=SHELLS)
+        added.add_argument("--help", action="store_true", help="show the flags")
+    helper = commands.add_parser("help", help="show the flags of a command", add_help=False)
+    helper.add_argument("command", choices=list(group.table))

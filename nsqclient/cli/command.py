@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nsqclient.cli.flags import (
-    CommandLineError, Flag, FlagError, Kind, Parsed, check_needed, check_required,
-)
-from nsqclient.cli.sources import (
-    Texts, in_environment, in_table, keys, load_toml, misspelt_variables,
+    CommandLineError, Flag, FlagError, Kind, Parsed, Texts, check_needed, check_required,
+    in_environment, in_table, keys, load_toml, misspelt_variables,
 )
 from nsqclient.errors import NSQError
 from nsqclient.runtime.arguments import closest

@@ -6,7 +6,6 @@ Exit status: 0 without errors, 1 with errors, 2 for a flag that does not parse.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import sys
@@ -17,10 +16,10 @@ from typing import Any
 
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.terminal import GREEN, RED, YELLOW, has_colors, paint
 from nsqclient.cli.tool_flags import (
     OPTIONS, POSITIVE, ToolFlags, add_secret_flags, read_config,
 )
+from nsqclient.display import GREEN, RED, YELLOW, has_colors, paint
 from nsqclient.doctor.diagnosis import Diagnosis, Target
 from nsqclient.doctor.findings import Finding, Severity, in_order, summary
 from nsqclient.http.urls import lookup_url, nsqd_url
@@ -90,7 +89,7 @@ def _run(parsed: Parsed) -> int:
     if parsed.values["json"]:
         sys.stdout.write(as_json(diagnosis.findings))
     else:
-        sys.stdout.write(as_table(diagnosis.findings, has_colors(sys.stdout, os.environ)))
+        sys.stdout.write(as_table(diagnosis.findings, has_colors(sys.stdout)))
     sys.stdout.flush()
     has_errors = any(each.severity is Severity.ERROR for each in diagnosis.findings)
     return EXIT_ERRORS if has_errors else 0

@@ -1,4 +1,6 @@
-"""Messages as lines: ``Renderer``, which makes them, and ``body_of``, which reads JSON lines. Pure.
+"""Messages as lines: ``Renderer`` makes them, ``body_of`` reads JSON lines; fields of JSON bodies.
+
+Pure. The text of a value in a body is never written anew: fields keep their digits and escapes.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import string
 import zlib
 from collections.abc import Callable
 from datetime import datetime, timezone
+from json.decoder import WHITESPACE  # type: ignore[attr-defined] # in no stub
+from typing import Any, NamedTuple
 
-from nsqclient import Message
+from nsqclient import InvalidMessageError, Message, PartitionError
 
 #: What ``--format`` may name, and what it stands for.
 FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
@@ -155,3 +159,100 @@ def body_of(line: bytes) -> bytes:
     if isinstance(record.get("body_base64"), str):
         return base64.b64decode(record["body_base64"], validate=True)
     raise ValueError("it must be a JSON object with the text body, or body_base64")
+
+
+# -- JSON objects
+
+
+class NotAnObject(ValueError):
+    """The body is no JSON object."""
+
+
+class Field(NamedTuple):
+    """The value of a field and the text that it had."""
+
+    value: Any
+    text: str
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def parse_object(body: bytes) -> dict[str, Field]:
+    """Read a JSON object; of fields with one name the last counts.
+
+    Raises:
+        NotAnObject: it is something else.
+    """
+    try:
+        # Bytes that are not UTF-8 are kept.
+        return _parse(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, IndexError, RecursionError) as exc:
+        raise NotAnObject(f"no JSON object: {exc}") from None
+
+
+def _parse(text: str) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    at = _expect(text, _skip(text, 0), "{")
+    if text[at] != "}":
+        while True:
+            if text[at] != '"':
+                raise ValueError(f"no name at {at}")
+            name, at = _decoder.raw_decode(text, at)
+            at = _expect(text, _skip(text, at), ":")
+            value, end = _decoder.raw_decode(text, at)
+            fields[name] = Field(value, text[at:end])
+            at = _skip(text, end)
+            if text[at] == "}":
+                break
+            at = _expect(text, at, ",")
+    if _skip(text, at + 1) != len(text):
+        raise ValueError(f"more behind it, at {at + 1}")
+    return fields
+
+
+def _skip(text: str, at: int) -> int:
+    end: int = WHITESPACE.match(text, at).end()
+    return end
+
+
+def _expect(text: str, at: int, char: str) -> int:
+    """Pass over a character and the space behind it."""
+    if text[at] != char:
+        raise ValueError(f"no {char} at {at}")
+    return _skip(text, at + 1)
+
+
+def key_of(body: bytes, field: str) -> str:
+    """Return the key of a record or message for a partitioned NSQ: the value of a field.
+
+    Raises:
+        InvalidMessageError: the body is no JSON object, or the field is no text or whole number.
+    """
+    try:
+        found = parse_object(body).get(field)
+    except NotAnObject as exc:
+        raise InvalidMessageError(f"no key: {exc}: {body[:100]!r}") from exc
+    value = None if found is None else found.value
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InvalidMessageError(
+            f"no key: the field {field!r} must be a text or a whole number: {body[:100]!r}")
+    return str(value)
+
+
+def in_flags(error: Exception, key_flags: str) -> str:
+    """Say an error; where it asks for arguments of a publish, with the flags of a tool.
+
+    Args:
+        key_flags: those that decide on the partition.
+    """
+    text = str(error)
+    if isinstance(error, PartitionError):
+        text = re.sub("give key=.*", f"give {key_flags}", text)
+        text = text.replace("key= needs", f"{key_flags} needs")
+        text = text.replace("defer= needs", "--defer needs")
+    return text

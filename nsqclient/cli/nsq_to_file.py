@@ -23,11 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.archive.archive import Archive, Archiver, RecordFormatter
-from nsqclient.cli.archive.files import (
+from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter, RotationRules
+from nsqclient.cli.archive_files import (
     CodecFactory, OutputPaths, OutsideError, gzip_codec, zstd_codec,
 )
-from nsqclient.cli.archive.naming import FileNames, RotationRules
 from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, NAMES, PATH, STRING, CommandLineError, FlagError, Kind, Parsed,

@@ -7,11 +7,12 @@ off; messages that a filter drops are finished.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,7 +21,7 @@ from nsqclient import (
 )
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
-from nsqclient.cli.json_filter import JsonFilter, NotAnObject, in_flags, key_of
+from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
 from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.to_nsq import make_producers
@@ -275,3 +276,60 @@ def is_rejected_message(error: NSQError) -> bool:
     """Return whether the destination always rejects this message, and may accept others."""
     return isinstance(error, InvalidMessageError) or (
         isinstance(error, PublishRejectedError) and not error.retryable)
+
+
+class JsonFilter:
+    """Decides about one body at a time. Immutable.
+
+    Args:
+        field: only objects that have it pass; "" for all.
+        value: of these, only those where it has this value; None for any.
+        whitelist: the fields that pass; empty for the body as it is.
+    """
+
+    def __init__(self, field: str, value: str | None, whitelist: Collection[str]) -> None:
+        self._field = field
+        self._value = value
+        self._whitelist = sorted(set(whitelist))
+        self._parses = bool(field or whitelist)
+
+    def __call__(self, body: bytes) -> bytes | None:
+        """Return what to pass on, None for nothing.
+
+        Raises:
+            NotAnObject: it must be a JSON object and is none.
+        """
+        if not self._parses:
+            return body
+        fields = parse_object(body)
+        if self._field:
+            if self._field not in fields:
+                return None
+            if self._value is not None and not matches(fields[self._field], self._value):
+                return None
+        if not self._whitelist:
+            return body
+        parts = [
+            f"{json.dumps(name, ensure_ascii=False)}:{fields[name].text}"
+            for name in self._whitelist if name in fields
+        ]
+        return ("{" + ",".join(parts) + "}").encode("utf-8", "surrogateescape")
+
+
+def matches(field: Field, wanted: str) -> bool:
+    """Return whether a field has a value that was given as text.
+
+    Strings must be the same, numbers of equal value; nothing else ever matches, as with the
+    original. Whole numbers are compared exactly, however many digits they have.
+    """
+    value = field.value
+    if isinstance(value, str):
+        return value == wanted
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        if isinstance(value, int) and wanted.lstrip("+-").isdecimal():
+            return value == int(wanted)
+        return float(value) == float(wanted)
+    except (ValueError, OverflowError):
+        return False

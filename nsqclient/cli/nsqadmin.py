@@ -12,18 +12,12 @@ from nsqclient import Config, TLSError
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.command import Command
-from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
+from nsqclient.cli.tool_flags import (
+    OPTIONS, SECRET_FILE, Server, ServerCommand, add_http_timeouts, add_http_tls_flags,
+    add_secret_flags, parse_listen_address, read_config as read_options, read_http_tls,
+)
 from nsqclient.cli.flags import (
     BOOL, DURATION, STRING, STRINGS, CommandLineError, Kind, Parsed,
-)
-from nsqclient.cli.tool_flags import (
-    OPTIONS,
-    SECRET_FILE,
-    add_http_timeouts,
-    add_http_tls_flags,
-    add_secret_flags,
-    read_config as read_options,
-    read_http_tls,
 )
 from nsqclient.version import __version__
 
@@ -105,7 +99,7 @@ def _build(parsed: Parsed) -> Server:
     host, port = parse_listen_address(parsed.values["http-address"], "http-address")
     settings = build_settings(parsed)
     try:
-        server_module = importlib.import_module("nsqclient.admin.server")
+        server_module = importlib.import_module("nsqclient.admin.app")
     except ModuleNotFoundError as exc:
         package = (exc.name or "").partition(".")[0]
         if package not in ("flask", "waitress", "werkzeug", "prometheus_client"):

@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
-from nsqclient.cli.daemon import Server, ServerCommand, parse_listen_address
+from nsqclient.cli.tool_flags import (
+    SECRET_FILE, Server, ServerCommand, parse_listen_address, read_key_password,
+)
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed, choice, positive,
 )
-from nsqclient.cli.tool_flags import SECRET_FILE, read_key_password
 from nsqclient.devserver.nsqd import Nsqd
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
 from nsqclient.devserver.options import TLS_VERSIONS, NsqdOptions, default_node_id

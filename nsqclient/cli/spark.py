@@ -19,8 +19,7 @@ from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
-from nsqclient.cli.spark_ingest import ingest_flags
-from nsqclient.cli.spark_status import status_flags
+from nsqclient.cli.spark_shards import ingest_flags, status_flags
 from nsqclient.cli.tool_flags import ToolFlags, add_secret_flags, read_secrets
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError

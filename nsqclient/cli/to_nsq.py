@@ -17,20 +17,18 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
 from nsqclient.cli.flags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
-from nsqclient.cli.json_filter import in_flags, key_of
-from nsqclient.cli.lines import FORMATS, body_of, unescape
+from nsqclient.cli.lines import FORMATS, body_of, in_flags, key_of, unescape
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.terminal import Progress
 from nsqclient.cli.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
 )
-from nsqclient.display import counted
+from nsqclient.display import counted, show_size
 from nsqclient.runtime.delays import RateLimiter
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -44,6 +42,8 @@ _CHUNK = 256 * 1024
 _PARTS = 8
 
 _TOO_LONG = "it is over %d bytes, the largest message (nsqd_max_msg_size)"
+#: Seconds between two updates of the progress: readable, and cheap.
+_PAUSE = 0.2
 #: How much longer than its body a JSON line may be: each byte may be an escape of six.
 _JSON_SIZE = 7
 
@@ -330,3 +330,40 @@ def _up_to(limit: int, records: list[bytes]) -> Iterator[list[bytes]]:
     yield list(filter(None, records))
     if has_long:
         raise ValueError(_TOO_LONG % limit)
+
+
+def render(records: int, size: int, total: int | None, seconds: float) -> str:
+    """Return the line: what was done, how fast, and what is left where the end is known."""
+    rate = records / seconds if seconds > 0 else 0.0
+    counts = f"{records:,} {counted(records, 'message').partition(' ')[2]}, {show_size(size)}"
+    counts += f", {rate:,.0f}/s"
+    if not total or not size:
+        return counts
+    minutes, rest = divmod(int(max(0.0, (total - size) * seconds / size)), 60)
+    return f"{min(1.0, size / total):4.0%} {counts}, {minutes}:{rest:02d} left"
+
+
+class Progress:
+    """Keeps a line with the progress up to date.
+
+    Args:
+        stream: a terminal; None: nothing is shown.
+        total: bytes of the whole input, where they are known.
+    """
+
+    def __init__(self, stream: TextIO | None, total: int | None) -> None:
+        self._stream = stream
+        self._total = total
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+
+    def update(self, records: int, size: int, last: bool = False) -> None:
+        """Show the counts so far; ``last`` ends the line."""
+        now = time.monotonic()
+        if self._stream is None or (now - self._shown_at < _PAUSE and not last):
+            return
+        self._shown_at = now
+        line = render(records, size, self._total, now - self._began)
+        # To the start of the line, and away with what is left of a longer one.
+        self._stream.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
+        self._stream.flush()

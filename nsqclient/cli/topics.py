@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
-from nsqclient.cli.sampling import Answer, Counters, rates, total
-from nsqclient.cli.terminal import table
+from nsqclient.cli.nsq_stat import Answer, Counters, rates, total
 from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
-from nsqclient.display import counted, printable
+from nsqclient.display import counted, printable, table
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.http.cluster_actions import EVERYWHERE, ActionError, ClusterActions

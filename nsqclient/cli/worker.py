@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqclient import Config
+from nsqclient.cli import build_program
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, FlagError, Parsed,
+    BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, Flag, FlagError, Parsed,
     check_required, choice,
 )
-from nsqclient.cli.terminal import has_colors, paint_result
-from nsqclient.cli.tool_flags import LEVELS, ToolFlags, read_config
+from nsqclient.cli.tool_flags import LEVELS, SOURCES, ToolFlags, option_texts, read_config
+from nsqclient.config import OPTIONS
+from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.runtime.arguments import closest
+from nsqclient.secrets import SECRETS
 from nsqclient.worker.group import ConsumerGroup, add_all
 from nsqclient.worker.loading import (
     UsageError, load_handler, load_module, load_object, submodules_of,
@@ -199,5 +203,81 @@ def _any_host(address: str) -> str:
 
 
 def _report(line: str) -> None:
-    sys.stderr.write((paint_result(line) if has_colors(sys.stderr, os.environ) else line) + "\n")
+    sys.stderr.write(paint_result(line, sys.stderr) + "\n")
     sys.stderr.flush()
+
+
+# -- for Django and Flask, which read the command lines of their commands themselves
+
+
+#: The worker's flags that their commands have; how code is reloaded is the framework's.
+_SHARED = (
+    "topic", "middleware", "processes", "stop-timeout", "hang-timeout", "health-address",
+    "metrics-address", "check", "nsqd-tcp-address", "lookupd-http-address", "consumer-opt",
+    "config", "log-level", "log-format",
+)
+
+
+def worker_flags(*more: str) -> list[Flag]:
+    """Return the worker's flags that a command has: those of both frameworks, and ``more``.
+
+    A command reads their values as text: :func:`read_flags` parses it.
+    """
+    flags = build_command().flags
+    return [flags[name] for name in (*_SHARED, *more)]
+
+
+def read_flags(given: Mapping[str, Any]) -> Parsed:
+    """Return the values of the worker's flags, from the first source that gives each.
+
+    What a command line does not give comes from the same variables and the same table of the
+    configuration file as for ``nsqclient worker``, and only then from the setting ``NSQCLIENT``.
+
+    Args:
+        given: flag -> text, texts, or True for a switch; what is None or empty is not given.
+
+    Raises:
+        UsageError: a variable or the file has a wrong value or name, or two exclude each other.
+        ConfigError: the file cannot be read.
+    """
+    command = build_command()
+    words = [f"--{name}={'true' if each is True else each}" for name, value in given.items()
+             if value for each in (value if isinstance(value, (list, tuple)) else [value])]
+    try:
+        parsed = command.parse(words, build_program())
+        check_required(parsed.values, *SOURCES, count=0)
+        for name in option_texts(parsed.values["consumer-opt"]):
+            if name not in OPTIONS:
+                raise FlagError(f"--consumer-opt: unknown option {name!r}", closest(name, OPTIONS))
+    except FlagError as exc:
+        raise UsageError(str(exc)) from exc
+    except CommandLineError as exc:
+        raise ConfigError(str(exc)) from exc
+    return parsed
+
+
+def changed_setting(mapping: object, values: Mapping[str, Any]) -> object:
+    """Return the setting ``NSQCLIENT`` with what the flags change in it.
+
+    Addresses and middleware are replaced, options are changed one by one.
+    """
+    if not isinstance(mapping, Mapping):
+        return mapping
+    changed, options = dict(mapping), mapping.get("OPTIONS", {})
+    if values["nsqd-tcp-address"] or values["lookupd-http-address"]:
+        changed["NSQD_TCP_ADDRESSES"] = values["nsqd-tcp-address"]
+        changed["LOOKUPD_HTTP_ADDRESSES"] = values["lookupd-http-address"]
+    if values["middleware"]:
+        changed["MIDDLEWARE"] = values["middleware"]
+    if isinstance(options, Mapping):
+        texts = option_texts(values["consumer-opt"])
+        for name in SECRETS:
+            secret = values[f"{name.replace('_', '-')}-file"]
+            needless = name == "tls_key_password" and "tls_key" not in {**options, **texts}
+            if secret and not needless and not {name, f"{name}_file"} & texts.keys():
+                texts[name] = secret
+            if name in texts or f"{name}_file" in texts:  # they exclude each other
+                options = {key: options[key] for key in options if key not in (
+                    name, f"{name}_file")}
+        changed["OPTIONS"] = {**options, **texts}
+    return changed

@@ -14,7 +14,6 @@ and ``flask nsq consume`` runs the handlers. The page ``docs/topics/flask.rst`` 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,12 +24,11 @@ from flask import Flask, current_app
 from flask.cli import AppGroup
 from flask.helpers import get_debug_flag
 
-from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
-from nsqclient.cli.worker import read_options
+from nsqclient.cli.worker import changed_setting, read_flags, read_options, worker_flags
 from nsqclient.consumer.processor import Handler
-from nsqclient.contrib.framework_flags import read_flags, read_settings, worker_flags
 from nsqclient.contrib.settings import ProcessProducer, Settings
+from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.deadline import Duration
@@ -197,7 +195,7 @@ class NSQ:
     def _make_group(
         self, app: Flask, parsed: Parsed, metrics: WorkerMetrics | None
     ) -> ConsumerGroup:
-        settings = read_settings(app.config.get("NSQCLIENT"), parsed)
+        settings = Settings.read(changed_setting(app.config.get("NSQCLIENT"), parsed.values))
         return self.make_group(app, parsed.values["topic"], metrics, settings)
 
     def _commands(self) -> AppGroup:
@@ -244,7 +242,7 @@ def _with_worker_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _report(line: str) -> None:
-    click.echo(paint_result(line) if has_colors(sys.stdout, os.environ) else line)
+    click.echo(paint_result(line, sys.stdout))
 
 
 def _state(extensions: dict[str, object]) -> _State:

@@ -9,8 +9,7 @@ shows all of it.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqclient.testing.messages import RecordedMessage, handle, make_message
-    from nsqclient.testing.published import Published
+    from nsqclient.testing.messages import Published, RecordedMessage, handle, make_message
 
 __all__ = ["Published", "RecordedMessage", "handle", "make_message"]
 
@@ -18,12 +17,8 @@ __all__ = ["Published", "RecordedMessage", "handle", "make_message"]
 def __getattr__(name: str) -> Any:
     # pytest imports this package in every run because of the plugin in it; the rest is imported
     # with its first use.
-    if name in ("RecordedMessage", "handle", "make_message"):
+    if name in __all__:
         from nsqclient.testing import messages
 
         return getattr(messages, name)
-    if name == "Published":
-        from nsqclient.testing.published import Published
-
-        return Published
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from nsqclient.devserver import Nsqd, Nsqlookupd
-    from nsqclient.testing.published import Published
+    from nsqclient.testing.messages import Published
 
 
 @pytest.fixture
@@ -55,6 +55,6 @@ def nsqlookupd() -> Iterator[Nsqlookupd]:
 @pytest.fixture
 def published(nsqd: Nsqd) -> Published:
     """What is published to ``nsqd``: ``published("orders")`` is the list of the bodies."""
-    from nsqclient.testing.published import Published
+    from nsqclient.testing.messages import Published
 
     return Published(nsqd)

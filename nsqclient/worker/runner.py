@@ -1,34 +1,37 @@
 """``run_worker``: runs the handlers of a command until a signal; the same for every command.
 
 The command line, Django and Flask bring a function that makes the consumers, and the options; here
-is decided whether this process supervises others, checks, or consumes.
+is decided whether this process supervises others, checks, or consumes, and where the log records
+go, its own and those of the handlers (``WorkerLog``).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from nsqclient.consumer.context import consumer_log
 from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
 from nsqclient.display import counted
+from nsqclient.log_records import JsonFormatter, LineFormatter
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime import process_signals
 from nsqclient.version import __version__
-from nsqclient.worker.checks import check_group
-from nsqclient.worker.loading import UsageError
-from nsqclient.worker.group import ConsumerGroup, stop_error
+from nsqclient.worker.group import ConsumerGroup, check_group, stop_error
 from nsqclient.worker.lifeline import Lifeline, attach
-from nsqclient.worker.logs import WorkerLog
+from nsqclient.worker.loading import UsageError
+from nsqclient.worker.middleware import LogContext
 from nsqclient.worker.status_server import (
     ProcessState, Response, live_response, ready_response, serve_status,
 )
@@ -36,6 +39,88 @@ from nsqclient.worker.supervisor import FAILED, SourceWatch, Supervisor
 
 if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
+
+_DATE = "%Y/%m/%d %H:%M:%S"
+#: Also for the supervisor, which imports no handlers.
+_OURS = logging.getLogger("nsqclient")
+
+
+class WorkerLog:
+    """Shows the records of a worker on stderr, unless the program does so itself.
+
+    Until the handlers are imported, only the records of the library are shown: an import may
+    configure logging, and ``logging.basicConfig`` does nothing once the root logger has a handler.
+    Then all records are shown, save those that a handler of the program takes.
+
+    Args:
+        level: the lowest that is shown; None: INFO, or as the program has configured it.
+        as_json: whether each record is a JSON object.
+        process: shown with each record; empty where there is only one.
+
+    Life: a context manager. Threads: one.
+    """
+
+    def __init__(self, level: int | None, as_json: bool, process: str) -> None:
+        self._level = logging.INFO if level is None else level
+        self._is_level_given = level is not None
+        self._handler = _WorkerHandler(sys.stderr)
+        shown = f"[{process}] ".replace("%", "%%") if process else ""
+        self._handler.setFormatter(
+            JsonFormatter(process) if as_json
+            else LineFormatter(f"%(asctime)s %(levelname)s {shown}%(message)s", _DATE))
+        self._former = _OURS.level
+        self._former_root: int | None = None
+
+    def __enter__(self) -> WorkerLog:
+        _OURS.addHandler(self._handler)
+        _OURS.setLevel(self._level)
+        return self
+
+    def on_imported(self) -> None:
+        """The handlers are imported: show the records of all loggers."""
+        root = logging.getLogger()
+        _OURS.removeHandler(self._handler)
+        if root.handlers:  # the program has configured logging
+            if not self._is_level_given and _OURS.level == self._level:
+                _OURS.setLevel(self._former)
+            return
+        self._former_root = root.level
+        root.setLevel(self._level)
+        root.addHandler(self._handler)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        root = logging.getLogger()
+        for logger in (_OURS, root):
+            logger.removeHandler(self._handler)
+        _OURS.setLevel(self._former)
+        if self._former_root is not None:
+            root.setLevel(self._former_root)
+
+
+class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg] # takes none on 3.10
+    """Leaves out the records that another handler takes, and adds the fields of LogContext."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Show a record, unless the program does."""
+        if self._is_taken(record):
+            return False
+        if LogContext.is_set():
+            LogContext.filter(record)
+        return bool(super().handle(record))
+
+    def _is_taken(self, record: logging.LogRecord) -> bool:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            for each in logger.handlers:
+                if (each is not self and not isinstance(each, logging.NullHandler)
+                        and record.levelno >= each.level):
+                    return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
 
 #: Seconds between two reports of a child, and between two looks at signals.
 _INTERVAL = 0.5

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.server import AdminServer
+from nsqclient.admin.app import AdminServer
 from nsqclient.errors import ConfigError
 from tests.support.browser.admin import Admin
 

@@ -11,8 +11,7 @@ import requests
 from nsqclient import Config, Consumer, DeadLetter
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.access_control import RequestError
-from nsqclient.admin.context import make_cluster
-from nsqclient.admin.doctor import DoctorRunner
+from nsqclient.admin.context import DoctorRunner, make_cluster
 from nsqclient.doctor import diagnosis
 from nsqclient.doctor.diagnosis import Diagnosis
 from tests.support.waiting import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.admin.failures import Cause, FailureTimes, advice_for, cause_of
+from nsqclient.admin.responses import Cause, FailureTimes, advice_for, cause_of
 from nsqclient.http.ask_all import Failure
 
 

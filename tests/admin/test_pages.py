@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nsqclient
-from nsqclient.admin.replay import source_of_dead_letters
+from nsqclient.admin.messages import source_of_dead_letters
 from tests.support.browser.accessibility import Html
 
 PATHS = ["/", "/topics/events", "/topics/events/archive", "/topics/orders.dead/keep", "/nodes",

@@ -10,9 +10,8 @@ import subprocess
 
 import pytest
 
-from nsqclient.cli.archive.archive import Archive
-from nsqclient.cli.archive.files import OutputPaths, gzip_codec, zstd_codec
-from nsqclient.cli.archive.naming import FileNames, RotationRules
+from nsqclient.cli.archiver import Archive, FileNames, RotationRules
+from nsqclient.cli.archive_files import OutputPaths, gzip_codec, zstd_codec
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message
 from tests.support.packages import needs

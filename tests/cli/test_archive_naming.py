@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nsqclient.cli.archive.naming import (
+from nsqclient.cli.archiver import (
     FileNames, RotationRules, count_that_fit, format_datetime, rotation_reason,
 )
 from nsqclient.cli.flags import CommandLineError

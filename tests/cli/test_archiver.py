@@ -9,8 +9,8 @@ import time
 import pytest
 
 from nsqclient import Message
-from nsqclient.cli.archive.archive import Archiver
-from nsqclient.cli.archive.files import gzip_codec
+from nsqclient.cli.archiver import Archiver
+from nsqclient.cli.archive_files import gzip_codec
 from tests.cli.test_archive import LOG, make
 
 

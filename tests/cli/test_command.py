@@ -8,9 +8,10 @@ import pytest
 
 from nsqclient.cli import COMMANDS, build_program, main
 from nsqclient.cli.command import Command
-from nsqclient.cli.flags import BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError
-from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.sources import misspelt_variables, variables
+from nsqclient.cli.flags import (
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, misspelt_variables,
+    variables,
+)
 from nsqclient.cli.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from nsqclient.version import __version__
 

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from nsqclient.cli import COMMANDS, SHORT, main
-from nsqclient.cli.completion import SHELLS, script
+from nsqclient.cli import COMMANDS, SHELLS, SHORT, main, script
 
 
 @pytest.mark.parametrize("shell", SHELLS)

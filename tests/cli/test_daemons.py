@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from nsqclient.cli import COMMANDS, main
-from nsqclient.cli.daemon import parse_listen_address
+from nsqclient.cli.tool_flags import parse_listen_address
 from nsqclient.cli.flags import CommandLineError
 from tests.support.certificates import Certificates
 from tests.support.servers.raw_client import RawClient

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from nsqclient.cli import main, nsq_stat
-from nsqclient.cli.nsq_stat import HEADER, Live, Plain, format_row
-from nsqclient.cli.sampling import Answer, Counters, Row, Sampler, rates, total
+from nsqclient.cli.nsq_stat import (
+    HEADER, Answer, Counters, Live, Plain, Row, Sampler, format_row, rates, total,
+)
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.cli.test_terminal import Screen
 from tests.support.servers.http_recorder import recording

@@ -12,11 +12,10 @@ import pytest
 
 from nsqclient import GiveUp, Requeue
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.http_sender import Requester, RequestFailed, Sender, parse_rule
+from nsqclient.cli.nsq_to_http import RequestFailed, Requester, Sender, parse_header, parse_rule
 from nsqclient.cli.load_balancing import (
     STRATEGIES, EpsilonGreedy, HostPool, RequestTimes, RoundRobin, describe,
 )
-from nsqclient.cli.nsq_to_http import parse_header
 from nsqclient.testing import make_message
 from tests.support.servers.http_recorder import recording
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from nsqclient.cli import daemon, main
+from nsqclient.cli import main, tool_flags
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 
@@ -53,6 +53,6 @@ def test_full_garbage_collections_are_rare_while_it_runs(monkeypatch):
     """And as before when it has ended."""
     before = gc.get_threshold()
     seen = []
-    monkeypatch.setattr(daemon, "serve", lambda *args: seen.append(gc.get_threshold()) or 0)
+    monkeypatch.setattr(tool_flags, "serve", lambda *args: seen.append(gc.get_threshold()) or 0)
     assert main(["nsqd", *ANY_PORTS[1:3]]) == 0
     assert seen == [(*before[:2], 1000)] and gc.get_threshold() == before

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nsqclient.contrib.framework_flags import read_flags, read_settings
+from nsqclient.cli.worker import changed_setting, read_flags
+from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
 from nsqclient.worker.loading import UsageError
 
@@ -13,6 +14,11 @@ SETTING = {
     "OPTIONS": {"max_attempts": 9, "auth_secret": "of the setting", "snappy": True},
     "MIDDLEWARE": ["json.loads"],
 }
+
+
+def read_settings(mapping, parsed):
+    """Return the settings of a command."""
+    return Settings.read(changed_setting(mapping, parsed.values))
 
 
 @pytest.fixture

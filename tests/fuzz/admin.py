@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.server import AdminServer
+from nsqclient.admin.app import AdminServer
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from tests.fuzz.streams import mutate, mutate_json
 from tests.support.waiting import wait_until

@@ -6,8 +6,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.http import nsqd
-from nsqclient.worker.checks import check_group
-from nsqclient.worker.group import ConsumerGroup
+from nsqclient.worker.group import ConsumerGroup, check_group
 from nsqclient.worker.registry import register
 from tests.support.servers.auth_server import AuthServer, granted
 from tests.support.waiting import wait_until

@@ -20,12 +20,12 @@ _TABLE = {
                'return request.headers.get(settings.acl_http_header, "") in settings.admin_users',
                "return True",
                "test_only_users_in_the_acl_header_may_act")],
-    ("nsqclient/admin/message_peeker.py", "tests/admin/test_message_peeker.py"): [
+    ("nsqclient/admin/messages.py", "tests/admin/test_message_peeker.py"): [
         Mutant("page_takes_from_consumers",
                "a peek takes no message from the consumers of a channel",
                'if number(each, "client_count"):', "if False:",
                "test_a_loan_from_a_channel_with_consumers_is_rejected")],
-    ("nsqclient/admin/replay.py", "tests/admin/test_actions.py"): [
+    ("nsqclient/admin/messages.py", "tests/admin/test_actions.py"): [
         Mutant("page_replay_target", "without a key no letter says where it goes",
                "to = (key and letter.topic) or target", "to = letter.topic or target",
                "test_without_a_key_no_letter_says_where_it_goes"),
@@ -35,7 +35,7 @@ _TABLE = {
                "                try:\n"
                "                    producer.publish(to, letter.body)",
                "test_a_letter_that_cannot_be_published_stays")],
-    ("nsqclient/cli/archive/archive.py", "tests/cli/test_archiver.py"): [
+    ("nsqclient/cli/archiver.py", "tests/cli/test_archiver.py"): [
         Mutant("file_fin_after_failure", "nsq_to_file gives back what it could not sync",
                "message.requeue(delay=0, backoff=backoff)", "message.finish()",
                "test_messages_are_not_finished_after_a_failed_fsync"),
@@ -43,7 +43,7 @@ _TABLE = {
                "self._try(self._write_pending) and self._try(self._archive.sync)",
                "self._try(self._write_pending)",
                "test_messages_are_finished_after_fsync")],
-    ("nsqclient/cli/archive/files.py", "tests/cli/test_archiver.py"): [
+    ("nsqclient/cli/archive_files.py", "tests/cli/test_archiver.py"): [
         Mutant("file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
                "os.fsync(self._fd)", "pass",
                "test_messages_are_finished_after_fsync")],
@@ -62,7 +62,7 @@ _TABLE = {
         Mutant("replay_removes_first", "a dead letter is removed after its body is stored",
                "text = work(name, letter)", "remove(); text = work(name, letter)",
                "test_a_body_that_nsqd_refuses_stays")],
-    ("nsqclient/cli/http_sender.py", "tests/cli/test_nsq_to_http.py"): [
+    ("nsqclient/cli/nsq_to_http.py", "tests/cli/test_nsq_to_http.py"): [
         Mutant("http_error_finishes", "nsq_to_http does not finish what was refused",
                "if not 200 <= response.status_code < 300:", "if False:",
                "test_a_status_outside_200_to_299_is_a_failure")],
@@ -70,7 +70,7 @@ _TABLE = {
         Mutant("copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
                "wait()\n            except", "pass\n            except",
                "test_a_message_is_finished_when_it_is_stored_and_only_then")],
-    ("nsqclient/cli/sources.py", "tests/cli/test_command.py"): [
+    ("nsqclient/cli/flags.py", "tests/cli/test_command.py"): [
         Mutant("sources_likeness", "the variables of other programs are left alone",
                "_LIKENESS = 0.8", "_LIKENESS = 0.6",
                "test_the_variables_of_other_programs_are_left_alone"),
@@ -305,7 +305,7 @@ _TABLE = {
         Mutant("outbox_without_transaction", "a message of an outbox needs an open transaction",
                "if not connection.in_atomic_block and connection.get_autocommit():", "if False:",
                "test_without_a_transaction_it_raises")],
-    ("nsqclient/contrib/framework_flags.py", "tests/contrib/test_framework_flags.py"): [
+    ("nsqclient/cli/worker.py", "tests/contrib/test_framework_flags.py"): [
         Mutant("sources_setting_last", "a variable wins over the setting of Django and Flask",
                'changed["LOOKUPD_HTTP_ADDRESSES"] = values["lookupd-http-address"]', "pass",
                "test_addresses_replace_those_of_the_setting"),
@@ -598,7 +598,7 @@ _TABLE = {
         Mutant("log_replaces", "of two writers that want one key, one has it",
                "os.link(tmp, path)", "os.rename(tmp, path)",
                "test_the_first_of_two_creates_wins")],
-    ("nsqclient/worker/checks.py", "tests/integration/test_worker_check.py"): [
+    ("nsqclient/worker/group.py", "tests/integration/test_worker_check.py"): [
         Mutant("worker_check_ephemeral", "--check ends no ephemeral channel",
                "if consumer.topic.endswith(_EPHEMERAL) or consumer.channel.endswith(_EPHEMERAL):",
                "if False:",

@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from nsqclient.log_records import JsonFormatter
-from nsqclient.worker import logs as module
-from nsqclient.worker.logs import WorkerLog
+from nsqclient.worker import runner as module
+from nsqclient.worker.runner import WorkerLog
 from tests.worker.conftest import save
 
 USERS = logging.getLogger("shop.mail")

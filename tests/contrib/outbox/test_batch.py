@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from nsqclient import PublishNotSentError, PublishRejectedError, PublishUnknownError
-from nsqclient.contrib.django.outbox.batch import (
+from nsqclient.contrib.django.outbox.relay import (
     is_rejection, publish_batch, retry_delay, split,
 )
 from nsqclient.errors import ClosedError, InvalidMessageError

@@ -14,7 +14,7 @@ import requests
 from nsqclient.cli.spark import main
 from nsqclient.metrics.spark import shard_metrics
 from nsqclient.metrics.prometheus import render
-from nsqclient.cli.spark_status import table
+from nsqclient.cli.spark_shards import draw
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
@@ -97,7 +97,7 @@ SHARDS = [
 
 
 def test_a_table_has_a_line_for_each_shard():
-    heading, first, second = table(SHARDS, NOW)
+    heading, first, second = draw(SHARDS, NOW)
     assert heading.split() == ["topic/channel", "nsqd", "segment", "lag", "lag", "bytes",
                                "oldest", "last", "write", "kept", "depth", "in", "flight", "owner"]
     assert first.split() == ["t/c", A, "812", "12000", "3.0", "MB", "1m35s", "2s", "9.0",

@@ -10,7 +10,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.server import AdminServer
+from nsqclient.admin.app import AdminServer
 from tests.support.waiting import wait_until
 
 TIMEOUT = 20.0

@@ -17,7 +17,8 @@ _LEVELS = {
 }
 #: Adapters that put a prefix in front: (path begins with, variable, logger, the prefix).
 _ADAPTERS = [
-    ("nsqclient/cli/archive/", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/archive_files.py", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/archiver.py", "self._log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/cli/nsq_to_file.py", "self._log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/cli/nsq_to_file.py", "log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/consumer/", "self._log", "nsqclient.consumer", "%s: "),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,11 +16,13 @@ from django.db import (
 )
 from django.utils.module_loading import module_has_submodule
 
-from nsqclient.cli.terminal import has_colors, paint_result
 from nsqclient.cli.flags import Parsed
-from nsqclient.cli.worker import add_function, read_options
+from nsqclient.cli.worker import (
+    add_function, changed_setting, read_flags, read_options, worker_flags,
+)
 from nsqclient.consumer.middleware import Handling, Middleware
-from nsqclient.contrib.framework_flags import read_flags, read_settings, worker_flags
+from nsqclient.contrib.settings import Settings
+from nsqclient.display import paint_result
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
 from nsqclient.worker.loading import UnknownTargetError, UsageError, load_module
 from nsqclient.worker.registry import registry
@@ -129,7 +130,7 @@ class Command(BaseCommand):
         if not options["skip_checks"]:
             self.check()
         values = parsed.values
-        found = read_settings(getattr(settings, "NSQCLIENT", None), parsed)
+        found = Settings.read(changed_setting(getattr(settings, "NSQCLIENT", None), values))
         group = ConsumerGroup(
             found.config, found.consumer_addresses(),
             [*found.load_middleware(), database_connections(options["atomic"])], metrics,
@@ -152,8 +153,7 @@ class Command(BaseCommand):
         return group
 
     def _report(self, line: str) -> None:
-        painted = has_colors(self.stdout, os.environ)
-        self.stdout.write(paint_result(line) if painted else line)
+        self.stdout.write(paint_result(line, self.stdout))
         self.stdout.flush()
 
 
