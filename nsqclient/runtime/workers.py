@@ -229,14 +229,15 @@ class WorkerPool(Generic[T]):
 
     def _loop(self, in_hand: list[T]) -> None:
         """Take and run items until the end; ``in_hand`` has an item that is not done."""
-        take_from = (self._items,)
+        # One call takes an item and notes it: no bytecode in between.
+        take = map(in_hand.append, iter(self._items.popleft, None)).__next__
         run = self._run_item
         sleepers = self._sleepers
         while True:
             if not self._items and not self._wait_for_item():
                 return
             try:
-                in_hand.extend(map(deque.popleft, take_from))  # no bytecode in between
+                take()
             except IndexError:  # another worker took it
                 continue
             if sleepers and self._items:
