@@ -48,7 +48,7 @@ class Connection(NsqdSocket):
     Life: created (no socket yet); ``open()`` dials and negotiates in the calling thread;
     ``start()`` starts the reader thread; ``close()`` ends both. It is not opened again.
 
-    Threads: ``send``, ``try_send`` and ``close`` may be called from any thread.
+    Threads: ``send``, ``flush`` and ``close`` may be called from any thread.
     """
 
     def __init__(self, address: str, config: Config, delegate: ConnectionDelegate) -> None:
@@ -106,7 +106,7 @@ class Connection(NsqdSocket):
             RemoteProtocolError: the server at this address is not an nsqd.
         """
         try:
-            self._socket_reader.events += self._dial(subscribe, deadline)
+            self._dial(subscribe, deadline)
             self._is_open = True
         except BaseException:
             if self._transport is not None:
@@ -140,10 +140,17 @@ class Connection(NsqdSocket):
 
     # -- sending
 
-    def send(self, queue: Callable[[ClientProtocol], None], wake_reader: bool = True) -> None:
-        """Let ``queue`` put commands into the core, and write them.
+    def send(
+        self, queue: Callable[[ClientProtocol], None], *, waits: bool = True,
+        wake_reader: bool = True,
+    ) -> bool:
+        """Let ``queue`` put commands into the core, and write them; False where bytes are left.
+
+        Any exception that ends this in the middle ends the connection: a signal handler may raise
+        one anywhere, and how much was queued or sent is not known then.
 
         Args:
+            waits: False: return where the socket accepts no bytes; call ``flush`` later.
             wake_reader: False: the caller calls ``receive_messages`` next.
 
         Blocks: while the kernel accepts no bytes, at most ``write_timeout``.
@@ -153,43 +160,6 @@ class Connection(NsqdSocket):
             ConnectionLostError, WriteTimeoutError: it ended while writing.
             LocalProtocolError: the command is not possible now; nothing was queued.
             ReentrantCallError: this thread is in the middle of another call; nothing was queued.
-        """
-        self._send(queue, True, wake_reader)
-
-    def receive_messages(self, until: float) -> None:
-        """Receive messages in place of the reader, for a worker that would wait for the next one.
-
-        This saves waking the reader and the worker. The delegate is called from this thread. If the
-        reader is receiving, this method returns at once, and the reader stops receiving after the
-        next event.
-
-        Blocks: until messages arrive, or until ``until`` on ``time.monotonic()``; then the reader
-        receives again.
-        """
-        self._socket_reader.receive_messages(until)
-
-    def wake_reader(self) -> None:
-        """Make the reader receive, if no other thread does."""
-        self._socket_reader.wake()
-
-    def try_send(self, queue: Callable[[ClientProtocol], None]) -> bool:
-        """Like ``send``, but does not wait. False if bytes are left: call ``flush`` later.
-
-        For the timer thread.
-        """
-        return self._send(queue, waits=False)
-
-    def flush(self) -> None:
-        """Write what is queued. Blocks and raises like ``send``."""
-        self._send(lambda core: None, waits=True)
-
-    def _send(
-        self, queue: Callable[[ClientProtocol], None], waits: bool, wake_reader: bool = False
-    ) -> bool:
-        """Queue and write. Any exception that ends this in the middle ends the connection.
-
-        A signal handler may raise one anywhere. How much was queued or sent is not known then, and
-        each response would be taken for that of another command.
         """
         try:
             with self._lock:
@@ -208,6 +178,26 @@ class Connection(NsqdSocket):
         except BaseException:
             self.interrupt()
             raise
+
+    def flush(self) -> None:
+        """Write what is queued. Blocks and raises like ``send``."""
+        self.send(lambda core: None, wake_reader=False)
+
+    def receive_messages(self, until: float) -> None:
+        """Receive messages in place of the reader, for a worker that would wait for the next one.
+
+        This saves waking the reader and the worker. The delegate is called from this thread. If the
+        reader is receiving, this method returns at once, and the reader stops receiving after the
+        next event.
+
+        Blocks: until messages arrive, or until ``until`` on ``time.monotonic()``; then the reader
+        receives again.
+        """
+        self._socket_reader.receive_messages(until)
+
+    def wake_reader(self) -> None:
+        """Make the reader receive, if no other thread does."""
+        self._socket_reader.wake()
 
     def drain(self, timeout: float) -> bool:
         """Wait until all queued bytes are written; False if they were not, or cannot be.

@@ -59,12 +59,11 @@ class NsqdSocket:
 
     def _dial(
         self, subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline
-    ) -> list[Event]:
+    ) -> None:
         """Dial, negotiate, authenticate if requested, and subscribe if ``subscribe`` is given.
 
-        Where it raises, the socket is still to be given back.
-
-        Returns: the events behind the last response.
+        Where it raises, the socket is still to be given back. The events behind the last response
+        stay in the core.
 
         Blocks: until the deadline. Raises: as ``Connection.open``.
         """
@@ -76,12 +75,9 @@ class NsqdSocket:
             self._transport = transport
             self._need_not_ended()
         self._writer.attach(transport)
-        late: list[Event] = []
 
         def wait_for(wanted: type[E]) -> E:
-            event, events = self._await_event(transport, wanted, deadline)
-            late.extend(events)
-            return event
+            return self._await_event(transport, wanted, deadline)
 
         try:
             negotiate(self._core, self.address, config, subscribe, wait_for)
@@ -95,22 +91,19 @@ class NsqdSocket:
             self._need_not_ended()
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
                     extra=log_fields(nsqd=self.address))
-        return late
 
-    def _await_event(
-        self, transport: Transport, wanted: type[E], deadline: Deadline
-    ) -> tuple[E, list[Event]]:
-        """Exchange bytes until the wanted event is there; return it, and those behind it."""
+    def _await_event(self, transport: Transport, wanted: type[E], deadline: Deadline) -> E:
+        """Exchange bytes until the wanted event is there; drop those before it."""
         core = self._core
         while True:
             self._writer.send_all(wait=True)
-            events = core.take_events()
-            for index, event in enumerate(events):
+            while core.events:
+                event = core.events.popleft()
                 if isinstance(event, FatalError):
                     raise event.error
                 if isinstance(event, wanted):
                     # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
-                    return cast(E, event), events[index + 1:]
+                    return cast(E, event)
             has_buffered_input = core.has_buffered_input
             data = b"" if has_buffered_input else transport.recv()
             while data is None or deadline.expired():  # heartbeats without end are no answer

@@ -18,7 +18,6 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import (
     CloseWait,
     CommandFailed,
-    Event,
     ExtendedMessages,
     FatalError,
     Heartbeat,
@@ -115,9 +114,7 @@ class SocketReader:
         self._bytes_left = False  # to be written when the socket takes them
         self._may_have_more = True  # there may be more to receive at once
         self._reads = 0
-        #: Events that the delegate has not been called with.
-        self.events: list[Event] = []
-        self._failure: NSQError | None = None  # ends the connection, after those events
+        self._failure: NSQError | None = None  # ends the connection, after the events before it
         self._is_requested = False  # another thread would receive; no lock
         #: Other threads may receive. Written by the reader; read without a lock.
         self.is_paused: bool = False
@@ -140,19 +137,14 @@ class SocketReader:
             ServerError: nsqd rejected something, and closes.
         """
         while True:
-            if self._failure is not None:  # of a thread that was interrupted while it read
-                with self._core_lock:
-                    self._core.move_events(self.events)
-            events, self.events = self.events, []
-            self._dispatch(events)  # outcomes that came before a failure count
-            del events  # its tokens are not kept alive until the next response
+            self._dispatch()  # outcomes that came before a failure count
             if self._failure is not None:
                 raise self._failure
             if self._is_requested:
                 self._is_requested = False
                 self._pause()
             else:
-                self._failure = self._receive(RECV_SIZE, None)
+                self._receive(RECV_SIZE, None)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages for a worker that has nothing else to do, unless another thread does.
@@ -167,13 +159,12 @@ class SocketReader:
             return
         has_messages = False
         try:
-            while not (has_messages or self.events or self._failure):
+            while not (has_messages or self._core.events or self._failure):
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                size = RECV_SIZE if self._may_have_more else _SMALL_READ
-                self._failure = self._receive(size, left)
-                has_messages = self._dispatch_messages()
+                self._receive(RECV_SIZE if self._may_have_more else _SMALL_READ, left)
+                has_messages = self._dispatch(messages_only=True)
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
         except Exception:
@@ -181,18 +172,8 @@ class SocketReader:
             raise
         finally:
             self._receive_lock.release()
-            if not has_messages or self.events or self._failure or self._bytes_left:
+            if not has_messages or self._core.events or self._failure or self._bytes_left:
                 self.wake()
-
-    def _dispatch_messages(self) -> bool:
-        """Call the delegate with messages up to the first other event; return whether any came."""
-        events, has_messages = self.events, False
-        while events and isinstance(events[0], (Messages, ExtendedMessages, Heartbeat)):
-            event = events.pop(0)
-            if not isinstance(event, Heartbeat):
-                self._dispatch([event])
-                has_messages = True
-        return has_messages
 
     def wake(self) -> None:
         """Let the reader receive again: a response is awaited that no other thread waits for."""
@@ -232,15 +213,15 @@ class SocketReader:
             raise ConnectionLostError(self._conn.address, f"silent for {self._timeout:g} s")
         return False
 
-    def _receive(self, size: int, longest: float | None) -> RemoteProtocolError | None:
-        """Take what comes; note the events, return what is wrong with the rest.
+    def _receive(self, size: int, longest: float | None) -> None:
+        """Take what comes; the events are in the core then, and ``_failure`` ends what follows.
 
         Blocks: at most ``longest`` seconds; None: until something comes.
         """
         core, data = self._core, b""
         if not (self._has_layers and core.has_buffered_input):  # else that is to be read first
             if not (self._may_have_more or self._wait(longest)):
-                return None
+                return
             self._reads += 1
             try:
                 data = self._recv(size)
@@ -248,34 +229,39 @@ class SocketReader:
                 assert self._transport is not None
                 self._transport.need_lost(exc)
                 self._may_have_more = False
-                return None
+                return
             if not data:
                 with self._core_lock:
                     core.receive_eof()
                 raise ConnectionLostError(self._conn.address, "closed by the peer")
             self._may_have_more = len(data) == size  # less: the socket is empty now
             self._last_read = time.monotonic()
-        failure: RemoteProtocolError | None = None
         with self._core_lock:
             try:
                 core.receive_data(data)
             except RemoteProtocolError as exc:
-                failure = exc
-            core.move_events(self.events)
+                self._failure = exc
             has_data_to_send = core.has_data_to_send()
         if has_data_to_send:  # the NOP to a heartbeat
             self._bytes_left = self._flush()
-        return failure
 
-    def _dispatch(self, events: list[Event]) -> None:
-        """Call the delegate with each event, in order.
+    def _dispatch(self, messages_only: bool = False) -> bool:
+        """Call the delegate with each event, in order; return whether there were messages.
+
+        With ``messages_only`` no further than to the first event that is the reader's.
 
         Raises:
             ServerError: nsqd rejected something, and closes.
         """
-        conn, delegate = self._conn, self._delegate
-        for event in events:
+        conn, delegate, events = self._conn, self._delegate, self._core.events
+        has_messages = False
+        while events:
+            event = events[0]
+            if messages_only and not isinstance(event, (Messages, ExtendedMessages, Heartbeat)):
+                break
+            events.popleft()
             if isinstance(event, Messages):
+                has_messages = True
                 delegate.on_messages(conn, event.batch)
             elif isinstance(event, Published):
                 if event.stored is None:
@@ -287,6 +273,7 @@ class SocketReader:
             elif isinstance(event, CloseWait):
                 delegate.on_close_wait(conn)
             elif isinstance(event, ExtendedMessages):
+                has_messages = True
                 partitioned = cast(PartitionDelegate, delegate)
                 partitioned.on_extended_messages(conn, event.batch, event.extensions)
             elif isinstance(event, PublishFailed):
@@ -295,3 +282,4 @@ class SocketReader:
                 if event.token is not None:
                     delegate.on_published(conn, event.token, event.error)
                 raise event.error
+        return has_messages

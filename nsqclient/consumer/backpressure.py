@@ -173,7 +173,8 @@ class Backpressure:
             return
         if processor.queue(messages):
             processor.drop_expired()
-        processor.requeue_if_stopping()  # a stop may have begun while they were put
+        if self._processor.requeues_incoming:
+            processor.requeue_queued()  # a stop has begun while they were put
         flow = self._flow
         flow.times_handlers = True
         if flow.counts_arrivals:

@@ -99,11 +99,6 @@ class MessageProcessor:
         self.requeues_incoming = True
         self.requeue_queued()
 
-    def requeue_if_stopping(self) -> None:
-        """Requeue what was put after a stop has begun."""
-        if self.requeues_incoming:
-            self.requeue_queued()
-
     def requeue_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
         by_sub: dict[Subscription, list[Message]] = {}
@@ -126,7 +121,8 @@ class MessageProcessor:
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return what waits and for which ``condition`` is true."""
         taken = self.workers.take_where(condition) + self.remove_pending(condition)
-        self.requeue_if_stopping()  # it may have missed what was turned round meanwhile
+        if self.requeues_incoming:
+            self.requeue_queued()  # the stop may have missed what was turned round meanwhile
         return taken
 
     def pending(self) -> list[Message]:
@@ -200,7 +196,7 @@ class MessageProcessor:
         sub.finished.append(message)
         message._responded = True
         if len(sub.finished) >= sub.fin_batch:
-            sub.flush(self._wakes_reader)
+            sub.flush(wake_reader=self._wakes_reader)
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
@@ -293,8 +289,7 @@ class MessageProcessor:
     def flush(self) -> None:
         """Send all FINs that wait."""
         for sub in self._flow.subscriptions:
-            if sub.finished:
-                sub.flush(self._wakes_reader)
+            sub.flush(wake_reader=self._wakes_reader)
 
     def _schedule_flush(self) -> None:
         """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""
@@ -310,8 +305,7 @@ class MessageProcessor:
         # before it is flushed now.
         self._is_flush_scheduled = False
         for sub in self._flow.subscriptions:
-            if sub.finished:
-                sub.post_finished()
+            sub.flush(waits=False)
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         fields = log_fields(message=message)

@@ -140,7 +140,7 @@ class Shutdown:
         self._processor.requeue_queued()
         deadline.wait_until(lambda: not self._count_open(subs))
         for sub in subs:
-            sub.post_finished()
+            sub.flush(waits=False)
         after = self._total()
         return StopReport(
             finished=after.finished - before.finished,
@@ -178,7 +178,7 @@ class Shutdown:
         draining = []
         for sub in subs:
             try:
-                if not sub.conn.try_send(lambda core: core.send_cls()):
+                if not sub.conn.send(lambda core: core.send_cls(), waits=False):
                     self._background.put(sub.flush_rest)
             except NSQError as exc:  # not open yet, or lost: nothing to drain
                 self._log.debug("%s: CLS not sent: %s", sub.address, exc,

@@ -374,7 +374,7 @@ class Subscription:
     def post_rdy(self) -> bool:
         """Write the RDY of ``rdy_state``, if it is not on the wire already; never waits.
 
-        Returns False when bytes were left: call ``conn.flush()`` where waiting is allowed.
+        Returns False when bytes were left: call ``flush_rest()`` where waiting is allowed.
         """
 
         def queue(core: ClientProtocol) -> None:
@@ -388,7 +388,7 @@ class Subscription:
                 self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
 
         try:
-            return self.conn.try_send(queue)
+            return self.conn.send(queue, waits=False)
         except NSQError as exc:
             self._log.debug("%s: RDY not sent: %s", self.address, exc,
                             extra=log_fields(nsqd=self.address))
@@ -410,7 +410,7 @@ class Subscription:
     def _finish_later(self, message: Message) -> None:
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
-        self.post_finished()
+        self.flush(waits=False)
 
     def _is_queued_later(
         self, error: BaseException, message: Message, respond: Callable[[Message], None]
@@ -449,7 +449,7 @@ class Subscription:
         def requeue_later(message: Message) -> None:
             if self.in_flight.take([message]):  # else it was queued already
                 self.in_flight.count_more("requeued")
-                self._post(queue, 1)
+                self._send(queue, 1, waits=False)
 
         try:
             self.in_flight.mark_responded(message)
@@ -510,7 +510,7 @@ class Subscription:
             )
             return
         self._extend(message)
-        if self._post(lambda core: core.send_touch(message_id), 1):
+        if self._send(lambda core: core.send_touch(message_id), 1, waits=False):
             self._touch_later(message_id, received)
 
     def _extend(self, message: Message) -> None:
@@ -530,7 +530,7 @@ class Subscription:
             for message in mine:
                 core.send_req(message._id, 0)
 
-        if not mine or not self._post(queue, len(mine)):
+        if not mine or not self._send(queue, len(mine), waits=False):
             return 0
         self.in_flight.count_more("requeued_unstarted", len(mine))
         return len(mine)
@@ -568,21 +568,21 @@ class Subscription:
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 
-    def flush(self, wake_reader: bool = True) -> None:
+    def flush(self, *, waits: bool = True, wake_reader: bool = True) -> None:
         """Send the FINs that wait. Blocks at most ``write_timeout``; never raises.
 
         Args:
+            waits: False: what does not fit into the socket is left to a background task.
             wake_reader: False: the caller receives next.
         """
-        ids = self._take_finished()
+        if not self.finished:
+            return
+        ids, lost = self.in_flight.take_finished(self.finished)
+        if lost:
+            self._count_lost(lost)
         if ids:
-            self._send(methodcaller("send_fin", ids), len(ids), wake_reader)
-
-    def post_finished(self) -> None:
-        """Like ``flush``, but never waits."""
-        ids = self._take_finished()
-        if ids:
-            self._post(methodcaller("send_fin", ids), len(ids))
+            queue = methodcaller("send_fin", ids)
+            self._send(queue, len(ids), waits=waits, wake_reader=wake_reader)
 
     def flush_rest(self) -> None:
         """Write what did not fit into the socket. Blocks as ``flush``; never raises."""
@@ -592,39 +592,23 @@ class Subscription:
             self._log.debug("%s: not all was written: %s", self.address, exc,
                             extra=log_fields(nsqd=self.address))
 
-    def _take_finished(self) -> list[bytes]:
-        if not self.finished:
-            return []
-        ids, lost = self.in_flight.take_finished(self.finished)
-        if lost:
-            self._count_lost(lost)
-        return ids
-
     def _send(
-        self, queue: Callable[[ClientProtocol], None], answers: int, wake_reader: bool = True
+        self, queue: Callable[[ClientProtocol], None], answers: int, *, waits: bool = True,
+        wake_reader: bool = True,
     ) -> bool:
+        """Send answers; return whether they may reach nsqd. ``waits`` as in ``flush``."""
         try:
-            self.conn.send(queue, wake_reader=wake_reader)
+            if not self.conn.send(queue, waits=waits, wake_reader=wake_reader):
+                self._context.run_in_background(self.flush_rest)
         except ReentrantCallError:  # nothing was queued
-            self._context.run_in_background(lambda: self._post_later(queue, answers))
+            self._context.run_in_background(lambda: self._send_later(queue, answers))
         except (ClosedError, NSQConnectionError) as exc:
             self._count_lost(answers, exc)
             return False
         return True
 
-    def _post_later(self, queue: Callable[[ClientProtocol], None], answers: int) -> None:
-        self._post(queue, answers)
-
-    def _post(self, queue: Callable[[ClientProtocol], None], answers: int) -> bool:
-        """Like ``_send``, but never waits: what does not fit is left to a background task."""
-        try:
-            is_written = self.conn.try_send(queue)
-        except (ClosedError, NSQConnectionError) as exc:
-            self._count_lost(answers, exc)
-            return False
-        if not is_written:
-            self._context.run_in_background(self.flush_rest)
-        return True
+    def _send_later(self, queue: Callable[[ClientProtocol], None], answers: int) -> None:
+        self._send(queue, answers, waits=False)
 
     def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
         is_first = self.in_flight.count_more("lost_answers", answers) == answers
@@ -678,5 +662,5 @@ class Subscription:
         """The connection ended: its messages are nsqd's again."""
         self.fin_batch = 0  # what is finished from now on is counted at once
         self.in_flight.mark_lost()
-        self._take_finished()  # FINs that waited for others are lost answers
+        self.flush()  # FINs that waited for others are lost answers
         self._owner.on_lost(self, error)

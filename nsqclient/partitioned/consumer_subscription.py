@@ -180,10 +180,10 @@ class OrderedSubscription(PartitionSubscription):
         super().finish(message)
         self.conn.wake_reader()
 
-    def flush(self, wake_reader: bool = False) -> None:
+    def flush(self, *, waits: bool = True, wake_reader: bool = False) -> None:
         """As ``Subscription.flush``; the worker that calls it receives next, or wakes the reader.
         """
-        super().flush(wake_reader)
+        super().flush(waits=waits, wake_reader=wake_reader)
 
     def note_finished(self, message: Message) -> None:
         """From now on what lies before this message is out of order."""
@@ -237,10 +237,10 @@ class OrderedSubscription(PartitionSubscription):
         if time.monotonic() < until:
             if message.deadline < message.received + self._max_msg_timeout:
                 self._extend(message)
-                self._post(lambda core: core.send_touch(message._id), 1)
+                self._send(lambda core: core.send_touch(message._id), 1, waits=False)
         self._wait(message, until)
 
     def _give_back(self, message: Message) -> None:
         if self.in_flight.take([message]):
             self.in_flight.count_more("requeued")
-            self._post(lambda core: core.send_req(message._id, 0), 1)
+            self._send(lambda core: core.send_req(message._id, 0), 1, waits=False)

@@ -147,7 +147,8 @@ class ClientProtocol:
         self._layers = LayerStack()
         self._decode_buffer = DecodeBuffer()  # received, not yet through the layers
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
-        self._events: list[Event] = []
+        #: What has happened, the oldest first; whoever takes an event removes it.
+        self.events: deque[Event] = deque()
         self._out: list[bytes] = []
         self._wire: list[bytes] = []  # already encoded by the layers that were there then
         self._nop_is_due = False  # a heartbeat came that is not answered yet
@@ -211,7 +212,7 @@ class ClientProtocol:
                         self._on_error(server_error(item.data))
                 elif self.state in _MAY_ANSWER:
                     form = self._form
-                    self._events.append(
+                    self.events.append(
                         Messages(item) if form is None else _detailed(form, item)
                     )
                 else:
@@ -248,7 +249,7 @@ class ClientProtocol:
         if data == HEARTBEAT:
             self._nop_is_due = True
             self._answer_heartbeat()
-            self._events.append(Heartbeat())
+            self.events.append(Heartbeat())
             return
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
@@ -256,12 +257,12 @@ class ClientProtocol:
         if awaited is ExpectedResponse.PUBLISH:
             _expect(data, OK)  # first, so that unanswered() still knows the token
             # In this order: interrupted in between, the token is in both places, not in none.
-            self._events.append(Published(token))
+            self.events.append(Published(token))
             self._awaited.popleft()
             return
         if awaited is ExpectedResponse.TRACED:
             stored = read_stored(data)
-            self._events.append(Published(token, stored))
+            self.events.append(Published(token, stored))
             self._awaited.popleft()
             return
         self._awaited.popleft()
@@ -269,23 +270,23 @@ class ClientProtocol:
             self.settings = settings = read_settings(data)
             self.is_partitioned = is_partitioned_version(settings.version)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
-            self._events.append(Identified(settings, self._layers_due))
+            self.events.append(Identified(settings, self._layers_due))
             self._move(Transition.GRANT_LAYERS if self._layers_due else Transition.GET_IDENTIFY)
             self._answer_heartbeat()
         elif awaited is ExpectedResponse.LAYER:
             _expect(data, OK)
-            self._events.append(Upgraded(self._layers_due))
+            self.events.append(Upgraded(self._layers_due))
             self._move(Transition.GET_LAYER_OK if self._layers_due else Transition.UPGRADED)
         elif awaited is ExpectedResponse.AUTH:
-            self._events.append(Authenticated(read_json(data)))
+            self.events.append(Authenticated(read_json(data)))
             self._move(Transition.GET_AUTH)
         elif awaited is ExpectedResponse.SUB:
             _expect(data, OK)
-            self._events.append(Subscribed())
+            self.events.append(Subscribed())
             self._move(Transition.GET_SUB)
         else:
             _expect(data, CLOSE_WAIT)
-            self._events.append(CloseWait())
+            self.events.append(CloseWait())
             self._move(Transition.GET_CLS)
 
     def _answer_heartbeat(self) -> None:
@@ -302,7 +303,7 @@ class ClientProtocol:
 
     def _on_error(self, error: ServerError) -> None:
         if not error.fatal:
-            self._events.append(CommandFailed(error))
+            self.events.append(CommandFailed(error))
             return
         # Answers come in order, so the error belongs to the oldest question. What was sent
         # behind it was not read by nsqd any more: unanswered() then means "not stored".
@@ -310,10 +311,10 @@ class ClientProtocol:
         if self._awaited and self._awaited[0][0] in _PUBLISHES:
             token = self._awaited[0][1]
             if self.is_partitioned and error.code in _SPARES_PUBLISHERS:
-                self._events.append(PublishFailed(error, token))
+                self.events.append(PublishFailed(error, token))
                 self._awaited.popleft()
                 return
-        self._events.append(FatalError(error, token))
+        self.events.append(FatalError(error, token))
         if token is not None:
             self._awaited.popleft()
         self._move(Transition.END)
@@ -322,17 +323,9 @@ class ClientProtocol:
 
     def take_events(self) -> list[Event]:
         """Remove and return what has happened, in order."""
-        events: list[Event] = []
-        self.move_events(events)
+        events = list(self.events)
+        self.events.clear()
         return events
-
-    def move_events(self, target: list[Event]) -> None:
-        """Append what has happened to ``target``, and remove it here.
-
-        An exception from a signal handler, which comes behind a call, cannot come in between.
-        """
-        target += self._events
-        self._events = []
 
     def has_data_to_send(self) -> bool:
         """Return whether ``data_to_send()`` would return something."""

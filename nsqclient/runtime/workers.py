@@ -230,7 +230,7 @@ class WorkerPool(Generic[T]):
     def _loop(self, in_hand: list[T]) -> None:
         """Take and run items until the end; ``in_hand`` has an item that is not done."""
         # One call takes an item and notes it: no bytecode in between.
-        take = map(in_hand.append, iter(self._items.popleft, None)).__next__
+        take = map(in_hand.append, iter(self._items.popleft, object())).__next__
         run = self._run_item
         sleepers = self._sleepers
         while True:

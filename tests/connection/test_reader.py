@@ -163,7 +163,7 @@ def test_other_events_are_left_to_the_reader(consuming):
     consuming.reader.attach(Wire(message() + error("E_FIN_FAILED late")))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
-    assert [type(event) for event in consuming.reader.events] == [CommandFailed]
+    assert [type(event) for event in consuming.core.events] == [CommandFailed]
     assert consuming.is_awake()
 
 

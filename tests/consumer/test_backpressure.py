@@ -25,7 +25,7 @@ class PendingProcessor(MessageProcessor):
     def __init__(self, flow):
         super().__init__(make_context(), flow, HandlerSettings(print, print))
         self.messages = []
-        self.was_stop_checked = False
+        self.requeued = 0
 
     def pending(self):
         return list(self.messages)
@@ -38,8 +38,9 @@ class PendingProcessor(MessageProcessor):
     def drop_expired(self):
         """Not by the real clock."""
 
-    def requeue_if_stopping(self):
-        self.was_stop_checked = True
+    def requeue_queued(self):
+        self.requeued += 1
+        return 0
 
 
 class World:
@@ -131,7 +132,13 @@ def test_expired_messages_are_dropped_before_the_flow_is_held():
     assert not world.backpressure.is_held
     assert len(world.queue) == 7
     assert world.sub.counters.expired == 4
-    assert world.processor.was_stop_checked
+
+
+def test_a_stop_requeues_what_was_turned_round_meanwhile():
+    processor = World().processor
+    processor.requeues_incoming = True
+    assert processor.remove_waiting(lambda message: True) == []
+    assert processor.requeued == 1
 
 
 def test_messages_that_expire_during_a_hold_end_it():

@@ -42,11 +42,9 @@ class FakeSubscription(Subscription):
         self.fin_batch, self.unhandled = 2, 0
         self.lost = False
 
-    def flush(self, wake_reader=True):
+    def flush(self, **options):
         self.answers += ["FIN"] * len(self.finished)
         del self.finished[:]
-
-    post_finished = flush
 
     def finish(self, message):
         message._responded = True

@@ -26,7 +26,8 @@ class FakeConnection:
     def __init__(self, sub, log, behaviour):
         self._sub, self._log, self._behaviour = sub, log, behaviour
 
-    def try_send(self, queue):
+    def send(self, queue, *, waits):
+        assert not waits
         self._log.append("CLS")
         if self._behaviour == "lost":
             raise ConnectionLostError("nsqd:4150", "gone")
@@ -55,7 +56,8 @@ class FakeSubscription:
         self.counters = self.in_flight.counters
         self.conn = FakeConnection(self, log, behaviour)
 
-    def post_finished(self):
+    def flush(self, *, waits):
+        assert not waits
         self._log.append("FIN")
 
     def flush_rest(self):

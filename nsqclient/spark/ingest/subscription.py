@@ -101,7 +101,7 @@ class BulkSubscription(Subscription):
             for message_id in ids:
                 core.send_req(message_id, 0)
 
-        self._post(queue, len(ids))
+        self._send(queue, len(ids), waits=False)
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
         """Count, and hand on."""
