@@ -147,7 +147,8 @@ class HTTPServer:
         self._acceptor = Acceptor(name, host, port, self._serve)
         self._tls = tls
         self._max_body_size = max_body_size
-        self._https_port: int | None = None
+        #: Set: each request is answered with a 403 and this port of HTTPS, 0 where there is none.
+        self.https_port: int | None = None
 
     @property
     def port(self) -> int:
@@ -174,10 +175,6 @@ class HTTPServer:
         """
         self._acceptor.stop(deadline)
 
-    def require_tls(self, https_port: int) -> None:
-        """Answer every request with a 403 and the port of HTTPS, 0 where there is none."""
-        self._https_port = https_port
-
     def _respond(
         self, method: str, target: str, headers: Message, body: bytes | None
     ) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -191,9 +188,9 @@ class HTTPServer:
 
     def handle(self, request: Request) -> Response:
         """Return the response to a request; never raises."""
-        if self._https_port is not None:
+        if self.https_port is not None:
             # With nsqd's spaces.
-            body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self._https_port
+            body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self.https_port
             return Response(403, body, JSON, _NSQ_HEADER)
         methods = self._routes.get(request.path)
         if methods is None:

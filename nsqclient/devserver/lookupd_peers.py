@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from nsqclient.devserver.auth import fetch
 from nsqclient.devserver.broker import TopicChange
-from nsqclient.devserver.options import PING_INTERVAL
 from nsqclient.devserver.protocol.lookupd import (
     Identity,
     command_line,
@@ -31,8 +30,9 @@ from nsqclient.runtime.deadline import Deadline
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
-#: Seconds for dialing and for each response, fixed in nsqd.
+#: Seconds for dialing and for each response, and between two PINGs, fixed in nsqd.
 IO_TIMEOUT = 1.0
+PING_INTERVAL = 15.0
 #: Bytes of a list of channels.
 _MOST_CHANNELS = 16 * 1024 * 1024
 
@@ -52,13 +52,10 @@ class LookupdPeer:
         address: str,
         identity: Callable[[], Identity],
         registrations: Registrations,
-        *,
-        ping_interval: float = PING_INTERVAL,
     ) -> None:
         self.address = address
         self._identity = identity
         self._registrations = registrations
-        self._ping_interval = ping_interval
         self._cond = threading.Condition()
         self._changes: list[TopicChange] = []  # guarded by _cond
         self._stopping = False  # guarded by _cond
@@ -97,7 +94,7 @@ class LookupdPeer:
             self._thread.join(None if deadline is None else deadline.remaining())
 
     def _run(self) -> None:
-        next_ping = time.monotonic() + self._ping_interval
+        next_ping = time.monotonic() + PING_INTERVAL
         self._round([], is_ping_due=False)
         self.tried.set()
         while True:
@@ -113,7 +110,7 @@ class LookupdPeer:
             is_ping_due = time.monotonic() >= next_ping
             self._round(changes, is_ping_due)
             if is_ping_due:
-                next_ping = time.monotonic() + self._ping_interval
+                next_ping = time.monotonic() + PING_INTERVAL
         self._disconnect()
 
     def _round(self, changes: list[TopicChange], is_ping_due: bool) -> None:
@@ -180,7 +177,6 @@ class LookupdPeers:
         identity: called for each connection: the identity of this nsqd.
         registrations: called for each connection: every (topic, channel), and (topic, None) for
             a topic without channels. Runs in a thread of its own and may take nsqd's lock.
-        ping_interval: seconds between two PINGs.
     """
 
     def __init__(
@@ -188,12 +184,8 @@ class LookupdPeers:
         addresses: Iterable[str],
         identity: Callable[[], Identity],
         registrations: Registrations,
-        *,
-        ping_interval: float = PING_INTERVAL,
     ) -> None:
-        self._make = partial(
-            LookupdPeer, identity=identity, registrations=registrations,
-            ping_interval=ping_interval)
+        self._make = partial(LookupdPeer, identity=identity, registrations=registrations)
         self._lock = threading.Lock()
         self._is_running = False  # guarded by _lock, as _peers
         self._peers = {address: self._make(address) for address in addresses}

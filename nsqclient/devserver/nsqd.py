@@ -95,7 +95,6 @@ class Nsqd:
             ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it all
             messages are in memory only.
         lookupd_tcp_addresses: nsqlookupds to register with, ``host:port``.
-        lookupd_ping_interval: seconds between two PINGs to each; fixed in nsqd.
         http_host: where the HTTP port listens, if not on ``host``.
         https_port: of the HTTP API with TLS, which is there with a certificate; 0 takes a free
             one, None opens none.
@@ -136,11 +135,7 @@ class Nsqd:
         self._http = self._http_server(options.http_host, options.http_port or 0, None)
         self._https: NsqdHTTPServer | None = None  # set by start()
         self._lookupds = LookupdPeers(
-            options.lookupd_tcp_addresses,
-            self._identity,
-            self.registrations,
-            ping_interval=options.lookupd_ping_interval,
-        )
+            options.lookupd_tcp_addresses, self._identity, self.registrations)
         self._saving = threading.Lock()  # taken before the engine's lock, never inside
         self._stopping = threading.Lock()
         self._stopper: int | None = None  # the thread that stops it; guarded by _stopping
@@ -264,7 +259,7 @@ class Nsqd:
             self._https = self._http_server(options.https_host, options.https_port, tls)
             self._https.start()
         if options.tls_policy is TLSPolicy.REQUIRED:
-            self._http.require_tls(0 if self._https is None else self._https.port)
+            self._http.https_port = 0 if self._https is None else self._https.port
 
     def stop(self, timeout: float | None = None) -> None:
         """Close both ports and all connections; keep the messages when there is a data path.

@@ -21,6 +21,7 @@ from nsqclient.devserver.http_server import (
     Response,
 )
 from nsqclient.devserver.options import LEVELS
+from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 
@@ -73,12 +74,17 @@ class NsqdHTTPServer(HTTPServer):
         return Response(200 if health == "OK" else 500, health.encode(), TEXT)
 
     def _stats(self, request: Request) -> object:
-        numbers = self._nsqd.stats(
-            request.get("topic"), request.get("channel"),
-            _flag(request, "include_clients"),
-        )
-        return stats.build(numbers, self._nsqd.health(), self._nsqd.start_time,
-                           _flag(request, "include_mem"))
+        found = self._nsqd.stats(
+            request.get("topic"), request.get("channel"), _flag(request, "include_clients"))
+        return {
+            "version": NSQD_VERSION,
+            "health": self._nsqd.health(),
+            "start_time": int(self._nsqd.start_time),
+            "topics": found["topics"],
+            **({"memory": stats.memory()} if _flag(request, "include_mem") else {}),
+            # null, not [], where no client has published.
+            "producers": found["producers"] or None,
+        }
 
     # -- publishing
 

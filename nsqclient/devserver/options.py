@@ -18,12 +18,6 @@ from nsqclient.errors import ConfigError
 if TYPE_CHECKING:
     import ssl
 
-try:
-    # The module behind hashlib, which loads all of OpenSSL: a seventh of an idle server's memory.
-    from _md5 import md5
-except ImportError:
-    from hashlib import md5
-
 
 class TLSPolicy(IntEnum):
     """nsqd's numbers for --tls-required."""
@@ -34,9 +28,8 @@ class TLSPolicy(IntEnum):
 
 
 def default_node_id() -> int:
-    """Return nsqd's default node id: a number from 0 to 1023, from the host name."""
-    digest = md5(socket.gethostname().encode(), usedforsecurity=False).digest()
-    return zlib.crc32(digest) % 1024
+    """Return the default node id: a number from 0 to 1023, from the host name."""
+    return zlib.crc32(socket.gethostname().encode()) % 1024
 
 
 #: Values of --tls-min-version.
@@ -47,8 +40,6 @@ TLS_VERSIONS = ("tls1.0", "tls1.1", "tls1.2", "tls1.3")
 LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 #: Clients cannot connect to these; the host's name replaces them.
 ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
-#: Seconds between two PINGs to an nsqlookupd: fixed in nsqd.
-PING_INTERVAL = 15.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,6 @@ class NsqdOptions:
     _: KW_ONLY
     data_path: str | None = None
     lookupd_tcp_addresses: Sequence[str] = ()
-    lookupd_ping_interval: float = PING_INTERVAL
     http_host: str | None = None
     https_port: int | None = 0
     https_host: str | None = None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import resource
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from nsqclient.devserver import latency
 from nsqclient.devserver.broker import Broker
-from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.devserver.protocol.server import ServerState
 from nsqclient.devserver.queues import Channel, Topic
 from nsqclient.devserver.session import Session
@@ -135,26 +134,3 @@ def memory() -> dict[str, int]:
         "next_gc_bytes": 0,
         "gc_total_runs": sum(int(each["collections"]) for each in gc.get_stats()),
     }
-
-
-def build(
-    stats: Mapping[str, Any], health: str, start_time: float, include_memory: bool
-) -> dict[str, Any]:
-    """Build the response to /stats, keys in nsqd's order.
-
-    Args:
-        stats: ``topics`` and ``producers``.
-        health: as in /ping.
-        start_time: seconds since the epoch.
-    """
-    answer = {
-        "version": NSQD_VERSION,
-        "health": health,
-        "start_time": int(start_time),
-        "topics": stats["topics"],
-    }
-    if include_memory:
-        answer["memory"] = memory()
-    # null, not [], where no client has published.
-    answer["producers"] = stats["producers"] or None
-    return answer

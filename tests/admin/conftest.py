@@ -1,7 +1,5 @@
 """An embedded cluster with an admin page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

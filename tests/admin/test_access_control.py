@@ -1,7 +1,5 @@
 """Permissions: foreign pages, names in the Host header, read-only pages, the ACL header."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """Actions on several topics or channels at once, replays of dead letters, the doctor's findings."""
 
-from __future__ import annotations
-
 import json
 import threading
 

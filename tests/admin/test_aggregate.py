@@ -1,7 +1,5 @@
 """Sums over nsqds, from their ``/stats``."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.admin.aggregate import Source, merge_topic, number, objects

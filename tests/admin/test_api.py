@@ -1,7 +1,5 @@
 """Both APIs of the admin page, on an embedded cluster."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The collector refreshes its numbers while pages are open, and pauses otherwise."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What failures of servers mean, and since when they fail."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.admin.responses import Cause, FailureTimes, advice_for, cause_of

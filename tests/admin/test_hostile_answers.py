@@ -1,7 +1,5 @@
 """A server with unusable answers affects only its own row of the admin page."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack, contextmanager
 

@@ -1,7 +1,5 @@
 """A hung nsqd or nsqlookupd delays no page, and changes no number of the others."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Peeks: copies that take no message, and loans that are requeued."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The alert rules and the dashboard in docs/contrib, and the metrics that they use."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

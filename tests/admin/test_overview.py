@@ -1,7 +1,5 @@
 """Rates and their history, from counters; and the overview."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.admin.overview import (

@@ -1,7 +1,5 @@
 """The pages as they are served: valid, accessible, and without foreign assets."""
 
-from __future__ import annotations
-
 import configparser
 import fnmatch
 import re

@@ -1,7 +1,5 @@
 """Pages, answers, metrics and the log show no secrets of addresses."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

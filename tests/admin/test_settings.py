@@ -1,7 +1,5 @@
 """Settings of the admin page are checked at once; addresses of nsqds can be mapped."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import ConfigError

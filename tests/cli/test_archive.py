@@ -1,7 +1,5 @@
 """The files of nsq_to_file's Archive, on a virtual clock."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import logging

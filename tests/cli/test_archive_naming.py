@@ -1,7 +1,5 @@
 """Names, rotation and records of nsq_to_file, by value."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

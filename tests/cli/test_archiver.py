@@ -1,7 +1,5 @@
 """When nsq_to_file finishes a message: after the disk has it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

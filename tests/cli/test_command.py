@@ -1,7 +1,5 @@
 """Commands by value: Go's habits, where values come from, what is a mistake and what is said."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Command lines that a tool refuses: the status, and what it says."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.cli import main

@@ -1,7 +1,5 @@
 """Shell completion: the scripts, and what bash makes of one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``nsqclient nsqd`` and ``nsqclient nsqlookupd`` as processes, as a user starts them."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The doctor's checks by value, its table, its flags. On servers: integration/test_doctor."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A command ends with its documented status from the start of ``main`` to the end of it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

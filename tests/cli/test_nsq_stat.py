@@ -1,7 +1,5 @@
 """nsq_stat: rates by value, rows against the embedded servers, what it survives and refuses."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """nsq_tail by value: what it prints, when it ends, what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """nsq_to_file as a process, on the embedded nsqd: delivery, a full disk, hooks, flags."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shlex

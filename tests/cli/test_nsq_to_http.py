@@ -1,7 +1,5 @@
 """nsq_to_http: choice of URLs, requests, timings, what happens to a message, --on-status."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

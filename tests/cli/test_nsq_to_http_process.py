@@ -1,7 +1,5 @@
 """nsq_to_http as a process, on the embedded nsqd: refused messages, TLS towards the URLs."""
 
-from __future__ import annotations
-
 import signal
 import ssl
 

@@ -1,7 +1,5 @@
 """nsq_to_nsq by value: the JSON filter, the choice of destinations, what it refuses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``nsqclient nsqadmin`` as a process, and what its flags mean."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import signal

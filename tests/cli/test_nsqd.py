@@ -1,7 +1,5 @@
 """The flags of ``nsqclient nsqd --partitioned``."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets of the commands: from files and environment variables, not only from the command line."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

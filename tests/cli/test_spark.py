@@ -1,7 +1,5 @@
 """Tests of ``nsqclient spark``: its flags, and how it waits for a query. None starts Spark."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

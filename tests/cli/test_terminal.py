@@ -1,7 +1,5 @@
 """Colors of results on a terminal."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

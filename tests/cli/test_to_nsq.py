@@ -1,7 +1,5 @@
 """to_nsq by value: records, pace, progress, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """What the utilities share, by value: flags, options, addresses, signals, consumers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

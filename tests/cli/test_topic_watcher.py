@@ -1,7 +1,5 @@
 """nsq_to_file with --topic-pattern: topics that come and go, several nsqlookupds."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess

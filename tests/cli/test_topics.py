@@ -1,7 +1,5 @@
 """``nsqclient topics``, ``topic`` and ``channel``: the table, and actions on every server."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

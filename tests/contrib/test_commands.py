@@ -1,13 +1,8 @@
 """``manage.py nsq_consume`` and ``flask nsq consume`` as processes: signals, reload, flags."""
 
-from __future__ import annotations
-
-import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import requests
@@ -55,21 +50,6 @@ def start(project, tmp_path, nsqd, *flags, **env):
 
 def wait_for(tmp_path, text: str) -> None:
     wait_until(lambda: text in (tmp_path / "log").read_text(), LIMIT, f"it does not say {text!r}")
-
-
-def test_a_worker_handles_messages_until_a_signal(tmp_path, nsqd):
-    folder = PROJECTS["django"][0]
-    env = environment(tmp_path, nsqd.tcp_address)
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v", "0"], cwd=folder, env=env,
-                   check=True, timeout=LIMIT)
-    nsqd.publish_many("orders", [json.dumps({"reference": f"n{n}", "cents": 1}).encode()
-                                 for n in range(20)])
-    words = ("manage.py", "nsq_consume", "shop.handlers.write_receipt", "--topic", "orders",
-             "--channel", "receipts", "--workers", "2", "--atomic")
-    with program(folder, env, tmp_path / "log", *words) as process:
-        nsqd.wait_until_empty("orders", "receipts", timeout=LIMIT)
-        assert end(process) == 0
-    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_with_debug_it_restarts_when_code_changes(project, tmp_path, nsqd):

@@ -1,7 +1,5 @@
 """Django: settings checked, one producer, publishing after the commit, the command's handlers."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Flask: the extension's producer, its handlers, and its command."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("flask", reason="Flask comes with the test extra")

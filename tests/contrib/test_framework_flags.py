@@ -1,7 +1,5 @@
 """What Django's and Flask's commands read beside their command lines, and what wins."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.cli.worker import changed_setting, read_flags

@@ -1,7 +1,5 @@
 """The settings of all frameworks: every error is found, with a hint; one producer a process."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

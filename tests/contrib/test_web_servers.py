@@ -1,7 +1,5 @@
 """The example projects under real gunicorn: no publish is lost, nothing hangs."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """A backlog that moves from a topic to its channels: at once, or in slices."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.devserver.broker import Broker

@@ -1,7 +1,5 @@
 """The broker: creating, deleting and pausing topics and channels, publishing, subscribing."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """The broker made safe for threads: wake-ups, ticks and observers."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

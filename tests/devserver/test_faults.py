@@ -1,7 +1,5 @@
 """The controls for test authors."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.devserver import Nsqd

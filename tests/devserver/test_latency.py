@@ -1,7 +1,5 @@
 """The window of end-to-end latencies, with a clock by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.devserver.latency import LatencyWindow, summary

@@ -23,28 +23,19 @@ def lookupd(leak_guard):
         yield lookupd
 
 
-class Owner:
+@pytest.fixture
+def has() -> list[tuple[str, str | None]]:
     """What the peers register: topics and channels of an nsqd that is not there."""
-
-    def __init__(self) -> None:
-        self.has: list[tuple[str, str | None]] = []
-
-    def registrations(self) -> list[tuple[str, str | None]]:
-        return list(self.has)
+    return []
 
 
 @pytest.fixture
-def owner():
-    return Owner()
-
-
-@pytest.fixture
-def make(leak_guard, owner):
+def make(leak_guard, has):
     """Factory of peers that are started, and stopped after the test."""
     made = []
 
-    def make(*addresses, **options):
-        peers = LookupdPeers(addresses, lambda: NSQD, owner.registrations, **options)
+    def make(*addresses):
+        peers = LookupdPeers(addresses, lambda: NSQD, lambda: list(has))
         made.append(peers)
         peers.start()
         return peers
@@ -59,25 +50,26 @@ def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
     return [sorted(topics) for _, topics in lookupd._registry.nodes(time.time())]
 
 
-def test_lost_connection_is_dialed_and_registered_again(make, lookupd, owner):
+def test_lost_connection_is_dialed_and_registered_again(make, lookupd, has, monkeypatch):
     """A PING is enough to notice it."""
-    make(lookupd.tcp_address, ping_interval=0.05)
-    owner.has = [("t", "c")]
+    monkeypatch.setattr("nsqclient.devserver.lookupd_peers.PING_INTERVAL", 0.05)
+    make(lookupd.tcp_address)
+    has[:] = [("t", "c")]
     lookupd.drop_producers()
     wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
-def test_nsqlookupd_that_starts_later_is_registered_with(make, owner):
+def test_nsqlookupd_that_starts_later_is_registered_with(make, has):
     port = free_port()
     peers = make(f"127.0.0.1:{port}")
     with Nsqlookupd(tcp_port=port) as lookupd:
-        owner.has = [("t", None)]
+        has[:] = [("t", None)]
         peers.notify(TopicChange(True, "t", None))
         wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
-def test_addresses_can_be_changed(make, lookupd, owner):
-    owner.has = [("t", None)]
+def test_addresses_can_be_changed(make, lookupd, has):
+    has[:] = [("t", None)]
     peers = make(lookupd.tcp_address)
     with Nsqlookupd() as other:
         peers.set_addresses([other.tcp_address, other.tcp_address])

@@ -1,7 +1,5 @@
 """The embedded nsqd over its TCP port."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

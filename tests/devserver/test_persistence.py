@@ -1,7 +1,5 @@
 """The data path: its lock, nsqd.dat, and the files of the queues."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The rules of channels, with the time as an argument; message ids."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Requests to many servers at once: failures are listed, silent servers get fewer requests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
@@ -85,7 +83,6 @@ def test_a_server_that_rejects_requests_gets_one_in_every_round(ask_all):
 
 
 def test_an_unexpected_exception_is_a_failure_and_logged(ask_all, caplog):
-    """It ends neither the round nor the thread."""
     answers, failures = ask_all.run({"k": Request("nsqd", "a:1", raising(KeyError("oops")))})
     assert not answers and "oops" in failures[0].reason
     assert "request to nsqd a:1 failed" in caplog.text
@@ -161,7 +158,6 @@ def test_a_silent_server_keeps_its_reason(patient, silent, monkeypatch):
 
 
 def test_a_failure_has_the_name_of_its_request(patient, monkeypatch):
-    """For a server with two names, a remembered failure has the name of the request."""
     def refuse():
         raise NSQHTTPTransportError("u", "no connection within 2 s")
 

@@ -1,7 +1,5 @@
 """What is known of the depth, and of which nsqd it is unknown."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.config import Config
@@ -25,7 +23,6 @@ def depths(nsqd=(), http=(), lookupd=(), **more):
 
 
 def test_depths_are_known_when_every_nsqd_has_answered():
-    """The sums are over those that have."""
     one, two = ChannelDepth(3, 1, 1), ChannelDepth(4, 0, 1)
     both = ChannelDepths({"a:1": one, "b:1": two})
     assert (both.is_complete, both.waiting, both.in_flight) == (True, 7, 1)
@@ -222,7 +219,6 @@ def info(tcp_port, http_port, host="nsqd-1"):
      {"127.0.0.1:14150": "127.0.0.1:14151", "127.0.0.1:4150": "127.0.0.1:4151"}),
 ])
 def test_given_http_addresses_are_matched_with_their_nsqds(nsqds, infos, found):
-    """By what each says of itself."""
     assert match_http_addresses(nsqds, infos) == found
 
 

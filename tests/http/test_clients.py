@@ -1,7 +1,5 @@
 """NsqdHTTP and NsqlookupdHTTP against a server that answers what the test says."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -64,22 +62,7 @@ def test_timeout_must_be_a_positive_duration(options):
         NsqdHTTP("h:1", **options)
 
 
-@pytest.mark.parametrize("call, path", [
-    (lambda c: c.pause_topic("t"), "/topic/pause?topic=t"),
-    (lambda c: c.unpause_topic("t"), "/topic/unpause?topic=t"),
-    (lambda c: c.empty_topic("t"), "/topic/empty?topic=t"),
-    (lambda c: c.delete_channel("t", "c#ephemeral"),
-     "/channel/delete?topic=t&channel=c%23ephemeral"),
-    (lambda c: c.empty_channel("t", "c"), "/channel/empty?topic=t&channel=c"),
-    (lambda c: c.pub("t", b"x", defer=1.5), "/pub?topic=t&defer=1500"),
-])
-def test_changes_are_posts_with_arguments_in_the_query(server, nsqd, call, path):
-    call(nsqd)
-    assert [(r.method, r.path) for r in server.requests] == [("POST", path)]
-
-
 def test_secret_is_sent_to_nsqlookupd_only(server):
-    """The name of the program, own headers and a token go along; the secret only to nsqlookupd."""
     config = Config(user_agent="mine/1", auth_secret="s3cret")
     server.body = b'{"topics":[]}'
     with NsqdHTTP(server.address, config, headers={"X-A": "\u00fc"}) as nsqd:
@@ -209,7 +192,6 @@ def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd,
 
 
 def test_a_redirected_publish_is_refused(server, nsqd):
-    """It would become a GET, and the message would be lost."""
     server.status, server.headers = 301, {"Location": f"http://{server.address}/ping"}
     with pytest.raises(NSQHTTPStatusError, match="301"):
         nsqd.pub("t", b"x")

@@ -1,7 +1,5 @@
 """The nsqds of a cluster: their names, what several nsqlookupds say, and limits."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack, contextmanager
 

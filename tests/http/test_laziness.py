@@ -1,7 +1,5 @@
 """What is loaded when: ``requests`` takes longer to import than the rest of the library."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The limits of an answer: its size, and the time until the whole of it is there."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import threading
@@ -103,7 +101,6 @@ def test_response_over_the_size_limit_is_refused(leak_guard):
 
 
 def test_size_limit_is_for_the_decompressed_response(leak_guard):
-    """A small answer that becomes a large one does not get past it."""
     with recording() as server, NsqdHTTP(server.address, max_answer_size=10**6) as http:
         server.body = gzip.compress(bytes(10**7))
         server.headers = {"Content-Encoding": "gzip"}
@@ -111,14 +108,24 @@ def test_size_limit_is_for_the_decompressed_response(leak_guard):
             http.stats_text()
 
 
-@pytest.mark.parametrize("encoding", ["gzip,gzip", "identity, gzip", "deflate", "GZIP, GZIP"])
-def test_encoding_that_was_not_requested_is_refused(leak_guard, encoding):
+@pytest.mark.parametrize("headers", [
+    *({"Content-Encoding": value} for value in ("gzip,gzip", "identity, gzip", "deflate",
+                                                "GZIP, GZIP")),
+    {"Content-Encoding": "gzip", "content-encoding": "gzip"},
+], ids=str)
+def test_encoding_that_was_not_requested_is_refused(leak_guard, headers):
     """Nothing of it is decoded: a body that is encoded twice can grow a millionfold."""
-    with recording() as server, NsqdHTTP(server.address) as http:
-        server.body = gzip.compress(gzip.compress(b"x"))
-        server.headers = {"Content-Encoding": encoding}
-        with pytest.raises(NSQHTTPResponseError, match="not a usable answer: .* Content-Encoding"):
-            http.stats_text()
+    with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
+        server.body = gzip.compress(gzip.compress(bytes(64 * MIB), 1))
+        server.headers = headers
+        tracemalloc.start()
+        try:
+            with pytest.raises(
+                    NSQHTTPResponseError, match="not a usable answer: .* Content-Encoding"):
+                http.stats_text()
+            assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZip", "identity"])
@@ -128,22 +135,6 @@ def test_gzip_and_identity_are_read(leak_guard, encoding):
         server.body = b"text" if encoding == "identity" else gzip.compress(b"text")
         server.headers = {"Content-Encoding": encoding}
         assert http.stats_text() == "text"
-
-
-@pytest.mark.parametrize("headers", [
-    {"Content-Encoding": "gzip, gzip"}, {"Content-Encoding": "gzip", "content-encoding": "gzip"},
-], ids=["one header", "two headers"])
-def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard, headers):
-    with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
-        server.body = gzip.compress(gzip.compress(bytes(64 * MIB), 1))
-        server.headers = headers
-        tracemalloc.start()
-        try:
-            with pytest.raises(NSQHTTPResponseError, match="Content-Encoding"):
-                http.stats_text()
-            assert tracemalloc.get_traced_memory()[1] < 8 * MIB
-        finally:
-            tracemalloc.stop()
 
 
 def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):

@@ -1,7 +1,5 @@
 """Responses of nsqd and nsqlookupd are read into values."""
 
-from __future__ import annotations
-
 from nsqclient.http.models import Node, Producer, Stats
 from nsqclient.protocol.peer_json import JsonReader
 

@@ -1,7 +1,5 @@
 """Fixtures of the manual's tests: a terminal, and a cluster at the usual addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

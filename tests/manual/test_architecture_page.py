@@ -1,7 +1,5 @@
 """The page on architecture: the tree is the real one, and the two paths are those of the code."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The programs of the page on batch jobs end by themselves, with everything done."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -3,8 +3,6 @@
 That each block is run or says why not is held by ``tests/test_docs.py``.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import contextlib

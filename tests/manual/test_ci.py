@@ -1,7 +1,5 @@
 """``.ci/run`` runs what README.rst says, and fails where one step fails; the parts of its tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

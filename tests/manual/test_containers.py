@@ -1,7 +1,5 @@
 """The Dockerfile and the compose file are well-formed and start what exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``make demo`` does what README says of it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The examples: they end well, and what their authors write is short."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

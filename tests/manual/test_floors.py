@@ -1,7 +1,5 @@
 """``tools/floors.py``: what ``make floors`` installs is what setup.cfg admits."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

@@ -1,7 +1,5 @@
 """Pieces of programs on the pages run in what their reader has around them."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import logging

@@ -1,7 +1,5 @@
 """The pages on Django, Flask and metrics, followed step by step as a newcomer would."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

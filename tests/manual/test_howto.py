@@ -1,7 +1,5 @@
 """The pages on other clients name only what exists."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

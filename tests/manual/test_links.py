@@ -1,7 +1,5 @@
 """``tools/check_links.py``, which ``make docs`` runs over the pages it has built."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.docs.pages import load

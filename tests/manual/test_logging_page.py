@@ -1,7 +1,5 @@
 """Each line on the page on logging is logged by the package."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -1,7 +1,5 @@
 """The page on the outbox: its recipe for Flask; test_frameworks.py follows the steps for Django."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page on partitioned NSQ: its consumer, its producer, and the lines of its trace."""
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any

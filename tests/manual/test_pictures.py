@@ -1,7 +1,5 @@
 """The drawings of the manual: well-formed, described, and readable on light and dark pages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The reference has every public name: what it shows is found by its directives."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

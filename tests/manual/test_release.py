@@ -1,7 +1,5 @@
 """``tools/package.py``, which ``make package`` and ``make release`` run."""
 
-from __future__ import annotations
-
 import configparser
 
 

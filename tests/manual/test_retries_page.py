@@ -1,7 +1,5 @@
 """The pages about retries and dead letters: the example, the envelope, and the commands."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

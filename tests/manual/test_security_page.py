@@ -1,7 +1,5 @@
 """The page on security names a test for each asset, and each of them exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """``make test`` runs two commands side by side: their exit status, their output, and Ctrl-C."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The site of the manual: how Read the Docs builds it, and what ``make check-site`` finds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

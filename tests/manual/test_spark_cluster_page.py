@@ -1,7 +1,5 @@
 """The page on clusters: its commands have their flags, its manifest is well formed."""
 
-from __future__ import annotations
-
 import shlex
 
 import yaml

@@ -1,7 +1,5 @@
 """``tools/strangers.py``: a difference is a failure, and the page has the versions."""
 
-from __future__ import annotations
-
 import re
 import sys
 

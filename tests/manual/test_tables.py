@@ -4,8 +4,6 @@ In a simple table, each line that has text in its first column begins a row. An 
 column continues on the next line becomes two rows of the page.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

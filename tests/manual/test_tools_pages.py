@@ -3,8 +3,6 @@
 What a page leaves out (``...``) is given here; tools that run until Ctrl-C get one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The examples of the topology page end well and print what the page shows."""
 
-from __future__ import annotations
-
 import runpy
 
 import pytest

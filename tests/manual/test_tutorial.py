@@ -1,7 +1,5 @@
 """The tutorial, command by command and program by program, on servers with free ports."""
 
-from __future__ import annotations
-
 import json
 import re
 

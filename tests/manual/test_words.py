@@ -1,7 +1,5 @@
 """Docs, comments, docstrings, names and texts use the common terms, and not words of our own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

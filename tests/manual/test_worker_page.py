@@ -1,7 +1,5 @@
 """The pages on the worker and on middleware: their commands, files and programs."""
 
-from __future__ import annotations
-
 import configparser
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """OpenTelemetry: spans of publishes and handlings, and the links between them."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Prometheus gets the counters of consumers and producers."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Messages to call a handler with, and the answers that they keep."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

@@ -1,7 +1,5 @@
 """The fixtures that users get."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """A project with handlers, and ``nsqclient worker`` as a process in its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """``nsqclient worker`` as a process of its own: what it runs, says, answers, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -30,7 +28,6 @@ def test_the_handlers_of_a_module_run_until_a_signal(worker, nsqd, signum):
 
 
 def test_a_signal_lets_running_handlers_finish(worker, nsqd):
-    """They end; messages that no handler had begun go back to nsqd at once."""
     nsqd.publish_many("orders", [b"1"] * 4)
     running = worker("shop")
     wait_until(lambda: len(running.handled("began")) == 2, LIMIT)
@@ -90,7 +87,6 @@ def around(handling):
     (["shop", "--processes=-1"], HANDLERS, 2, "--processes must be from 0"),
 ])
 def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code, status, said):
-    """Nothing is half started, and there is no traceback."""
     save(project, code=code)
     running = worker(*words)
     assert running.process.wait(LIMIT) == status
@@ -98,18 +94,8 @@ def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code
     assert said in line
 
 
-def test_check_connects_and_ends(worker, nsqd):
-    nsqd.publish("orders", b"a")
-    nsqd.create_channel("orders", "billing")
-    running = worker("shop", "--check")
-    assert running.process.wait(LIMIT) == 0
-    assert "OK     consuming orders on channel billing" in running.log
-    assert f"OK     nsqd {nsqd.tcp_address}" in running.log and states(nsqd) == ["queued"]
-
-
 @pytest.mark.parametrize("processes", [0, 2])
 def test_probes_and_metrics_are_answered(worker, nsqd, processes):
-    """Ready while all consumers are healthy, with the reason; metrics of every process."""
     nsqd.publish_many("orders", [b"a"] * 10)
     running = worker("shop", f"--processes={processes}", "--health-address=127.0.0.1:0",
                      "--metrics-address=127.0.0.1:0")

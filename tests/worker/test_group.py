@@ -1,7 +1,5 @@
 """Groups of consumers: what they consume, how they start and stop, what they say."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 
@@ -94,7 +92,6 @@ def test_an_error_of_a_consumer_names_its_handler():
 
 
 def test_a_channel_has_one_handler():
-    """Also where the registrations come from several registries."""
     group = group_of()
     group.add(register("orders", "c", handle))
     with pytest.raises(ConfigError, match="orders/c has two handlers"):

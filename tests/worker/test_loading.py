@@ -1,7 +1,5 @@
 """What a command line names: modules and handlers that exist, and errors that say why not."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What a worker logs: its own records, and those of the handlers."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -64,7 +62,6 @@ def test_a_program_that_has_configured_logging_logs_itself(logged):
 
 
 def test_a_logger_with_a_handler_of_its_own_is_not_shown_twice(logged):
-    """The others are shown by the worker."""
     configure, theirs = configured(USERS)
     assert len(logged(configure)) == 1 and theirs == ["handled 7", "details"]
 

@@ -1,7 +1,5 @@
 """The ready-made middleware: time limit, rate limit, log context."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import subprocess
@@ -61,7 +59,6 @@ def handling(*messages, is_stopping=lambda: False) -> Handling:
 
 
 def test_a_handler_past_its_limit_is_interrupted_and_its_message_requeued(nsqd, caplog):
-    """The exception arrives in the handler; the next delivery ends in time, and is finished."""
     tries = []
 
     def handler(message):

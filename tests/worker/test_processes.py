@@ -1,7 +1,5 @@
 """``nsqclient worker --processes``: children that die, are replaced, and are never left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -40,7 +38,6 @@ def test_running_handlers_finish_in_every_process(pair, nsqd, signum):
 
 
 def test_a_killed_supervisor_leaves_no_child(pair, nsqd):
-    """The children stop as after SIGTERM: a running handler finishes."""
     nsqd.publish("orders", b"1")
     wait_until(lambda: pair.handled("began"), LIMIT)
     pids = pair.children()
@@ -71,7 +68,6 @@ def test_a_second_signal_kills_the_children(pair, nsqd):
 
 
 def test_a_misspelt_variable_is_one_warning(worker, nsqd, monkeypatch):
-    """The processes read the same environment, and say nothing."""
     monkeypatch.setenv("NSQ_TOPCIS", "orders")
     running = worker("shop", "--processes=1")
     nsqd.publish("orders", b"x")
@@ -81,7 +77,6 @@ def test_a_misspelt_variable_is_one_warning(worker, nsqd, monkeypatch):
 
 
 def test_the_programs_of_handlers_are_no_children_of_the_worker(worker, nsqd, project):
-    """The environment of a handler does not make a worker that it starts a child."""
     save(project, code="""
 import os, nsqclient
 @nsqclient.handler("orders", "billing")

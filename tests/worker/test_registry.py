@@ -1,7 +1,5 @@
 """The registry: one handler for each channel, checked when it is registered."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 

@@ -1,7 +1,5 @@
 """Probes: what is ready, what is live, and a server that outlives bad clients."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -28,7 +26,6 @@ BAD = ProcessState({"orders/billing": (True, "connected to 1 nsqd"),
     ({}, 1, 503, "0 of 1 processes run"),
 ])
 def test_a_worker_is_ready_when_all_its_consumers_are_healthy(states, wanted, status, words):
-    """The answer has the reason for each consumer of each process."""
     response = ready_response(states, wanted)
     assert response.status == status and words in response.body.decode()
     assert json.loads(response.body)["ready"] is (status == 200)
@@ -57,7 +54,6 @@ def test_paths_are_answered_and_others_are_not(url, caplog):
 
 
 def test_one_address_answers_probes_and_scrapes():
-    """Two addresses answer each their own; without a scrape there is no second one."""
     answer = Response(200, "text/plain", b"x")
     for health, metrics, paths in (
         ("127.0.0.1:0", "127.0.0.1:0", ["/live and /metrics"]),

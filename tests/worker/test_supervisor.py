@@ -1,7 +1,5 @@
 """The supervisor's decisions: restarts by value, and children that are small programs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -104,16 +102,13 @@ def supervise(monkeypatch):
     return run
 
 
-def test_a_child_that_dies_at_once_five_times_ends_the_worker(supervise, caplog):
-    assert supervise(STARTED + "sys.exit(7)") == 3
+@pytest.mark.parametrize("program", [
+    STARTED + "sys.exit(7)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_child_that_dies_at_once_five_times_ends_the_worker(supervise, caplog, program):
+    """A crash before it consumes may be chance; an exit status of its own is not."""
+    assert supervise(program) == 3
     assert len(supervise.started) == MOST_DEATHS
     assert "process 1 ended right after its start 5 times in a row" in caplog.text
-
-
-def test_a_child_that_crashes_before_it_consumes_is_started_five_times(supervise):
-    """A crash may be chance; an exit status of its own is not."""
-    assert supervise("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") == 3
-    assert len(supervise.started) == MOST_DEATHS
 
 
 @pytest.mark.parametrize("status", [1, 2])

@@ -84,7 +84,9 @@ class PartitionedLookupd:
         """Listen and serve. Raises OSError when the port is taken."""
         http = HTTPServer("lookupd-http", self._host, self._port, [
             (method, path, self._with_mode(handler)) for method, path, handler in (
-                ("GET", "/ping", self._ping), ("GET", "/info", self._info),
+                ("GET", "/ping", lambda request: Response(200, b"OK", TEXT)),
+                ("GET", "/info", lambda request: {
+                    "version": PARTITIONED_VERSION, "ha_support": True}),
                 ("GET", "/listlookup", self._list_lookup), ("GET", "/lookup", self._lookup),
                 ("GET", "/nodes", self._nodes), ("GET", "/topics", self._topics),
                 ("GET", "/channels", self._channels), ("POST", "/topic/create", self._create),
@@ -148,12 +150,6 @@ class PartitionedLookupd:
             return Response(200, encode_json(wrapped), JSON)
 
         return answer
-
-    def _ping(self, _request: Request) -> Response:
-        return Response(200, b"OK", TEXT)
-
-    def _info(self, _request: Request) -> object:
-        return {"version": PARTITIONED_VERSION, "ha_support": True}
 
     def _list_lookup(self, _request: Request) -> object:
         if self._mode is LookupdMode.NO_LIST:

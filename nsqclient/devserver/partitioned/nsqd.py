@@ -15,7 +15,7 @@ from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
 from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
 from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
-from nsqclient.devserver.partitioned.state import ClusterState, Topic
+from nsqclient.devserver.partitioned.state import ClusterState
 from nsqclient.devserver.protocol.commands import (
     CommandError,
     Event,
@@ -134,7 +134,8 @@ class PartitionCommandHandler(CommandHandler):
         topic, partition = state.find(self._nsqd, event.topic, event.partition)
         messages = event.messages
         if event.command in ("PUB_EXT", "MPUB_EXT") and not topic.meta.extended:
-            raise _no_headers(topic)
+            raise CommandError(
+                "E_EXT_NOT_SUPPORT", f"ext content not supported in topic {topic.name}")
         if event.command == "PUB_EXT" and not messages[0].header:
             raise CommandError("E_INVALID_JSON_HEADER", "empty json header")
         messages = [
@@ -179,10 +180,6 @@ def _read_start(text: str) -> StartPosition:
         return StartPosition.parse(text)
     except ConfigError:
         raise CommandError("E_INVALID", f"invalid consume offset:{text}") from None
-
-
-def _no_headers(topic: Topic) -> CommandError:
-    return CommandError("E_EXT_NOT_SUPPORT", f"ext content not supported in topic {topic.name}")
 
 
 def _answer_to(event: PartitionPub, stored: list[LogMessage]) -> bytes:

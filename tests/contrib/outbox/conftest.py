@@ -1,7 +1,5 @@
 """The outbox in a database of each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

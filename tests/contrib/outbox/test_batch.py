@@ -1,7 +1,5 @@
 """What becomes of the rows of a batch, by value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 

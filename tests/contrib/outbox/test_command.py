@@ -1,7 +1,5 @@
 """``manage.py nsq_relay`` as a command and as a process."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """The outbox on SQLite and on PostgreSQL: what is committed is published, and nothing else."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from threading import Barrier

@@ -1,7 +1,5 @@
 """The arguments of the embedded cluster."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

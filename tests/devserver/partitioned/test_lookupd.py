@@ -1,7 +1,5 @@
 """The embedded cluster's nsqlookupds over HTTP: both styles, what they say, and how they fail."""
 
-from __future__ import annotations
-
 import pytest
 import requests
 

@@ -1,7 +1,5 @@
 """The embedded cluster's nsqds, seen through bare sockets: what real servers were seen to do."""
 
-from __future__ import annotations
-
 import json
 import struct
 

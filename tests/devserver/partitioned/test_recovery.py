@@ -1,7 +1,5 @@
 """How the embedded cluster fails and recovers: the rows of what a real one was seen to do."""
 
-from __future__ import annotations
-
 import pytest
 import requests
 

@@ -1,7 +1,5 @@
 """Numbers, names and JSON as nsqd reads and writes them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.devserver.protocol.go_compat import (

@@ -1,7 +1,5 @@
 """IDENTIFY as the server reads and answers it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

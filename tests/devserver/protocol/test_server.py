@@ -1,7 +1,5 @@
 """The server core: every row of nsqd's error table by value, and the order of answers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
