@@ -7,7 +7,6 @@ import pytest
 from nsqclient.cli import main, nsqadmin, tool_flags
 from nsqclient.cli.flags import FlagError
 from nsqclient.cli.spark_run import read_source
-from nsqclient.contrib.settings import Settings
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.pipelines.streaming import Sink
 from tests.cli.test_daemons import ANY, running
@@ -125,14 +124,6 @@ def test_spark_pipelines_read_secrets_from_files(monkeypatch, secret):
     own = {"auth_secret_file": secret}
     assert Sink(options, own, "t2", "").checked.config.auth_secret == "from file"
     assert Sink(options, {"nsqd": "o:1"}, "t2", "").checked.config.auth_secret == ""
-
-
-def test_settings_of_frameworks_read_secrets_from_files(monkeypatch, secret):
-    where = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}
-    monkeypatch.setenv("NSQCLIENT_AUTH_SECRET", "in environment")
-    assert Settings.read(where).config.auth_secret == "in environment"
-    options = {"OPTIONS": {"auth_secret_file": secret}}
-    assert Settings.read(where | options).config.auth_secret == "from file"
 
 
 @pytest.mark.parametrize("by_flag", [True, False])

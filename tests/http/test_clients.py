@@ -326,16 +326,6 @@ def test_verification_can_be_turned_off(secure, certificates):
         _ping(server, tls_v1=True, tls_insecure_skip_verify=True)
 
 
-def test_a_verified_server_gets_the_client_certificate(secure, certificates):
-    server = secure((certificates.server, certificates.server_key),
-                    ca_file=certificates.ca, verify_clients=True)
-    options = {"tls_v1": True, "tls_root_ca_file": certificates.ca}
-    with pytest.raises(NSQHTTPError):
-        _ping(server, **options)
-    _ping(server, tls_cert=certificates.client, tls_key=certificates.client_key, **options)
-    assert len(server.requests) == 1
-
-
 def test_tls_config_is_used_as_it_is(secure, certificates):
     context = ssl.create_default_context(cafile=certificates.ca)
     _ping(secure((certificates.server, certificates.server_key)),

@@ -1,25 +1,59 @@
-"""The examples: they end well, and what their authors write is short."""
+"""The examples end well, and print what the pages show."""
 
 import os
+import re
+import runpy
+import shlex
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs.pages import ROOT, named, text_of
+from tests.support.processes import user_environment
+
+OUTPUTS = {
+    "examples/topology_metrics.py": named("output of examples/topology_metrics.py"),
+    "examples/topology_persistence.py": named("output of examples/topology_persistence.py"),
+    "examples/topology_distributed.py": named("output of examples/topology_distributed.py"),
+}
 
 
-from tests.support.docs.pages import ROOT
+@pytest.mark.parametrize("path", OUTPUTS)
+def test_an_example_prints_what_the_page_shows(path: str, capfd, leak_guard) -> None:
+    [block] = OUTPUTS[path]
+    runpy.run_path(str(ROOT / path), run_name="__main__")
+    assert capfd.readouterr().out == block.text.rstrip("\n") + "\n"
 
 
-def run(example: str) -> str:
+@pytest.mark.parametrize("example, printed", [
+    # A job that appends every order of two nights; the tests of a handler.
+    ("drain_to_csv", "night 1: 500 rows, 500 orders\nnight 2: 1000 rows, 1000 orders\n"),
+    ("handler_tests", ".*4 passed.*"),
+])
+def test_a_project_runs_to_its_end(example: str, printed: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example / "run.py")], capture_output=True,
         text=True, timeout=110, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert re.fullmatch(printed, done.stdout, re.DOTALL)
 
 
-def test_the_job_appends_every_order_of_two_nights() -> None:
-    assert run("drain_to_csv").splitlines() == [
-        "night 1: 500 rows, 500 orders", "night 2: 1000 rows, 1000 orders"]
-
-
-def test_the_tests_of_a_handler_pass() -> None:
-    assert "4 passed" in run("handler_tests")
+def test_make_demo_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target's own command, without the making of an environment; numbers may differ."""
+    monkeypatch.setenv("MAKELEVEL", "1")  # as in `make test ARGS=--no-such-flag`
+    monkeypatch.setenv("MAKEFLAGS", "w -- ARGS=--no-such-flag")
+    demo, tests = named("make demo")[0].commands
+    assert tests == "make test"  # which is running now
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    output = subprocess.run(
+        [*demo.split(), "--file", str(ROOT / "Makefile"), "--old-file", ".venvs/run/installed",
+         f"RUN={shlex.quote(sys.executable)}"], env={**user_environment(), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100).stdout
+    shown = text_of(named("output of make demo")).splitlines()
+    printed = output.splitlines()[-len(shown):]
+    assert [re.sub(r"[ \d,-]+", "", line) for line in printed] == [
+        re.sub(r"[ \d,-]+", "", line) for line in shown]
