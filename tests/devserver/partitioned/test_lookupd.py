@@ -141,13 +141,6 @@ def test_disabled_writes_are_null_for_writers(cluster):
     assert leaders(cluster, access="w") is None and len(leaders(cluster)) == 2
 
 
-def test_topic_without_channel_is_hidden_from_writers():
-    with PartitionedCluster(1, 1, needs_channel=True) as cluster:
-        cluster.create_topic("t", 2)
-        answer = ask(cluster, "/lookup", topic="t", access="w")
-        assert answer.status_code == 404 and "has no channel" in answer.json()["message"]
-
-
 def test_leading_nsqlookupd_creates_and_deletes_topics(cluster):
 
     def post(nsqlookupd, path, **params):

@@ -264,30 +264,6 @@ def test_http_api_publishes_and_changes_channels(cluster):
 # -- positions, tags, filters
 
 
-def publish_three(cluster, topic="plain", partition=0):
-    return [cluster.publish(topic, partition, body) for body in (b"a", b"b", b"c")]
-
-
-@pytest.mark.parametrize(("start", "expected"), [
-    ("virtual_queue:31", b"b"), ("msgcount:0", b"a"), ("msgcount:1", b"a"), ("msgcount:3", b"c"),
-    ("timestamp:0", b"a"),
-])
-def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
-    publish_three(cluster)
-    with client_of(cluster) as client:
-        assert client.ask(b"SUB_ADVANCED plain c 0 %s\n" % start.encode()) == OK
-        client.send(b"RDY 1\n")
-        assert read_ordered(client)[4] == expected
-
-
-def test_only_the_first_client_of_a_channel_sets_its_start(cluster):
-    publish_three(cluster)
-    with client_of(cluster) as first, client_of(cluster) as second:
-        assert first.ask(b"SUB_ADVANCED plain c 0 special:-1\n") == OK
-        assert second.ask(b"SUB_ADVANCED plain c 0 msgcount:0\n") == OK
-        assert cluster.messages("plain", 0, "c") == []
-
-
 @pytest.mark.parametrize("start", [b"virtual_queue:0", b"msgcount:0", b"timestamp:0"])
 def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
     """As on a real server, which finds no entry in its log."""
