@@ -17,7 +17,6 @@ def topic(**values):
 
 
 def merged(*topics):
-    """The sum of a topic on several nsqds, named n0, n1 and so on."""
     return merge_topic("t", [Source(f"n{i}", "host", each) for i, each in enumerate(topics)], NOW)
 
 

@@ -63,7 +63,6 @@ def sound():
 
 @contextmanager
 def answering(body):
-    """Run an nsqd with an answer to /stats; give its address."""
     with recording() as nsqd:
         info = {"version": "1.3.0", "broadcast_address": "127.0.0.1", "hostname": "h",
                 "http_port": int(nsqd.address.split(":")[1]), "tcp_port": 1}

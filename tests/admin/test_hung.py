@@ -14,7 +14,6 @@ LONG = 120.0
 
 @pytest.fixture
 def hung(cluster):
-    """An nsqd that accepts requests and never answers."""
     cluster.fill("events", "archive")
     with HostileNsqd("events", "archive") as server:
         server.answers.clear()
@@ -23,7 +22,6 @@ def hung(cluster):
 
 @pytest.fixture
 def lookupd(hung):
-    """An nsqlookupd that lists it, and answers."""
     with HostileNsqlookupd("events", [hung]) as server:
         yield server
 

@@ -31,7 +31,6 @@ STATS = {
 
 
 def panel_queries() -> list[str]:
-    """The expressions of all panels, with the variables put in."""
     found = []
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:

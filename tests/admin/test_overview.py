@@ -22,26 +22,23 @@ def test_a_rate_is_the_number_of_messages_per_second(counts, rate):
     assert rounds(*counts).rate("k") == rate
 
 
-def test_rates_of_nsqds_are_summed():
+@pytest.mark.parametrize("rounds, rate", [
+    # The rates of nsqds are summed, each over the time between its own answers.
+    ([({"a": 0, "b": 0}, {"a": 0.0, "b": 0.0}), ({"a": 10, "b": 40}, {"a": 2.0, "b": 4.0})], 15.0),
+    # An nsqd that was silent has its average.
+    ([({"a": 0, "b": 0}, 0.0), ({"b": 2}, 2.0), ({"a": 40, "b": 4}, 4.0)], 10.0 + 1.0),
+    # A round that waits for another nsqd changes nothing.
+    ([({"n": 0}, 0.1), ({"n": 417}, 7.05), ({"n": 426}, 7.2)], 60.0),
+    # A topic that returns is not counted from zero.
+    ([({"a": 60_000}, 0.0), ({}, {"b": 2.0}), ({"b": 5}, 4.0), ({"b": 5, "a": 60_060}, 6.0)],
+     60 / 6.0),
+])
+def test_rates_of_nsqds_are_summed(rounds, rate):
     history = RateHistory()
-    for at, a, b in ((0.0, 0, 0), (2.0, 10, 40)):
-        history.add_round({"k": Sample({"a": a, "b": b}, 0)}, {"a": at, "b": at * 2})
-    assert history.rate("k") == 5.0 + 10.0
-
-
-def test_an_nsqd_that_was_silent_shows_its_average():
-    history = RateHistory()
-    for at, counts in ((0.0, {"a": 0, "b": 0}), (2.0, {"b": 2}), (4.0, {"a": 40, "b": 4})):
-        history.add_round({"k": Sample(counts, 0)}, {node: at for node in counts})
-    assert history.rate("k") == 10.0 + 1.0
-
-
-def test_a_round_that_waits_for_another_nsqd_changes_no_rate():
-    history = RateHistory()
-    for end, at, count in ((7.0, 0.1, 0), (7.1, 7.05, 417), (14.1, 7.2, 426)):
-        assert at <= end
-        history.add_round({"k": Sample({"n": count}, 0)}, {"n": at})
-    assert history.rate("k") == 60.0
+    for counts, times in rounds:
+        times = times if isinstance(times, dict) else dict.fromkeys(counts, times)
+        history.add_round({"k": Sample(counts, 0)} if counts else {}, times)
+    assert history.rate("k") == rate
 
 
 def test_nsqds_that_come_and_go_leave_nothing_behind():
@@ -51,16 +48,6 @@ def test_nsqds_that_come_and_go_leave_nothing_behind():
         history.add_round({"k": Sample({f"n{number}": 1}, 0)}, {f"n{number}": number * 200.0})
     assert sorted(history._answers) == ["n16", "n17", "n18", "n19"]
     assert len(history._tracks["k"].nodes) <= 5
-
-
-def test_a_topic_that_returns_is_not_counted_from_zero():
-    """Its nsqd was silent for a round: its count is compared with the last known one."""
-    history = RateHistory()
-    rounds = ({"a": 60_000}, {}, {"b": 5}, {"b": 5, "a": 60_060})
-    for number, counts in enumerate(rounds):
-        samples = {"k": Sample(counts, 0)} if counts else {}
-        history.add_round(samples, {node: 2.0 * number for node in counts or {"b": 0}})
-    assert history.rate("k") == 60 / 6.0
 
 
 def test_the_history_is_bounded_and_dropped_with_its_topic():

@@ -17,7 +17,6 @@ PATHS = ["/", "/topics/events", "/topics/events/archive", "/topics/orders.dead/k
 
 @pytest.fixture
 def admin(cluster):
-    """A page with every permission, of a cluster with what PATHS names."""
     cluster.fill("events", "archive")
     cluster.fill("orders.dead", "keep")
     return cluster.admin(allow_peek=True)

@@ -49,7 +49,6 @@ class Daemon:
 def running(
     folder: Path, name: str, *words: str, prefix: Sequence[str] = ()
 ) -> Iterator[Daemon]:
-    """Run a command until the block ends; ``prefix`` is a command that runs it."""
     log = folder / f"{name}.log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(

@@ -22,7 +22,6 @@ from tests.support.waiting import wait_until
 
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    """Run it until the block ends; yields the process, its URL and its log."""
     log = folder / "nsqadmin.log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(

@@ -22,7 +22,6 @@ def echo(sock, _address):
 
 @pytest.fixture
 def make(leak_guard):
-    """Factory of acceptors on a free port, stopped after the test."""
     made = []
 
     def make(serve=echo, host="127.0.0.1", port=0):

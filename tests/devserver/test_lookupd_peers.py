@@ -31,7 +31,6 @@ def has() -> list[tuple[str, str | None]]:
 
 @pytest.fixture
 def make(leak_guard, has):
-    """Factory of peers that are started, and stopped after the test."""
     made = []
 
     def make(*addresses):
@@ -46,7 +45,6 @@ def make(leak_guard, has):
 
 
 def nodes(lookupd: Nsqlookupd) -> list[list[str]]:
-    """The topics of each producer that nsqlookupd knows."""
     return [sorted(topics) for _, topics in lookupd._registry.nodes(time.time())]
 
 

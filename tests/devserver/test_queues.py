@@ -28,7 +28,6 @@ def join(channel, ready=1, number=1, msg_timeout=60.0, now=0.0, sample_rate=0):
 
 
 def numbers(consumer):
-    """Take the outbox; return the messages' numbers."""
     taken, consumer.outbox = consumer.outbox, []
     return [timestamp for timestamp, *_ in taken]
 

@@ -14,7 +14,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def ask_all(leak_guard: None) -> Iterator[AskAll]:
-    """A AskAll whose rounds take half a second at most."""
     found = AskAll(0.5)
     yield found
     found.close()

@@ -16,7 +16,6 @@ NOWHERE = "127.0.0.1:1"
 
 
 def depths(nsqd=(), http=(), lookupd=(), **more):
-    """Ask for the depths of a channel."""
     lookupds = [lookupd] if lookupd else []
     return DepthQuery(
         "t", "c", Config(), nsqds=nsqd, nsqd_http=http, lookupds=lookupds, **more).fetch()

@@ -36,7 +36,6 @@ def nsqd(server):
 
 @pytest.fixture
 def lookupd(server):
-    """A client of it that takes it for an nsqlookupd."""
     with NsqlookupdHTTP(server.address) as client:
         yield client
 
@@ -284,7 +283,6 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture
 def secure(leak_guard, certificates):
-    """Factory of recorders that speak TLS."""
     with ExitStack() as stack:
         yield lambda pair, **options: stack.enter_context(
             recording(server_context(cert=pair[0], key=pair[1], **options)))

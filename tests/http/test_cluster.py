@@ -10,7 +10,6 @@ from tests.support.servers.http_recorder import recording
 
 
 def info_of(address, hostname="true", tcp_port=4150, version="1.3.0"):
-    """The ``/info`` of an nsqd at an HTTP address."""
     host, port = address.split(":")
     return {"version": version, "broadcast_address": host, "hostname": hostname,
             "http_port": int(port), "tcp_port": tcp_port}
@@ -30,7 +29,6 @@ def fake_nsqd(count=5, **info):
 
 @contextmanager
 def fake_lookupd(*producers, topics=("events",)):
-    """An nsqlookupd that lists nsqds."""
     with recording() as server:
         server.body = json.dumps({
             "version": "1.3.0", "topics": list(topics), "channels": [],

@@ -9,7 +9,6 @@ import nsqclient.http
 
 
 def modules_after(code):
-    """The modules that a new interpreter has loaded after this code."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True, text=True, check=True,

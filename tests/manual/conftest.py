@@ -36,14 +36,12 @@ class Cluster(NamedTuple):
 
 @pytest.fixture
 def cluster(leak_guard: None) -> Iterator[Cluster]:
-    """Return a running cluster."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         yield Cluster(nsqd, lookupd)
 
 
 @pytest.fixture
 def empty_terminal(leak_guard: None, tmp_path: Path) -> Iterator[Terminal]:
-    """Return a terminal without servers; its commands end with the test."""
     folder = tmp_path / "a folder"
     folder.mkdir()
     found = Terminal(folder)
@@ -53,6 +51,5 @@ def empty_terminal(leak_guard: None, tmp_path: Path) -> Iterator[Terminal]:
 
 @pytest.fixture
 def terminal(empty_terminal: Terminal, cluster: Cluster) -> Terminal:
-    """Return a terminal that finds the cluster at the usual addresses."""
     empty_terminal.replace.update(cluster.addresses)
     return empty_terminal

@@ -36,7 +36,6 @@ def shown_tree() -> set[str]:
 
 
 def real_tree() -> set[str]:
-    """The modules at the top of the package, and all folders."""
     found = {path.name for path in PACKAGE.glob("*.py")}
     for path in PACKAGE.rglob("*"):
         inside = path.relative_to(PACKAGE)
@@ -50,12 +49,10 @@ def test_the_tree_on_the_page_is_the_real_one() -> None:
 
 
 def find(name: str) -> Any:
-    """Return the class, function or method that a name below ``nsqclient`` means."""
     return pkgutil.resolve_name(f"nsqclient.{name}")
 
 
 def names_of(cells: Iterator[str]) -> list[str]:
-    """Return the dotted names in the cells of a column."""
     return [name for cell in cells for name in re.findall(r"``([\w.]+)``", cell)]
 
 
@@ -67,7 +64,6 @@ def test_each_class_of_the_table_of_patterns_exists() -> None:
 
 @contextmanager
 def recorded() -> Iterator[set[CodeType]]:
-    """Note what is called in this thread, and in those that start meanwhile."""
     called: set[CodeType] = set()
 
     with calls_passed_to(lambda frame: called.add(frame.f_code)):

@@ -76,7 +76,6 @@ def test_a_python_block_uses_only_what_its_page_has_shown(page: str) -> None:
 
 
 def global_names(block: Block) -> tuple[set[str], set[str]]:
-    """Return the global names that a block uses, and those that it defines."""
     used: set[str] = set()
     defined: set[str] = {"__name__", "__file__"}
     tables = [symtable.symtable(block.text, block.where, "exec")]

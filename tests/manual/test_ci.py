@@ -64,7 +64,6 @@ def test_a_step_that_fails_has_no_second_try(tmp_path: Path) -> None:
 
 
 def variables(*names: str) -> dict[str, list[str]]:
-    """Return the words of variables of the Makefile, as make expands them."""
     rules = "".join(f"show:;@echo '{name}=$({name})'\n" if not number else
                     f"\t@echo '{name}=$({name})'\n" for number, name in enumerate(names))
     shown = subprocess.run(

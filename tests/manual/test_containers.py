@@ -18,7 +18,6 @@ SETTINGS = (ROOT / "setup.cfg").read_text(encoding="utf-8")
 
 
 def instructions(text: str = DOCKERFILE) -> list[tuple[str, str]]:
-    """Return the instructions of a Dockerfile; continued lines joined."""
     lines = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines if line.strip()]
 

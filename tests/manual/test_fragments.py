@@ -19,7 +19,6 @@ from tests.support.docs.terminal import Terminal
 
 
 def run(nsqd: Nsqd, text: str, **names: Any) -> dict[str, Any]:
-    """Run a block with the nsqd at the usual address; return its names."""
     scope = dict(names)
     exec(compile(text.replace("127.0.0.1:4150", nsqd.tcp_address), "the page", "exec"), scope)
     return scope

@@ -15,7 +15,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def django_project(empty_terminal: Terminal) -> Terminal:
-    """Make the project of the page with its own commands; return a terminal inside of it."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     terminal = empty_terminal
     terminal.run(" && ".join(commands_of(named("Django project"))))

@@ -22,7 +22,6 @@ FIELDS = {"attempts", "body", "id", "timestamp"}
 
 
 def is_known(name: str) -> bool:
-    """Return whether a name of the second column is an option, an argument, or a public name."""
     if name in OPTIONS or name in ARGUMENTS or name in FIELDS:
         return True
     found: object = nsqclient

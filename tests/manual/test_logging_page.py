@@ -16,7 +16,6 @@ WORD = r"(?:N [a-z ]+s|(?:(?:: |; )?[A-Z]+(?:[/;] ?[A-Z]+)*)?)"
 
 @functools.cache
 def rows() -> list[Row]:
-    """Return the rows of the tables below "Lines that need an action"."""
     return log_rows(PAGE)[len(LIFE):]
 
 
@@ -33,7 +32,6 @@ def shows_hint(line: str, text: str) -> bool:
 
 
 def rows_of(call: LogCall) -> list[Row]:
-    """Return the rows that show a call."""
     exact = [row for row in rows() if re.fullmatch(pattern(call, WORD), row.line)]
     life = [row for row in LIFE if call.text != "%s" and (
         re.fullmatch(pattern(call, ".*"), row.line) or shows_hint(row.line, call.text))]

@@ -24,7 +24,6 @@ PASSWORD = "only for this test"
 
 @pytest.fixture(scope="module")
 def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make what the page has in /etc/nsq."""
     folder = tmp_path_factory.mktemp("etc")
     made = Certificates(folder)
     for name, path in {
@@ -46,7 +45,6 @@ def terminal(empty_terminal: Terminal, etc: Path) -> Terminal:
 
 
 def run(terminal: Terminal, program: str, **names: Any) -> dict[str, Any]:
-    """Run a block with the replacements made; return its names."""
     scope = dict(names)
     exec(compile(terminal.here(program), "the page", "exec"), scope)
     return scope

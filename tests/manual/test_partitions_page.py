@@ -59,5 +59,4 @@ def test_the_consumers_of_the_page_are_valid(block: Any, calls: int) -> None:
 
 
 def words_of(line: str) -> list[str]:
-    """Return a line's verb and the names of its fields."""
     return re.sub(r"=\S+", "", line).split()

@@ -28,7 +28,6 @@ INTERNAL = {"server_error", "BatchDelegate", "counter", "gauge", "render", "Work
 
 
 def own(module: types.ModuleType) -> Iterator[object]:
-    """Yield the public classes and functions that users take from a module."""
     listed = getattr(module, "__all__", None)
     for name in listed or [name for name in vars(module) if not name.startswith("_")]:
         value = getattr(module, name)
@@ -38,7 +37,6 @@ def own(module: types.ModuleType) -> Iterator[object]:
 
 
 def shown() -> list[object]:
-    """Return every object that the reference shows."""
     found: list[object] = []
     for page in PAGES:
         if page.startswith("docs/reference/"):

@@ -25,7 +25,6 @@ class Origin:
 
 
 def keep(folder: Path, *ids: str) -> None:
-    """Put letters with these ids into a directory."""
     for each in ids:
         DeadLetterDirectory(folder)(
             Message(b"seven", each.encode(), 5, 1, 0.0, 0.0, Origin()))  # type: ignore[arg-type]

@@ -24,7 +24,6 @@ NSQD = "--nsqd-tcp-address=127.0.0.1:4150"
 
 
 def soon(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that needs processes to start on a busy machine."""
     wait_until(condition, LIMIT, what)
 
 
@@ -37,14 +36,12 @@ def channels(nsqd: Nsqd, topic: str) -> list[str]:
 
 
 def bodies(nsqd: Nsqd, topic: str) -> list[bytes]:
-    """Return what lies in a topic, which may not be there yet."""
     if not nsqd.stats(topic)["topics"]:
         return []
     return [message.body for message in nsqd.messages(topic)]
 
 
 def complete(command: str, flags: str = NSQD) -> str:
-    """Return a command with what the page leaves out."""
     return command.replace("...", flags)
 
 
@@ -288,5 +285,4 @@ def test_the_commands_of_the_configuration_page_work(terminal: Terminal, cluster
 
 
 def checks(table: str) -> list[tuple[str, str]]:
-    """Return result and check of each row of the doctor's table, sorted."""
     return sorted(re.findall(r"^ *(ok|ERROR|warning) +(\w+)", table, re.MULTILINE))

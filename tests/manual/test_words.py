@@ -44,7 +44,6 @@ SUFFIXES = {".py", ".rst", ".cfg", ".go", ".toml", ".yaml", ".html", ".js", ".cs
 
 
 def files(place: str) -> list[Path]:
-    """Return the text files at or below a path, but this one."""
     path = ROOT / place
     found = [path] if path.is_file() else sorted(path.rglob("*"))
     return [file for file in found if file.is_file() and file.suffix in SUFFIXES

@@ -62,13 +62,11 @@ class Worker:
         assert text in self.log, self.log
 
     def url(self, path: str) -> str:
-        """Return the URL of one of its answers, once it listens."""
         pattern = re.compile(rf"answering .*{path}\b.* on (http://\S+)")
         found = wait_until(lambda: pattern.search(self.log), LIMIT, f"it does not answer {path}")
         return f"{found[1]}{path}"
 
     def children(self) -> list[int]:
-        """Return the process ids of its children."""
         found = children(self.process.pid)
         self.seen |= set(found)
         return found
@@ -95,7 +93,6 @@ def lives(pid: int) -> bool:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a folder with a module ``shop``."""
     folder = tmp_path / "project"
     folder.mkdir()
     save(folder)
@@ -111,7 +108,6 @@ def save(folder: Path, verb: str = "handled", code: str = HANDLERS) -> None:
 
 @pytest.fixture
 def worker(project: Path, nsqd) -> Iterator[object]:
-    """Return a function that starts a worker with flags; all end with the test."""
     started: list[Worker] = []
 
     def start(*words: str) -> Worker:

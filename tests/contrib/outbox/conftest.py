@@ -21,7 +21,6 @@ django_settings.configure()
 
 @pytest.fixture(scope="session", autouse=True)
 def postgres() -> Iterator[Postgres | None]:
-    """One server for all tests of this process, from before the first one; None: there is none."""
     if find_programs() is None:
         yield None
     else:

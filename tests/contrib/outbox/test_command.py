@@ -99,22 +99,6 @@ def test_a_relay_publishes_until_a_signal(alias, relay, nsqd, tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_relay_loses_nothing(alias, relay, nsqd):
-    """What it has published and not deleted is published again by the next."""
-    for first in range(0, 300, 50):
-        store(alias, *(f"{n}" for n in range(first, first + 50)))
-    nsqd.create_topic("events")
-    with relay("--batch-size", "7") as process:
-        wait_until(lambda: nsqd.messages("events"), LIMIT)
-        process.kill()
-    with relay() as process:
-        wait_until(lambda: waiting(alias) == [], LIMIT)
-        assert end(process) == 0
-    found = [int(body) for body in bodies(nsqd)]
-    assert list(dict.fromkeys(found)) == list(range(300)) and len(found) <= 300 + 7
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 def test_a_relay_outlives_a_restart_of_the_database(alias, relay, nsqd, tmp_path, monkeypatch):
     address = f"127.0.0.1:{free_port()}"

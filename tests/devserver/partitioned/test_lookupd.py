@@ -11,7 +11,6 @@ BARE = {"Accept": "application/vnd.nsq; version=1.0"}
 
 @pytest.fixture
 def cluster():
-    """Two nsqds, two nsqlookupds, and a topic of two partitions."""
     with PartitionedCluster(2, 2) as running:
         running.create_topic("t", 2, replicas=2, channels=["c"])
         yield running
@@ -23,7 +22,6 @@ def ask(cluster, path, nsqlookupd=0, headers=BARE, **params):
 
 
 def leaders(cluster, nsqlookupd=0, **params):
-    """Return partition -> TCP port as a lookup says it."""
     partitions = ask(cluster, "/lookup", nsqlookupd, topic="t", **params).json()["partitions"]
     if partitions is None:
         return None

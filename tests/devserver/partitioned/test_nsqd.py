@@ -16,7 +16,6 @@ OK = (RESPONSE, b"OK")
 
 @pytest.fixture
 def cluster():
-    """Two nsqds and one nsqlookupd with a plain, an ordered and an extended topic."""
     with PartitionedCluster(2, 1, msg_timeout=1.0) as running:
         running.create_topic("plain", 2, channels=["c"])
         running.create_topic("ordered", 2, ordered=True, channels=["c"])
@@ -40,7 +39,6 @@ def subscribe(client, topic, partition=0, name="SUB", ready=1):
 
 
 def read_ordered(client):
-    """Return internal id, attempts, offset, size and body of the next message."""
     message_id, attempts, data = client.read_message()
     offset, size = struct.unpack(">QI", data[:12])
     return MessageIds.unpack(message_id).internal_id, attempts, offset, size, data[12:]
