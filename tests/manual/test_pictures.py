@@ -23,13 +23,3 @@ def test_a_drawing_has_a_background_and_descriptions(path: Path) -> None:
     uses = [text[found.end():].lstrip("\n").split("\n")[0] for text in map(read, PAGES)
             for found in re.finditer(rf"\.\. image:: \S*{re.escape(path.name)}\n", text)]
     assert uses and all(re.match(r" +:alt: \w", line) for line in uses)
-
-
-@pytest.mark.parametrize("path", [path for path in DRAWINGS if "<style>" in path.read_text()],
-                         ids=lambda path: path.name)
-def test_a_drawing_with_a_dark_form_changes_every_colour(path: Path) -> None:
-    style = re.search(r"<style>(.*)</style>", path.read_text(), re.DOTALL)
-    assert style is not None
-    light, _, dark = style[1].partition("@media (prefers-color-scheme: dark)")
-    coloured = set(re.findall(r"(\.?\w+)\{[^}]*#\w{6}", light))
-    assert coloured and coloured <= set(re.findall(r"(\.?\w+)\{[^}]*#\w{6}", dark))
