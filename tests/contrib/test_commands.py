@@ -11,9 +11,6 @@ from tests.support.processes import LIMIT
 from tests.support.servers.web_servers import PROJECTS, end, environment, program
 from tests.support.waiting import wait_until
 
-for name in ("django", "flask"):
-    pytest.importorskip(name, reason=f"{name} comes with the test extra")
-
 #: A handler that says what it does, in place of the project's.
 SLOW_HANDLER = """
 import threading

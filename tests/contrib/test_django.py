@@ -3,28 +3,21 @@
 import io
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import connection, connections, transaction
+from django.test import override_settings
 
-pytest.importorskip("django", reason="Django comes with the test extra")
-
-from django.core.exceptions import ImproperlyConfigured  # noqa: E402 - after the check
-from django.core.management import CommandError, call_command  # noqa: E402
-from django.db import connection, connections, transaction  # noqa: E402
-from django.test import override_settings  # noqa: E402
-
-from nsqclient import (  # noqa: E402
+from nsqclient import (
     Config, Consumer, GiveUp, InvalidMessageError, InvalidTopicError, PublishError, RetryTable,
     handler,
 )
-from nsqclient.cli.worker import build_command  # noqa: E402
-from nsqclient.contrib.django import (  # noqa: E402
-    get_producer, publish, publish_json, publish_on_commit,
-)
-from nsqclient.contrib.django.management.commands.nsq_consume import (  # noqa: E402
-    Command, database_connections,
-)
-from nsqclient.worker.registry import registry  # noqa: E402
-from tests.support import django_settings  # noqa: E402
-from tests.support.waiting import wait_until  # noqa: E402
+from nsqclient.cli.worker import build_command
+from nsqclient.contrib.django import get_producer, publish, publish_json, publish_on_commit
+from nsqclient.contrib.django.management.commands.nsq_consume import Command, database_connections
+from nsqclient.worker.registry import registry
+from tests.support import django_settings
+from tests.support.waiting import wait_until
 
 django_settings.configure()
 

@@ -1,16 +1,11 @@
 """Flask: the extension's producer, its handlers, and its command."""
 
 import pytest
+from flask import Flask, current_app, g
 
-pytest.importorskip("flask", reason="Flask comes with the test extra")
-
-from flask import Flask, current_app, g  # noqa: E402 - after the check
-
-from nsqclient import (  # noqa: E402
-    BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp,
-)
-from nsqclient.contrib.flask import NSQ  # noqa: E402
-from tests.support.waiting import wait_until  # noqa: E402
+from nsqclient import BatchHandler, ConfigError, DeadLetter, DeadLetterTopic, GiveUp
+from nsqclient.contrib.flask import NSQ
+from tests.support.waiting import wait_until
 
 
 def make_app(nsq: NSQ, address: str = "127.0.0.1:1") -> Flask:

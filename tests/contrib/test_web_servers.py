@@ -10,9 +10,6 @@ from tests.support.processes import LIMIT, start_threads
 from tests.support.servers.web_servers import Gunicorn, end
 from tests.support.waiting import wait_until
 
-for name in ("django", "flask", "gunicorn"):
-    pytest.importorskip(name, reason=f"{name} comes with the test extra")
-
 SYNC = ("--workers", "2")
 THREADS = ("--workers", "2", "--worker-class", "gthread", "--threads", "4")
 

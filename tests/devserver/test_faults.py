@@ -2,7 +2,6 @@
 
 import pytest
 
-from nsqclient.devserver import Nsqd
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import Fin, Ignored, Pub
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
@@ -10,12 +9,6 @@ from tests.support.waiting import wait_until
 
 OK = (RESPONSE, b"OK")
 PUB = b"PUB t\n\0\0\0\1x"
-
-
-@pytest.fixture
-def nsqd():
-    with Nsqd() as server:
-        yield server
 
 
 @pytest.fixture

@@ -17,12 +17,6 @@ from tests.support.waiting import wait_until
 OK = (RESPONSE, b"OK")
 
 
-@pytest.fixture
-def nsqd():
-    with Nsqd() as server:
-        yield server
-
-
 def connect(server):
     return RawClient(server.tcp_address)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import prometheus_client
 import pytest
 import requests
 
@@ -15,7 +16,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def django_project(empty_terminal: Terminal) -> Terminal:
-    pytest.importorskip("django", reason="Django comes with the test extra")
     terminal = empty_terminal
     terminal.run(" && ".join(commands_of(named("Django project"))))
     terminal.folder = terminal.folder / "site1"
@@ -115,7 +115,6 @@ def test_the_test_of_the_django_page_passes(django_project: Terminal) -> None:
 
 
 def test_the_app_of_the_flask_page_works(terminal: Terminal, cluster: Cluster) -> None:
-    pytest.importorskip("flask", reason="Flask comes with the test extra")
     (terminal.folder / "app.py").write_text(terminal.here(text_of(named("Flask app"))))
     consume, run, post = commands_of(named("Flask commands"))
     worker = terminal.start(consume)
@@ -133,7 +132,6 @@ def test_the_app_of_the_flask_page_works(terminal: Terminal, cluster: Cluster) -
 
 
 def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(nsqd: Nsqd) -> None:
-    prometheus = pytest.importorskip("prometheus_client", reason="comes with the test extra")
     port = free_port()
     program = text_of(named("Prometheus")).replace("9100", str(port)).replace(
         "127.0.0.1:4150", nsqd.tcp_address)
@@ -150,5 +148,5 @@ def test_the_prometheus_program_of_the_page_exports_its_consumer_and_producer(ns
         names["server"].shutdown()
         names["server"].server_close()
         names["thread"].join()
-        prometheus.REGISTRY.unregister(names["metrics"])
+        prometheus_client.REGISTRY.unregister(names["metrics"])
     assert 'nsq_consumer_received_total{channel="mail",topic="orders"} 1.0' in text

@@ -21,7 +21,6 @@ def bodies(nsqd: Nsqd) -> list[bytes]:
 
 @pytest.mark.long
 def test_the_commands_of_the_recipe_publish_an_order(terminal: Terminal, cluster: Cluster) -> None:
-    pytest.importorskip("flask_sqlalchemy", reason="comes with the test extra")
     (terminal.folder / "app.py").write_text(terminal.here(text_of(named("outbox Flask app"))))
     relay, run, post = commands_of(named("outbox Flask commands"))
     port = free_port()
@@ -46,7 +45,6 @@ def test_the_recipe_publishes_what_is_committed_and_nothing_else(
     database: str, nsqd: Nsqd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An order that exists is rolled back with its message; an outage of nsqd keeps messages."""
-    pytest.importorskip("flask_sqlalchemy", reason="comes with the test extra")
     monkeypatch.setenv("FLASK_SQLALCHEMY_DATABASE_URI", database)
     monkeypatch.setenv("FLASK_NSQCLIENT__NSQD_TCP_ADDRESSES", f'["{nsqd.tcp_address}"]')
     monkeypatch.setenv("FLASK_NSQCLIENT__OPTIONS", '{"publish_timeout": 0.5}')

@@ -128,7 +128,6 @@ def test_the_program_with_opentelemetry_publishes_and_handles(
     nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without an SDK the spans lead nowhere, and the message is handled all the same."""
-    pytest.importorskip("opentelemetry", reason="comes with the test extra")
     page: dict[str, object] = {}
     try:
         consumed(text_of(named("OpenTelemetry")), nsqd, page)

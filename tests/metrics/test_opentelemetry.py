@@ -4,20 +4,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 
-pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry's SDK comes with the test extra")
-
-from opentelemetry.sdk.trace import TracerProvider  # noqa: E402 - after the check
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
-    InMemorySpanExporter,
-)
-from opentelemetry.trace import SpanKind, StatusCode  # noqa: E402
-
-from nsqclient import (  # noqa: E402
-    BatchHandler, Config, ConfigError, Consumer, Producer, Requeue,
-)
-from nsqclient.metrics.opentelemetry import Tracing, carrier_of  # noqa: E402
+from nsqclient import BatchHandler, Config, ConfigError, Consumer, Producer, Requeue
+from nsqclient.metrics.opentelemetry import Tracing, carrier_of
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -7,21 +7,18 @@ import sys
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
-pytest.importorskip("prometheus_client", reason="prometheus-client comes with the test extra")
-
-from prometheus_client import CollectorRegistry  # noqa: E402 - after the check
-
-from nsqclient import (  # noqa: E402
+from nsqclient import (
     BatchHandler, Config, ConfigError, Consumer, Producer, PublishRejectedError, Requeue,
 )
-from nsqclient.metrics import check_prometheus  # noqa: E402
-from nsqclient.metrics.prometheus import NSQCollector, WorkerMetrics  # noqa: E402
-from tests.support import django_settings  # noqa: E402
-from tests.support.docs.pages import named  # noqa: E402
-from tests.support.processes import CHECKOUT  # noqa: E402
-from tests.support.servers import prometheus  # noqa: E402
-from tests.support.waiting import wait_until  # noqa: E402
+from nsqclient.metrics import check_prometheus
+from nsqclient.metrics.prometheus import NSQCollector, WorkerMetrics
+from tests.support import django_settings
+from tests.support.docs.pages import named
+from tests.support.processes import CHECKOUT
+from tests.support.servers import prometheus
+from tests.support.waiting import wait_until
 
 QUICK = Config(default_requeue_delay=0, max_backoff_duration=0, max_in_flight=5)
 
@@ -143,7 +140,6 @@ def test_the_dashboard_asks_for_metrics_that_exist():
 
 
 def exported_names():
-    pytest.importorskip("django", reason="Django comes with the test extra")
     django_settings.configure()
     from nsqclient.contrib.django.outbox.relay import OutboxCounters
 

@@ -4,17 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
 
-pytest.importorskip("django", reason="Django comes with the test extra")
-
-from django.core.management import call_command  # noqa: E402 - after the check
-from django.db import connections  # noqa: E402
-from django.test import override_settings  # noqa: E402
-
-from nsqclient import Producer  # noqa: E402
-from examples.django_outbox.postgres import Postgres, find_programs  # noqa: E402
-from tests.support import django_settings  # noqa: E402
-from tests.support.servers.postgres import require_programs, running_postgres  # noqa: E402
+from nsqclient import Producer
+from examples.django_outbox.postgres import Postgres, find_programs
+from tests.support import django_settings
+from tests.support.servers.postgres import require_programs, running_postgres
 
 django_settings.configure()
 
