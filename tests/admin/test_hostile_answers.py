@@ -106,25 +106,3 @@ def test_an_odd_field_counts_as_nothing(leak_guard, sound):
         parts = strict(admin.get("/api/topics/events"))["nodes"]
         assert {each["node"]: each["depth"] for each in parts}[sound.http_address] == 4
         assert len(parts) == 1 + len(odd) and min(each["depth"] for each in parts) == 0
-
-
-@pytest.mark.parametrize("change", [
-    {"broadcast_address": "a b/c"}, {"broadcast_address": ""}, {"broadcast_address": "[["},
-    {"http_port": 0}, {"http_port": 10**19}, {"http_port": -1}, {"version": "9" * 5000},
-    {"version": "1.\u00b2"}, {"broadcast_address": "u:p@h"},
-], ids=str)
-def test_an_unusable_nsqd_in_a_list_affects_only_its_row(leak_guard, sound, change):
-    host, port = sound.http_address.split(":")
-    producer = {"broadcast_address": host, "http_port": int(port), "tcp_port": 1, "hostname": "h",
-                "version": "1.3.0", "remote_address": "x", "topics": ["events"],
-                "tombstones": [False]}
-    with recording() as lookupd:
-        lookupd.body = json.dumps({
-            "version": "1.3.0", "topics": ["events"], "channels": [],
-            "producers": [producer, {**producer, "tcp_port": 2, **change}],
-        }).encode()
-        with running_admin(lookupd_http_addresses=[lookupd.address]) as admin:
-            for path in PATHS:
-                answer = admin.get(path)
-                assert answer.status_code == 200, f"{path}: {answer.text}"
-            assert strict(admin.get("/api/live/topics"))["rows"][0][1] % 4 == 0

@@ -53,14 +53,6 @@ def test_nsqds_and_latencies_have_metrics():
         assert line in text
 
 
-@pytest.mark.parametrize("latency", [
-    None, 5, {}, {"percentiles": None}, {"percentiles": [{"quantile": "x", "value": 1}, 5]}])
-def test_an_unusable_latency_is_left_out(latency):
-    """nsqd measures none by default."""
-    stats = {"topics": [{"topic_name": "t", "e2e_processing_latency": latency}]}
-    assert "quantile=" not in to_text({NODE: stats}, {}, {})
-
-
 def test_rules_and_dashboard_use_metrics_that_there_are():
     known = set(re.findall(r"^# TYPE (\S+)", to_text({NODE: STATS}, {}, {}), re.MULTILINE))
     used = set(re.findall(r"\bnsq_\w+", json.dumps([*ALERTS.values(), *panel_queries()])))

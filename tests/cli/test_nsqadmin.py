@@ -4,12 +4,7 @@ import importlib
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import requests
@@ -17,26 +12,8 @@ import requests
 from nsqclient.cli import main
 from nsqclient.cli.nsqadmin import build_command, build_settings
 from nsqclient.devserver import Nsqd
+from tests.support.docs.tool_runs import tool
 from tests.support.waiting import wait_until
-
-
-@contextmanager
-def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    log = folder / "nsqadmin.log"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "nsqclient", "nsqadmin", "--http-address=127.0.0.1:0", *words],
-            stderr=stderr,
-        )
-    try:
-        found = wait_until(
-            lambda: process.poll() is not None or re.search(r"listening on (\S+)", log.read_text()),
-            timeout=30)
-        assert isinstance(found, re.Match), log.read_text()
-        yield process, found[1], log
-    finally:
-        process.kill()
-        process.wait()
 
 
 def settings(*words: str):
@@ -47,8 +24,11 @@ def settings(*words: str):
 def test_a_signal_ends_it_at_once(tmp_path, signum):
     with socket.create_server(("127.0.0.1", 0)) as silent, Nsqd() as nsqd:
         words = [f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}",
-                 f"--nsqd-http-address={nsqd.http_address}"]
-        with running(tmp_path, *words) as (process, url, log):
+                 f"--nsqd-http-address={nsqd.http_address}", "--http-address=127.0.0.1:0"]
+        log = tmp_path / "log"
+        with log.open("wb") as file, tool("ours", "nsqadmin", *words, stderr=file) as process:
+            found = wait_until(lambda: re.search(r"listening on (\S+)", log.read_text()), 30)
+            url = found[1]
             assert requests.get(f"{url}ping", timeout=10).text == "OK"
             with pytest.raises(requests.Timeout):
                 requests.get(f"{url}api/live/topics", timeout=0.5)

@@ -102,9 +102,3 @@ def test_a_file_that_cannot_be_read_is_an_error(read):
 def test_a_wrong_setting_is_reported_as_ever(read, mapping):
     with pytest.raises(ConfigError, match="NSQCLIENT"):
         read_settings(mapping, read({"consumer-opt": ["max_attempts,3"]}))
-
-
-def test_a_misspelt_variable_is_reported(monkeypatch, capsys):
-    monkeypatch.setenv("NSQ_PROCESES", "2")
-    read_flags({})
-    assert "$NSQ_PROCESES is not read: did you mean $NSQ_PROCESSES?" in capsys.readouterr().err

@@ -1,38 +1,44 @@
-"""IDENTIFY as the server reads and answers it."""
-
-import json
+"""Numbers, JSON and IDENTIFY as nsqd reads and writes them; the rest is in the error table."""
 
 import pytest
 
-from nsqclient.devserver.protocol.commands import ClientSettings, CommandError, ServerLimits
+from nsqclient.devserver.protocol.commands import ClientSettings, ServerLimits
+from nsqclient.devserver.protocol.go_compat import encode_json, parse_number
 from nsqclient.devserver.protocol.identify import decode, negotiate
 
-LIMITS = ServerLimits()
 FRESH = ClientSettings(30_000, 60_000, 16_384, 250)
 
 
-def settle(fields, limits=LIMITS, current=FRESH):
-    return negotiate(decode(json.dumps(fields).encode()), current, limits)
+def settle(current=FRESH, limits=ServerLimits(), **fields):
+    return negotiate(decode(encode_json(fields)), current, limits)
 
 
 def test_zero_keeps_and_minus_one_turns_off():
     """0 keeps what an earlier IDENTIFY set; -1 is off, and no buffer means no buffer timeout."""
-    first = settle({"heartbeat_interval": 5000, "output_buffer_timeout": 100})
-    second = settle({}, current=first)
+    first = settle(heartbeat_interval=5000, output_buffer_timeout=100)
+    second = settle(first)
     assert (second.heartbeat_interval, second.output_buffer_timeout) == (5000, 100)
-    off = settle({"heartbeat_interval": -1, "output_buffer_size": -1}, current=first)
+    off = settle(first, heartbeat_interval=-1, output_buffer_size=-1)
     assert (off.heartbeat_interval, off.output_buffer_size, off.output_buffer_timeout) == (0, 1, 0)
-
-
-def test_both_compressions_are_an_error():
-    """Only where both would be granted."""
-    both = {"feature_negotiation": True, "deflate": True, "snappy": True}
-    assert settle(both, ServerLimits(deflate=True)).deflate
-    with pytest.raises(CommandError, match="E_IDENTIFY_FAILED cannot enable both deflate and"):
-        settle(both, ServerLimits(deflate=True, snappy=True))
 
 
 @pytest.mark.parametrize("asked, level", [(0, 6), (3, 3), (9, 6)])
 def test_deflate_level_is_limited_by_the_server(asked, level):
-    fields = {"feature_negotiation": True, "deflate": True, "deflate_level": asked}
-    assert settle(fields, ServerLimits(deflate=True)).deflate_level == level
+    found = settle(limits=ServerLimits(deflate=True), feature_negotiation=True, deflate=True,
+                   deflate_level=asked)
+    assert found.deflate_level == level
+
+
+@pytest.mark.parametrize("digits, value", [
+    (b"0", 0), (b"007", 7), (b"18446744073709551615", 2**64 - 1), (b"9" * 21, None),
+    (b"", None), (b"-1", None), (b"+1", None), (b" 1", None), (b"1.0", None),
+    ("\u00b2".encode(), None),
+])
+def test_only_digits_are_a_number(digits, value):
+    """Nothing else is read, and not more of them than a number of 64 bits has."""
+    assert parse_number(digits) == value
+
+
+def test_json_is_compact():
+    """Half of a surrogate pair, which cannot be encoded, does no harm."""
+    assert encode_json({"a": [1, "\u00e9\ud800"]}) == '{"a":[1,"\u00e9?"]}'.encode()
