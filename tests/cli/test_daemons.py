@@ -95,13 +95,18 @@ def test_flags_and_options_of_a_config_file_reach_nsqd(tmp_path):
         wait_until(lambda: requests.get(nodes, timeout=5).json()["producers"])
 
 
-@pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
-def test_a_port_in_use_is_one_clear_line(name, capsys):
+@pytest.mark.parametrize("name, flag, more", [
+    ("nsqd", "tcp-address", "--http-address=127.0.0.1:0"),
+    ("nsqlookupd", "tcp-address", "--http-address=127.0.0.1:0"),
+    ("nsqadmin", "http-address", "--nsqd-http-address=127.0.0.1:4151"),
+])
+def test_a_port_in_use_is_one_clear_line(name, flag, more, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = "127.0.0.1:%d" % taken.getsockname()[1]
-        status = main([name, f"--tcp-address={address}", "--http-address=127.0.0.1:0"])
+        port = str(taken.getsockname()[1])
+        status = main([name, f"--{flag}=127.0.0.1:{port}", more])
     err = capsys.readouterr().err
-    assert status == 1 and address in err and len(err.splitlines()) == 1
+    assert status == 1 and len(err.splitlines()) == 1
+    assert "127.0.0.1" in err and port in err
 
 
 def test_commands_are_listed(capsys):

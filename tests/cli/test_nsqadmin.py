@@ -9,7 +9,6 @@ import time
 import pytest
 import requests
 
-from nsqclient.cli import main
 from nsqclient.cli.nsqadmin import build_command, build_settings
 from nsqclient.devserver import Nsqd
 from tests.support.docs.tool_runs import tool
@@ -39,14 +38,6 @@ def test_a_signal_ends_it_at_once(tmp_path, signum):
             # request that hangs, and as much again for the next one.
             assert time.monotonic() - begun < 4.5
             assert "Traceback" not in log.read_text()
-
-
-def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        assert main(["nsqadmin", "--nsqd-http-address=127.0.0.1:4151",
-                     f"--http-address={address}"]) == 1
-    assert "Address already in use" in capsys.readouterr().err
 
 
 def test_flags_of_the_original_that_have_no_effect_are_taken(caplog):

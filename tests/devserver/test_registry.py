@@ -23,13 +23,6 @@ def peer(registry):
     return peer
 
 
-def test_topics_and_channels_stay_without_producer(registry, peer):
-    registry.register(peer, "t#ephemeral", "c#ephemeral")
-    registry.drop(peer)
-    assert registry.lookup("t#ephemeral", 0.0) == (["c#ephemeral"], [])
-    assert registry.nodes(0.0) == []
-
-
 def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
     other = make_peer(2)
     for one in (peer, other):
@@ -44,6 +37,10 @@ def test_ephemeral_names_vanish_with_the_last_unregister(registry, peer):
         registry.unregister(one, "t", None)
     assert registry.topics() == ["t"]
     assert registry.lookup("t", 0.0) == (["c"], [])
+    registry.register(peer, "u#ephemeral", "c#ephemeral")
+    registry.drop(peer)  # its connection has closed: the names stay
+    assert registry.lookup("u#ephemeral", 0.0) == (["c#ephemeral"], [])
+    assert [peer for peer, _ in registry.nodes(0.0)] == []
 
 
 def test_inactive_producers_are_hidden_until_they_ping(registry, peer):

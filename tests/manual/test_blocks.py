@@ -8,7 +8,6 @@ import builtins
 import contextlib
 import importlib
 import json
-import re
 import shlex
 import symtable
 
@@ -93,10 +92,6 @@ def global_names(block: Block) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.where)
 def test_the_commands_of_a_console_block_exist(block: Block) -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
-    parts = re.search(r"^PARTS := (.*)", makefile, re.MULTILINE)
-    targets += [f"test-{part}" for part in parts[1].split()] if parts else []
     for command in block.commands:
         for part in command.split(" | "):
             words = [word for word in shlex.split(part, comments=True) if word not in PLACEHOLDERS]
@@ -106,8 +101,6 @@ def test_the_commands_of_a_console_block_exist(block: Block) -> None:
                 sub = words[2:3] if words[1] in groups else []
                 unknown = unknown_flags(words[2:], flags_of(words[1], *sub))
                 assert bool(unknown) == (block.name in MISTAKES), command
-            elif words[:1] == ["make"] and len(words) > 1:
-                assert words[1] in targets, command
             elif words[:1] == ["python"] and words[1].startswith(("examples/", "benchmarks/")):
                 assert (ROOT / words[1]).is_file(), command
 
