@@ -26,6 +26,14 @@ def crash(spool):
     os.close(spool._descriptor)
 
 
+def filled(data, *numbers, size=4):
+    """Return the queue of topic t with messages of these numbers."""
+    spool = data.open_disk_queue("t", None)
+    for number in numbers:
+        spool.put(make_message(number, size=size))
+    return spool
+
+
 def numbers(messages):
     return [message.timestamp for message in messages]
 
@@ -74,9 +82,7 @@ def test_disk_queue_is_first_in_first_out(data, tmp_path):
 
 
 def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
-    spool = data.open_disk_queue("t", None)
-    for number in range(3):
-        spool.put(make_message(number))
+    spool = filled(data, *range(3))
     spool.get()
     file = tmp_path / "t.spool"
     whole = file.read_bytes()
@@ -91,9 +97,7 @@ def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
 
 def test_read_position_stays_valid_over_crashes(data, tmp_path):
     """What was read before the last clean close is not delivered again by any later crash."""
-    spool = data.open_disk_queue("t", None)
-    for number in range(4):
-        spool.put(make_message(number))
+    spool = filled(data, *range(4))
     spool.get()
     spool.close()
     crashed = data.open_disk_queue("t", None)
@@ -116,9 +120,7 @@ def test_read_position_stays_valid_over_crashes(data, tmp_path):
 @pytest.mark.parametrize("size", [4, 600_000])
 def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
     """An old position must not hide the messages of a file that was emptied since."""
-    spool = data.open_disk_queue("t", None)
-    for number in range(3):
-        spool.put(make_message(number, size=size))
+    spool = filled(data, *range(3), size=size)
     spool.get()
     spool.close()
     crashed = data.open_disk_queue("t", None)
@@ -134,9 +136,7 @@ def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
 
 def test_read_position_ends_with_the_file_that_is_renamed(data, tmp_path):
     """A channel that takes the file of its topic takes no position, old or new."""
-    topic = data.open_disk_queue("t", None)
-    for number in range(3):
-        topic.put(make_message(number))
+    topic = filled(data, *range(3))
     topic.get()
     topic.close()
     topic = data.open_disk_queue("t", None)
@@ -150,9 +150,7 @@ def test_read_position_ends_with_the_file_that_is_renamed(data, tmp_path):
 @pytest.mark.parametrize("position", [-34, 1, 35, 10**6, 10**30, 1e999])
 def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
     """It must be the beginning of a record, or the end; else all records are read."""
-    spool = data.open_disk_queue("t", None)
-    spool.put(make_message(1))
-    spool.put(make_message(2))
+    spool = filled(data, 1, 2)
     spool.close()
     (tmp_path / "t.meta").write_text(json.dumps({"read": position}))
     again = data.open_disk_queue("t", None)
@@ -161,8 +159,7 @@ def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
 
 
 def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
-    spool = data.open_disk_queue("t", None)
-    spool.put(make_message(1))
+    spool = filled(data, 1)
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:10], at))
     with pytest.raises(OSError, match="No space left"):
@@ -175,8 +172,7 @@ def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
 
 def test_full_disk_is_logged_once_until_a_write_succeeds(data, monkeypatch, caplog):
     """An ERROR says which folder, why, and what follows."""
-    spool = data.open_disk_queue("t", None)
-    spool.put(make_message(0))
+    spool = filled(data, 0)
     monkeypatch.setattr(os, "pwrite", lambda fd, record, at: 0)
     for number in range(3):
         with pytest.raises(OSError, match="No space left"):
@@ -199,9 +195,7 @@ def test_file_that_cannot_be_created_is_a_write_error(data, tmp_path):
 
 def test_read_position_that_cannot_be_written_costs_duplicates(data, tmp_path, caplog):
     """The messages stay, with a WARNING."""
-    spool = data.open_disk_queue("t", None)
-    spool.put(make_message(1))
-    spool.put(make_message(2))
+    spool = filled(data, 1, 2)
     spool.get()
     (tmp_path / "t.meta").mkdir()
     spool.close()
