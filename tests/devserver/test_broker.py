@@ -64,17 +64,6 @@ def test_first_channel_gets_the_stored_messages():
     assert first.outbox[2][:1] + first.outbox[2][2:] == second.outbox[0][:1] + second.outbox[0][2:]
 
 
-def test_paused_topic_stores_messages():
-    broker = Broker()
-    joined, consumer = subscribe(broker, "t", "c")
-    broker.pause_topic("t", True, 0.0)
-    publish(broker, "t", b"1")
-    publish(broker, "t", b"2", deferral=5.0)
-    assert bodies(consumer) == [] and len(broker.topic("t").queue) == 2
-    broker.pause_topic("t", False, 100.0)
-    assert bodies(consumer) == [b"1"] and joined.scheduled == 105.0
-
-
 def test_ephemeral_channel_is_deleted_with_its_last_consumer():
     broker = Broker()
     joined, first = subscribe(broker, "t", "c#ephemeral", 1)
@@ -129,19 +118,6 @@ def test_exiting_broker_rejects_publish_and_subscribe():
     ):
         with pytest.raises(BrokerError, match="^exiting$"):
             act()
-
-
-def test_empty_topic_keeps_the_messages_of_channels():
-    broker = Broker()
-    publish(broker, "t", b"1")
-    broker.topic("t").empty()
-    broker.open_channel("t", "c", 0.0)
-    publish(broker, "t", b"2")
-    broker.channel("t", "c").set_paused(True, 0.0)
-    broker.topic("t").empty()
-    assert len(broker.channel("t", "c").queue) == 1
-    broker.channel("t", "c").empty(0.0)
-    assert broker.channel("t", "c").is_idle()
 
 
 def test_close_moves_all_messages_to_the_backends():

@@ -66,16 +66,6 @@ def test_nsqlookupd_that_starts_later_is_registered_with(make, has):
         wait_until(lambda: nodes(lookupd) == [["t"]])
 
 
-def test_addresses_can_be_changed(make, lookupd, has):
-    has[:] = [("t", None)]
-    peers = make(lookupd.tcp_address)
-    with Nsqlookupd() as other:
-        peers.set_addresses([other.tcp_address, other.tcp_address])
-        assert peers.addresses == [other.tcp_address]
-        assert nodes(other) == [["t"]]
-        wait_until(lambda: nodes(lookupd) == [])
-
-
 def test_channels_of_all_nsqlookupds_are_merged(make, lookupd):
     with Nsqlookupd() as other:
         for registry in (lookupd._registry, other._registry):

@@ -61,8 +61,8 @@ def test_nsqlookupds_can_be_changed(nsqd, call):
     nsqd.create_topic("t")
     with Nsqlookupd() as lookupd:
         path = "/config/nsqlookupd_tcp_addresses"
-        addresses = f'["{lookupd.tcp_address}"]'
-        assert call("PUT", path, addresses.encode()) == (200, addresses)
+        addresses = f'["{lookupd.tcp_address}","{lookupd.tcp_address}"]'
+        assert call("PUT", path, addresses.encode()) == (200, f'["{lookupd.tcp_address}"]')
         url = f"http://{lookupd.http_address}/lookup?topic=t"
         assert len(requests.get(url, timeout=10).json()["producers"]) == 1
         assert call("PUT", path, b"null") == (200, "[]")

@@ -156,19 +156,6 @@ def test_empty_drops_all_messages():
     assert numbers(consumer) == [4]
 
 
-def test_memory_overflows_to_the_backend_in_order():
-    channel = make_channel(QueueLimits(mem_queue_size=2))
-    fill(channel, 5)
-    assert (len(channel.queue), channel.queue.backend.depth) == (5, 3)
-    consumer = join(channel, 1)
-    for number in range(5):
-        channel.finish(consumer, id_of(number), 1.0)
-    assert numbers(consumer) == [0, 1, 2, 3, 4]
-    channel.set_ready(consumer, 0, 1.0)
-    fill(channel, 2)
-    assert channel.queue.backend.depth == 0
-
-
 def test_ephemeral_channel_drops_messages_beyond_memory():
     channel = make_channel(QueueLimits(mem_queue_size=10), NullBackend())
     fill(channel, 25)
@@ -205,21 +192,6 @@ def test_deadlines_of_finished_messages_are_removed():
         channel.finish(consumer, id_of(number), 0.0)
         consumer.outbox.clear()
     assert len(channel._deadlines) < 200
-
-
-def test_scheduler_wakes_once_and_ticks_due_channels():
-    channel = make_channel()
-    scheduler = channel._scheduler
-    consumer = join(channel, 2, msg_timeout=3.0)
-    fill(channel, 2)
-    assert list(scheduler.take_woken()) == [consumer]
-    assert list(scheduler.take_woken()) == []
-    assert scheduler.next_due() == 3.0
-    scheduler.tick(2.0)
-    assert channel.timeout_count == 0
-    scheduler.tick(3.0)
-    assert channel.timeout_count == 2
-    assert scheduler.next_due() == 6.0
 
 
 OPERATIONS = st.lists(

@@ -38,13 +38,6 @@ def test_answers_come_in_order_and_failures_are_named(ask_all):
     assert (failures[0].status, failures[0].code) == (404, "TOPIC_NOT_FOUND")
 
 
-def test_requests_run_at_the_same_time(ask_all):
-    together = threading.Barrier(3, timeout=10)
-    answers, failures = ask_all.run(
-        {n: Request("nsqd", str(n), together.wait) for n in range(3)})
-    assert len(answers) == 3 and not failures
-
-
 def test_a_silent_server_does_not_delay_the_others(ask_all):
     release = threading.Event()
     answers, failures = ask_all.run({

@@ -6,9 +6,8 @@ import pytest
 
 from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.lookupd import (
-    MAX_LINE_SIZE, Identity, command_line, identify, read_command, read_identity, read_ok,
-    read_peer, read_response, sized, topic_and_channel,
-)
+    MAX_LINE_SIZE, Identity, identify, read_command, read_identity, read_ok,
+    read_peer, read_response, sized, )
 from nsqclient.errors import NotNSQError, RemoteProtocolError, ServerError
 
 NSQD = Identity("10.0.0.1", "there", 4151, 4150, "1.3.0")
@@ -20,14 +19,6 @@ def test_a_connection_begins_with_magic_and_identity():
         b'{"broadcast_address":"10.0.0.1","hostname":"there","http_port":4151,"tcp_port":4150,'
         b'"version":"1.3.0"}'
     )
-
-
-@pytest.mark.parametrize(("topic", "channel"), [("t", "c"), ("t", None)])
-def test_both_ends_understand_each_other(topic, channel):
-    stream = io.BytesIO(command_line("REGISTER", topic, channel))
-    command, *params = read_command(stream)
-    assert (command, topic_and_channel(command, params)) == ("REGISTER", (topic, channel))
-    assert read_command(stream) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"PIN", b"A" * (MAX_LINE_SIZE + 1) + b"\n"])

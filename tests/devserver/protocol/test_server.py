@@ -109,29 +109,6 @@ def test_nothing_is_read_after_identify_before_its_answer():
     assert core.take_events() == [Ignored(b"NOP")]
 
 
-def test_new_layer_gets_the_unread_bytes():
-    class Upper:
-        def decode(self, data):
-            yield data.upper()
-
-        def encode(self, data):
-            return data.lower()
-
-        def has_output(self):
-            return False
-
-        def wire_output(self):
-            return b""
-
-    core = ServerProtocol()
-    core.receive_data(b"  V2IDENTIFY\n" + sized(b"{}") + b"nop\n")
-    core.take_events()
-    core.start_layer(Upper())
-    core.respond(b"OK")
-    assert core.take_events() == [Ignored(b"NOP")]
-    assert core.data_to_send().endswith(b"ok")
-
-
 @pytest.mark.parametrize(
     "data, frames",
     [
