@@ -58,13 +58,6 @@ def test_a_fifo_is_refused_at_once(tmp_path):
         make(tmp_path).write(messages(b"a"), 1.0)
 
 
-def test_a_batch_is_split_where_a_file_is_full(tmp_path):
-    archive = make(tmp_path, rules=RotationRules(size=3))
-    archive.write(messages(*b"a b c d e".split()), 1.0)
-    archive.close()
-    assert list(tree(tmp_path / "out").values()) == [b"a\nb\n", b"c\nd\n", b"e\n"]
-
-
 def test_a_plain_file_is_appended_to_after_a_restart(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "t-000000.01").write_bytes(b"whole\nhal")

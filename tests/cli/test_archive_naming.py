@@ -30,18 +30,6 @@ def names(text, datetime_format="%S", **changes):
     return FileNames(text, datetime_format, **(arguments | changes))
 
 
-@pytest.mark.parametrize(("text", "changes", "expected"), [
-    ("<TOPIC>.<HOST><REV>.<DATETIME>.log", {}, "t.a.05.log"),
-    ("<TOPIC><REV>", {"needs_rev": True}, "t<REV>"),
-    ("<TOPIC><REV>", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
-    ("<TOPIC><REV>.gz", {"needs_rev": True, "suffix": ".gz"}, "t<REV>.gz"),
-    ("<HOST>/<PID>", {"host_identifier": "x-<SHORT_HOST>-<HOSTNAME>"}, "x-a-a.example.org/7"),
-    ("%Y<TOPIC>", {}, "%Yt"),
-])
-def test_filename_format_fills_its_tokens(text, changes, expected):
-    assert names(text, **changes).at(5.0) == expected
-
-
 def test_a_missing_rev_is_rejected():
     with pytest.raises(CommandLineError, match="missing <REV>"):
         names("<TOPIC>", needs_rev=True)

@@ -15,18 +15,6 @@ def states(nsqd) -> list[str]:
     return [message.state for message in nsqd.messages("orders", "billing")]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_the_handlers_of_a_module_run_until_a_signal(worker, nsqd, signum):
-    nsqd.publish_many("orders", [b"a", b"b", b"c"])
-    running = worker("shop")
-    nsqd.wait_until_empty("orders", "billing", timeout=LIMIT)
-    assert running.end(signum) == 0
-    assert sorted(running.handled()) == ["a", "b", "c"]
-    assert ("consuming orders on channel billing with shop.bill: 2 workers, max_in_flight 4\n"
-            f"from nsqd {nsqd.tcp_address}\n") in running.log
-    assert "Traceback" not in running.log
-
-
 def test_a_signal_lets_running_handlers_finish(worker, nsqd):
     nsqd.publish_many("orders", [b"1"] * 4)
     running = worker("shop")
