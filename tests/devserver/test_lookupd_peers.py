@@ -64,6 +64,9 @@ def test_nsqlookupd_that_starts_later_is_registered_with(make, has):
         has[:] = [("t", None)]
         peers.notify(TopicChange(True, "t", None))
         wait_until(lambda: nodes(lookupd) == [["t"]])
+        peers.stop()
+        peers.notify(TopicChange(True, "u", None))
+        wait_until(lambda: nodes(lookupd) == [])
 
 
 def test_channels_of_all_nsqlookupds_are_merged(make, lookupd):

@@ -159,9 +159,10 @@ def test_an_error_page_of_deep_json_is_quoted(server, nsqd):
 
 
 def test_invalid_producers_do_not_hide_the_others(server, lookupd, caplog):
-    server.body = b'{"producers": [7, {"tcp_port": "x"}, {"broadcast_address": "h"}]}'
+    server.body = (b'{"producers": [7, {"tcp_port": "x"}, {"broadcast_address": "h"},'
+                   b' {"broadcast_address": "h", "tcp_port": 65536}]}')
     assert [p.broadcast_address for p in lookupd.lookup("t").producers] == ["h"]
-    assert caplog.text.count("unusable producer") == 2
+    assert caplog.text.count("unusable producer") == 3
 
 
 def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd, caplog):

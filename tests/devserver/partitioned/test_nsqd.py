@@ -262,6 +262,19 @@ def test_http_api_publishes_and_changes_channels(cluster):
 # -- positions, tags, filters
 
 
+@pytest.mark.parametrize(("start", "expected"), [
+    ("virtual_queue:31", b"b"), ("msgcount:0", b"a"), ("msgcount:1", b"a"), ("msgcount:3", b"c"),
+    ("timestamp:0", b"a"),
+])
+def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
+    for body in (b"a", b"b", b"c"):
+        cluster.publish("plain", 0, body)
+    with client_of(cluster) as client:
+        assert client.ask(b"SUB_ADVANCED plain c 0 %s\n" % start.encode()) == OK
+        client.send(b"RDY 1\n")
+        assert read_ordered(client)[4] == expected
+
+
 @pytest.mark.parametrize("start", [b"virtual_queue:0", b"msgcount:0", b"timestamp:0"])
 def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
     """As on a real server, which finds no entry in its log."""

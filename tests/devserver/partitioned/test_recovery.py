@@ -163,3 +163,14 @@ def test_a_publish_that_hangs_delays_what_is_behind_it(cluster):
         assert hung.read_frame() == OK and hung.read_frame() == OK
     assert cluster.messages("t", 1) == [b"hangs"]
     assert cluster.messages("u", 1) == [b"other", b"behind"]
+
+
+def test_a_publish_that_hangs_too_long_is_refused():
+    """NOT_WRITABLE comes before the replica is dropped; after that publishes are stored."""
+    with PartitionedCluster(2, 1, recovery_scale=FAST) as cluster:
+        cluster.create_topic("t", 2, replicas=2, channels=["c"])
+        with client_of(cluster, 1) as client:
+            cluster.crash(0)
+            first = client.ask(commands.pub("t", 1, b"x"))
+            assert first == OK or code_of(first) == "E_FAILED_ON_NOT_WRITABLE"
+            wait_until(lambda: client.ask(commands.pub("t", 1, b"y")) == OK)
