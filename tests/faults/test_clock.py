@@ -1,4 +1,4 @@
-"""The wall clock jumps, and processes are suspended: nothing depends on either."""
+"""Nothing depends on the wall clock, or on a process that never pauses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import nsqclient
-from nsqclient import Consumer, Producer
-from tests.faults.dialogues import FULL, QUICK, RECOVERY, SCAN, Seen, drain, make_channel
+from tests.faults.dialogues import FULL, RECOVERY, SCAN, drain, make_channel
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -57,26 +56,6 @@ def test_the_client_never_asks_for_the_time_of_day():
         and (lines := wall_clock_calls(path))
     }
     assert found == {}
-
-
-def test_jumps_of_the_wall_clock_do_nothing(server, monkeypatch):
-    """A clock that jumps by a day, back and forth, with every look: all works in its time."""
-    make_channel(server, "events")
-    day, looks = 86400.0, iter(range(10**9))
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + day * (next(looks) % 3 - 1))
-    monkeypatch.setattr(time, "time_ns", lambda: round(time.time() * 1e9))
-    seen = Seen()
-    began = time.monotonic()
-    with Producer([server.tcp_address], config=QUICK) as producer, Consumer(
-        "events", "c", seen, nsqd_tcp_addresses=[server.tcp_address], config=QUICK
-    ) as consumer:
-        for number in range(20):
-            producer.publish("events", b"%d" % number, timeout=RECOVERY)
-        producer.publish_async("events", b"last", timeout=RECOVERY).result(RECOVERY)
-        wait_until(lambda: len(seen.bodies) == 21, RECOVERY)
-        assert consumer.stop(2)
-    assert time.monotonic() - began < 2 * RECOVERY
 
 
 @pytest.mark.slow

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import random
 import socket
-import threading
 import time
 from typing import NamedTuple
 
@@ -78,45 +75,6 @@ def test_clients_keep_their_deadlines_and_recover(server, proxy, name):
             wait_until(lambda: b"during" in seen.bodies, RECOVERY + SCAN)
         assert consumer.stats().repairs == 0
     drain(server, "events")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
-def test_sixteen_threads_lose_nothing_while_faults_come_and_go(server, seed):
-    """Each call returns in time, all that was stored is there, and close() leaves nothing."""
-    make_channel(server, "events")
-    stored, late, calls = set(), [], itertools.count()
-    is_over = threading.Event()
-
-    def publish_until_the_end(producer):
-        while not is_over.is_set():
-            body = b"%d" % next(calls)
-            began = time.monotonic()
-            with contextlib.suppress(PublishRejectedError, PublishUnknownError):
-                producer.publish("events", body, timeout=TIMEOUT)
-                stored.add(body)
-            late.append(time.monotonic() - began - TIMEOUT)
-
-    rng = random.Random(seed)
-    with FaultProxy(server.tcp_address) as proxy:
-        with Producer([proxy.address], config=QUICK) as producer:
-            threads = [threading.Thread(target=publish_until_the_end, args=(producer,))
-                       for _ in range(16)]
-            for thread in threads:
-                thread.start()
-            for _ in range(20):
-                STALLS[rng.choice(list(STALLS))].begin(proxy)
-                is_over.wait(rng.random() * 2)
-                proxy.heal()
-                is_over.wait(rng.random() / 2)
-            is_over.set()
-            for thread in threads:
-                thread.join(TIMEOUT + 2 * GRACE)
-                assert not thread.is_alive()
-            assert producer.close(TIMEOUT)
-    print(f"{next(calls)} calls, {len(stored)} stored, the latest {max(late):.2f} s late")
-    assert stored and max(late) < GRACE
-    assert stored <= drain(server, "events", frozenset(stored), seconds=60)
 
 
 @pytest.mark.parametrize("name", ["deaf", "black hole"])

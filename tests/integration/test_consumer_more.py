@@ -16,7 +16,6 @@ from nsqclient import (
     Requeue,
 )
 from tests.integration.test_consumer import Collector, consume, in_flight, publish
-from tests.support.processes import in_child
 from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
@@ -82,18 +81,6 @@ def test_messages_is_for_consumers_without_a_handler_and_run_for_those_with_one(
     with pytest.raises(ConfigError, match="messages\\(\\)"):
         consumer.run()
     assert consumer.stop(5).complete
-
-
-def test_a_starved_batch_does_not_wait(server):
-    """When max_in_flight allows no more, the batch is worked off without waiting."""
-    batches = []
-    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
-    publish(server, *[b"x"] * 20)
-    with consume(server, handler, max_in_flight=10):
-        # A consumer is starved from 8 of 10 on, and nsqd may send the last two a moment later. So
-        # two batches come for sure; what is left then may be too little to be starved.
-        wait_until(lambda: len(batches) >= 2)
-        assert all(8 <= size <= 10 for size in batches[:2])
 
 
 def test_a_last_batch_is_handled_at_stop(server):
@@ -223,24 +210,3 @@ def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
         until = time.monotonic() + 0.6  # some more rounds
         wait_until(lambda: time.monotonic() > until)
         assert [c.address for c in consumer.stats().connections] == [wanted]
-
-
-def test_a_forked_child_starts_a_consumer_of_its_own(server):
-    """The parent's consumer lives on; in the child the same object can be started."""
-    collector = Collector()
-    consumer = consume(server, collector)
-    with consumer:
-        publish(server, b"before")
-        wait_until(lambda: collector.bodies == [b"before"])
-        client = server.stats("events", "c")["clients"][0]["remote_address"]
-
-        def child():
-            assert not consumer.healthy() and "not started" in consumer.healthy().reason
-            with consumer:
-                wait_until(lambda: server.stats("events", "c")["client_count"] == 2)
-
-        assert in_child(child) == 0
-        wait_until(lambda: server.stats("events", "c")["client_count"] == 1)
-        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
-        publish(server, b"after")
-        wait_until(lambda: collector.bodies == [b"before", b"after"])

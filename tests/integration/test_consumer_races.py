@@ -98,29 +98,6 @@ def test_messages_that_were_never_answered_do_not_starve(server_factory):
         wait_until(lambda: collector.messages[-1].time_left <= 0 and not consumer.is_starved())
 
 
-def test_many_threads_may_stop_at_once(server):
-    """Eight threads, a handler and a callback: one stop, and every caller returns."""
-    reports = []
-
-    def stop(*arguments):
-        reports.append(consumer.stop(10))
-
-    consumer = consume(server, stop, max_in_flight=50, workers=4, on_disconnect=stop)
-    consumer.start()
-    wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-    threads = [threading.Thread(target=stop) for _ in range(8)]
-    publish(server, *[b"x"] * 50)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-        assert not thread.is_alive()
-    final = consumer.stop(1)
-    assert final and not final.threads
-    assert reports.count(final) >= 8
-    wait_until(lambda: in_flight(server) == 0)
-
-
 def test_a_storm_of_changes_loses_nothing(server_factory):
     """max_in_flight, pause, requeues, a restart, all at once: every message is handled."""
     servers = [server_factory(msg_timeout=5.0) for _ in range(2)]
@@ -236,10 +213,3 @@ def test_a_program_may_end_without_stop(server):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert time.monotonic() - began < 20
-
-
-def test_addresses_from_a_generator_survive_a_fork():
-    """What is done in a forked child needs the addresses a second time."""
-    consumer = Consumer("t", "c", print, nsqd_tcp_addresses=(a for a in ["127.0.0.1:4150"]))
-    consumer._reset_after_fork()
-    assert consumer.healthy().reason == "not started"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import multiprocessing
 import os
 import signal
@@ -17,7 +16,6 @@ import requests
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.runtime.threads import register_for_fork
-from nsqclient.runtime.log_lines import MOST_LINES
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
     CHECKOUT,
@@ -179,29 +177,6 @@ def test_a_fork_during_a_dial_harms_nothing(server):
             assert proxy.accepted == 1
 
 
-class Task:
-    """Carries a producer into forked processes as a global would: a Producer does not pickle."""
-
-    producer: Producer
-
-    def __call__(self, count: int) -> int:
-        for _ in range(count):
-            Task.producer.publish("events", b"pool")
-        return os.getpid()
-
-
-def test_a_pool_that_was_forked_after_a_publish_publishes(producer, server):
-    """A multiprocessing pool that was forked after the first publish."""
-    Task.producer = producer
-    with undisturbed(producer, server):
-        with FORK.Pool(2) as pool:
-            pids = pool.map(Task(), [5] * 8)
-            assert os.getpid() not in pids
-            pool.close()
-            pool.join()
-    assert server.stats("events")["depth"] == 1 + 40 + 2
-
-
 @contextlib.contextmanager
 def gunicorn(server, workers: int) -> Iterator[tuple[str, Callable[[], str]]]:
     """Run gunicorn --preload; give its URL, and what ends it in order and returns its log."""
@@ -319,19 +294,6 @@ def test_a_subclass_of_consumer_keeps_its_attributes_in_a_forked_child(server):
 
         assert in_child(child) == 0
         assert consumer.healthy()
-
-
-def test_log_lines_of_a_consumer_are_counted_anew_in_a_forked_child():
-    """What the parent's failed dials have used up does not silence the child's."""
-    consumer = Consumer("events", "c", print, nsqd_tcp_addresses=["127.0.0.1:4150"])
-    for _ in range(MOST_LINES + 1):
-        consumer._core.connections.failed_dials.level(logging.WARNING)
-
-    def child():
-        level = consumer._core.connections.failed_dials.level(logging.WARNING)
-        assert level == logging.WARNING
-
-    assert in_child(child) == 0
 
 
 def test_an_answer_in_a_forked_child_is_reported_as_lost(server):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from nsqclient import BatchHandler, Config, Consumer, Producer
+from nsqclient import Config, Consumer, Producer
 from tests.support.waiting import wait_until
 
 #: Of the twenty messages that are out, a handler gets to four before the others expire.
@@ -54,15 +54,3 @@ def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, capl
         assert consumer.stats().total.expired
     assert (handled, unseen) == (bodies, set())
     assert "lower max_in_flight, or raise workers or msg_timeout" in caplog.text
-
-
-def test_a_batch_fills(server):
-    """A BatchHandler collects on purpose: max_in_flight is asked for, as without a level."""
-    sizes = []
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("events", [b"x"] * 1000)
-    handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=500, max_wait=60)
-    with Consumer("events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
-                  max_in_flight=1000):
-        wait_until(lambda: sum(sizes) == 1000)
-    assert sizes == [500, 500]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from nsqclient import (
     Config,
-    Consumer,
     NSQError,
     Producer,
     PublishRejectedError,
     PublishUnknownError,
 )
-from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
+from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
-#: Seconds that connections are cut under load.
-LOAD_SECONDS = 3.0
+
 #: Seconds between two publishes of a thread: the faults are tested, not the speed.
 PAUSE = 0.002
 #: Seconds after its deadline at which a publish may end on a busy machine.
@@ -102,51 +98,9 @@ def load(producer: Producer, log: Log, threads: int = 4, timeout: float = 5.0) -
             thread.join()
 
 
-def consume_all(servers, expected: set[bytes]) -> Counter[bytes]:
-    """Read everything that was published, until what is expected is there and nothing is left."""
-    seen: Counter[bytes] = Counter()
-    lock = threading.Lock()
-
-    def handle(message):
-        with lock:
-            seen[message.body] += 1
-
-    consumer = Consumer(
-        "events", "c", handler=handle, max_in_flight=500, workers=2,
-        nsqd_tcp_addresses=[server.tcp_address for server in servers],
-    )
-
-    def left() -> int:
-        channels = [server.stats("events", "c") for server in servers]
-        return sum(channel.get("depth", 0) + channel.get("in_flight_count", 0)
-                   for channel in channels)
-
-    with consumer:
-        wait_until(lambda: expected <= set(seen) and left() == 0, timeout=30)
-    return seen
-
-
 @pytest.fixture
 def servers(server_factory):
-    """Two nsqds with the topic and a channel."""
-    servers = [server_factory() for _ in range(2)]
-    for server in servers:
-        server.post("/topic/create", topic="events")
-        server.post("/channel/create", topic="events", channel="c")
-    return servers
-
-
-def check_delivery(servers, log: Log, retried: int) -> None:
-    """All that was reported stored is there; duplicates only from retries and unknowns."""
-    log.check()
-    seen = consume_all(servers, log.stored)
-    attempted = {body for body, _ in log.outcomes}
-    assert set(seen) <= attempted
-    duplicates = sum(count - 1 for count in seen.values())
-    # One retry is one command; publish_many's has three messages.
-    assert duplicates <= 3 * retried
-    assert all(seen[body] == 0 for body, error in log.outcomes
-               if isinstance(error, PublishRejectedError))
+    return [server_factory() for _ in range(2)]
 
 
 def test_a_sigkill_with_a_thousand_outstanding_leaves_no_future_without_an_outcome(server):
@@ -202,63 +156,6 @@ def test_a_sigkill_of_nsqd_under_load_ends_no_call_late(server):
             stored = len(log.stored)
             wait_until(lambda: len(log.stored) > stored + 100, timeout=20)
         log.check()
-
-
-@pytest.mark.long
-def test_stops_in_turn_lose_nothing(servers):
-    """Two nsqds are stopped and started in turn, three times each, under load."""
-    log = Log()
-    with Producer([server.tcp_address for server in servers]) as producer:
-        with load(producer, log):
-            for turn in range(6):
-                server = servers[turn % 2]
-                seen = len(log.stored)
-                wait_until(lambda: len(log.stored) > seen + 50, timeout=20)
-                server.restart()
-                wait_until(lambda: len(producer.stats().connected) == 2, timeout=20)
-        retried = producer.stats().retried
-    check_delivery(servers, log, retried)
-
-
-@pytest.mark.long
-def test_cuts_at_any_byte_lose_nothing(servers):
-    """Connections end at random bytes in both directions, by FIN or RST, under load."""
-    chance = random.Random(4)
-    log = Log()
-    with contextlib.ExitStack() as stack:
-        proxies = [stack.enter_context(FaultProxy(server.tcp_address)) for server in servers]
-        with Producer([proxy.address for proxy in proxies]) as producer:
-            until = time.monotonic() + LOAD_SECONDS
-            with load(producer, log):
-                while time.monotonic() < until:
-                    proxy = chance.choice(proxies)
-                    cuts = proxy.cuts
-                    proxy.cut_after(
-                        chance.randrange(2000), chance.choice([CLIENT, SERVER]),
-                        reset=chance.random() < 0.5,
-                    )
-                    wait_until(lambda: proxy.cuts > cuts, timeout=20)
-            retried = producer.stats().retried
-        assert sum(proxy.cuts for proxy in proxies) > LOAD_SECONDS
-    check_delivery(servers, log, retried)
-
-
-def test_without_retries_nothing_is_stored_twice(servers):
-    """With retry_unknown=False a cut is an unknown outcome and never makes a duplicate."""
-    chance = random.Random(5)
-    log = Log()
-    with contextlib.ExitStack() as stack:
-        proxies = [stack.enter_context(FaultProxy(server.tcp_address)) for server in servers]
-        addresses = [proxy.address for proxy in proxies]
-        with Producer(addresses, retry_unknown=False) as producer, load(producer, log):
-            for turn in range(10):
-                proxy = proxies[turn % 2]
-                cuts = proxy.cuts
-                proxy.cut_after(500 + chance.randrange(1000), chance.choice([CLIENT, SERVER]))
-                wait_until(lambda: proxy.cuts > cuts, timeout=20)
-    log.check()
-    assert log.failures
-    assert max(consume_all(servers, log.stored).values()) == 1
 
 
 @pytest.mark.parametrize("way", ["async", "blocking"])

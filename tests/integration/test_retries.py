@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nsqclient import (
-    BatchHandler, Consumer, DeadLetter, DeadLetterTopic, GiveUp, Producer, Requeue, Retry,
-    RetryTable,
+    Consumer, DeadLetter, DeadLetterTopic, GiveUp, Producer, Retry, RetryTable,
 )
-from nsqclient.worker.group import ConsumerGroup
-from nsqclient.worker.registry import HandlerRegistry
 from tests.integration.test_consumer import QUICK, Collector, consume, publish
 from tests.support.waiting import wait_until
 
@@ -71,54 +66,3 @@ def test_give_up_makes_a_dead_letter_that_explains_itself(server):
     assert letter.exception == "nsqclient.message.GiveUp: no number"
     assert "invalid literal for int()" in letter.traceback and "in check" in letter.traceback
     assert letter.given_up_at and letter.host
-
-
-@pytest.mark.parametrize("raised, requeued, given_up", [
-    (GiveUp("broken"), [], [b"a", b"b"]),
-    (Requeue(60, backoff=False), [b"a", b"b"], []),
-    (KeyError("x"), [b"b"], [b"a"]),
-])
-def test_a_policy_decides_about_each_message_of_a_batch(server, raised, requeued, given_up):
-    """What is raised for a batch holds for each of its messages; retry is asked for each."""
-    kept, asked = [], []
-
-    def handle(batch):
-        raise raised
-
-    def retry(message, exception):
-        asked.append(message.body)
-        return GiveUp("a") if message.body == b"a" else Requeue(60, backoff=False)
-
-    publish(server, b"a", b"b")
-    with consume(
-        server, BatchHandler(handle, 2, max_wait=60), config=QUICK, max_in_flight=10, retry=retry,
-        on_giving_up=lambda message: kept.append(message.body),
-    ):
-        wait_until(lambda: len(kept) == len(given_up) and server.stats("events", "c").get(
-            "deferred_count") == len(requeued))
-        wait_until(lambda: server.stats("events", "c")["in_flight_count"] == 0)
-    assert sorted(kept) == given_up
-    assert sorted(asked) == ([b"a", b"b"] if isinstance(raised, KeyError) else [])
-
-
-def test_a_registered_handler_has_a_policy_of_its_own(server):
-    """``retry`` and ``on_giving_up`` are options of nsqclient.handler."""
-    registry, kept = HandlerRegistry(), []
-
-    @registry.handler("events", "c", retry=RetryTable({ValueError: GiveUp("invalid")}),
-                      on_giving_up=lambda message: kept.append(message.failure.reason))
-    def handle(message):
-        raise ValueError(message.body)
-
-    publish(server, b"x")
-    group = ConsumerGroup(QUICK, {"nsqd_tcp_addresses": [server.tcp_address]})
-    for registration in registry:
-        group.add(registration)
-    assert "retry" in group.banner()[0]
-    group.start()
-    try:
-        wait_until(lambda: kept)
-        wait_until(lambda: is_settled(server))
-    finally:
-        group.stop(5)
-    assert kept == ["invalid"]

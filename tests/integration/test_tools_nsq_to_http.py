@@ -90,20 +90,3 @@ def test_500s_back_off_recover_and_lose_nothing(nsqd):
             server.status = 200
             wait_until(lambda: is_done(nsqd), 60)
         assert set(bodies) <= set(server.bodies()) and refused < 150
-
-
-@pytest.mark.long
-def test_a_sigkill_loses_no_message(real_nsqd):
-    nsqd = real_nsqd(msg_timeout=1.0)
-    with NsqdHTTP(nsqd.http_address) as client:
-        client.create_topic("t")
-        client.create_channel("t", "c")
-    bodies = [b"%d" % n for n in range(1000)]
-    publish(nsqd, bodies)
-    with recording() as server:
-        for turn in range(1, 6):
-            with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}")):
-                wait_until(lambda: len(server.requests) >= turn * 150, 30)
-        with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}")):
-            wait_until(lambda: is_done(nsqd), 60)
-        assert set(server.bodies()) == set(bodies)

@@ -147,11 +147,11 @@ _TABLE = {
         Mutant("filter_ignored", "discovery_filter chooses the nsqds",
                "if self.discovery_filter is None:", "if True:",
                "test_a_discovery_filter_chooses_the_nsqds[embedded]")],
-    ("nsqclient/consumer/consumer.py", "tests/integration/test_consumer_more.py"): [
+    ("nsqclient/consumer/consumer.py", "tests/integration/test_fork.py"): [
         Mutant("child_shares_consumer", "a forked child does not touch the parent's consumer",
                "self._core.connections.abandon()",
                "[sub.conn.close() for sub in self._core.flow.subscriptions]",
-               "test_a_forked_child_starts_a_consumer_of_its_own[embedded]")],
+               "test_a_consumer_goes_on_while_children_come_and_go[embedded]")],
     ("nsqclient/consumer/dead_letters.py", "tests/consumer/test_dead_letters.py"): [
         Mutant("dead_letter_not_published", "a dead letter is published before its FIN",
                "self._producer.publish(self._topic, envelope)", "pass",

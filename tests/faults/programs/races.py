@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from nsqclient import (
     ClosedError, Config, Consumer, Producer, PublishRejectedError, PublishUnknownError,
@@ -48,7 +49,9 @@ def fork(consumer: Consumer, producer: Producer) -> None:
     outcomes[f"child {status}"] += 1
 
 
-def calls(address: str, chance: random.Random) -> list[tuple[str, Callable[[], object]]]:
+def calls(
+    address: str, chance: random.Random, futures: list[Future[None]]
+) -> list[tuple[str, Callable[[], object]]]:
     """The calls of one round's threads, by name, in a seeded order."""
     producer = Producer([address], config=_CONFIG)
     pause = threading.Event()
@@ -60,7 +63,8 @@ def calls(address: str, chance: random.Random) -> list[tuple[str, Callable[[], o
         ("start", consumer.start),
         ("publish", lambda: producer.publish("races", b"x", timeout=5)),
         ("publish_many", lambda: producer.publish_many("races", [b"x", b"y"], timeout=5)),
-        ("publish_async", lambda: producer.publish_async("races", b"x", timeout=5)),
+        ("publish_async", lambda: futures.append(
+            producer.publish_async("races", b"x", timeout=5))),
         ("flush", lambda: producer.flush(5)),
         ("pause", consumer.pause),
         ("resume", consumer.resume),
@@ -94,7 +98,8 @@ def run(name: str, call: Callable[[], object]) -> None:
 
 def play(address: str, chance: random.Random) -> None:
     faulthandler.dump_traceback_later(WATCHDOG, exit=True)
-    queue = calls(address, chance)
+    futures: list[Future[None]] = []
+    queue = calls(address, chance, futures)
     last = [queue.pop(), queue.pop()]  # whatever the others did, both are ended
 
     def work(mine: list[tuple[str, Callable[[], object]]]) -> None:
@@ -109,6 +114,8 @@ def play(address: str, chance: random.Random) -> None:
     for thread in threads:
         thread.join()
     work(last)
+    for future in futures:
+        run("future", lambda: future.result(0))
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("nsq-")]
     if left:
         outcomes[f"LEFT {left}"] += 1
