@@ -156,8 +156,6 @@ faults: .venvs/test/installed servers
 
 fuzz: .venvs/test/installed
 	@$(TEST) -m tests.fuzz $(ARGS)
-	@$(TEST) -m tests.fuzz.parsers --count 1000000
-	@$(TEST) -m tests.fuzz.admin --count 20000
 
 # COUNT= messages, KILLS= of the driver, SEED= of their moments; ARGS="-k disk" chooses one.
 # STORE=minio: MinIO, which is built first, in place of moto and a folder.
@@ -176,20 +174,20 @@ mutants: .venvs/test/installed
 
 # QUICK=1 for 60 seconds of faults, SEED= to repeat a run, RUNS= for several, KILL=1 to kill nsqds.
 chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
+	@$(TEST) -m tests.chaos cluster $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(KILL),--kill) $(ARGS)
 
 # A worker of two processes and three topics; its children and its supervisor are killed.
 worker-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(TEST) -m tests.chaos worker $(if $(QUICK),--seconds 60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Drains into a file, messages given up into a directory or a topic, and replays of both.
 jobs-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.jobs --faults $(or $(FAULTS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(TEST) -m tests.chaos jobs $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Relays, nsqd and PostgreSQL are killed while threads commit and roll back.
 outbox-chaos: .venvs/test/installed servers
-	@$(TEST) -m tests.chaos.outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(TEST) -m tests.chaos outbox $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: .venvs/test/installed servers
 	@$(TEST) -m tests.faults.soak $(ARGS)

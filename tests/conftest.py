@@ -7,9 +7,8 @@ import gc
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,8 +16,8 @@ from hypothesis import settings
 from nsqclient import discovery
 from nsqclient.http import nsqlookupd
 from tests.support.leaks import find_leaks, take_snapshot
-from tests.support.servers.factories import LookupdFactory, ServerFactory, ServerUnderTest
-from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd
+from tests.support.servers.factories import LookupdFactory, ServerFactory
+from tests.support.servers.http_api import ServerUnderTest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts its background jobs so, and the programs of the tests would inherit it.
@@ -86,37 +85,19 @@ def logging_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def real_nsqd(leak_guard: None, tmp_path: Path) -> Iterator[Callable[..., RealNsqd]]:
+def real_nsqd(leak_guard: None, tmp_path: Path) -> Iterator[ServerFactory]:
     """Factory of running real nsqds: ``real_nsqd(msg_timeout=2.0)``; they end with the test."""
-    started: list[RealNsqd] = []
-
-    def start(**options: Any) -> RealNsqd:
-        server = RealNsqd(tmp_path / f"nsqd-{len(started)}", **options)
-        started.append(server)
-        server.start()
-        return server
-
-    yield start
-    for server in started:
-        server.kill()
+    factory = ServerFactory("real", tmp_path / "real")
+    yield factory
+    factory.close()
 
 
 @pytest.fixture
-def real_nsqlookupd(
-    leak_guard: None, tmp_path: Path
-) -> Iterator[Callable[..., RealNsqlookupd]]:
+def real_nsqlookupd(leak_guard: None, tmp_path: Path) -> Iterator[LookupdFactory]:
     """Factory of running real nsqlookupds; they end with the test."""
-    started: list[RealNsqlookupd] = []
-
-    def start(**options: Any) -> RealNsqlookupd:
-        server = RealNsqlookupd(tmp_path / f"nsqlookupd-{len(started)}", **options)
-        started.append(server)
-        server.start()
-        return server
-
-    yield start
-    for server in started:
-        server.kill()
+    factory = LookupdFactory("real", tmp_path / "real")
+    yield factory
+    factory.close()
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])

@@ -14,7 +14,6 @@ cost = load("benchmarks/cost.py")
 
 @pytest.mark.parametrize("name", sorted(cost.WORKS))
 def test_a_message_costs_no_more_than_it_did(name):
-    """The bytecodes of a message have not risen by a fifth since they were noted."""
     noted = cost.noted()
     if noted is None:
         pytest.skip(f"no costs are noted for Python {cost.VERSION}")

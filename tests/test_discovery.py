@@ -90,7 +90,6 @@ def test_a_producer_that_cannot_be_dialed_is_left_out(lookupd, caplog, bad):
 
 
 def test_an_unknown_topic_is_not_an_error(lookupd, caplog):
-    """An unknown topic is "not yet": no nsqd, no error, and no noise in the log."""
     lookupd.status, lookupd.body = 404, b'{"message":"TOPIC_NOT_FOUND"}'
     with caplog.at_level(logging.INFO):
         assert lookup(lookupd.address, "t", Config()) == []

@@ -27,7 +27,6 @@ def test_every_option_has_its_type():
 
 
 def test_a_handler_takes_arguments_of_a_consumer():
-    """With the types that the Consumer has for them."""
     parameters = inspect.signature(Consumer).parameters
     own = types_of(HandlerOptions).keys() - types_of(SharedOptions).keys()
     for name in own:

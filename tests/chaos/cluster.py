@@ -53,7 +53,6 @@ class Programs:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the next process."""
         self._count += 1
         self.name = f"{self._prefix}i{self._count}"
         settings = {
@@ -243,12 +242,10 @@ class Cluster:
     # -- the end
 
     def heal(self) -> None:
-        """End every fault that is left."""
         for proxy in self.proxies:
             proxy.heal()
 
     def end_programs(self, role: str) -> None:
-        """End all programs of a role, side by side."""
         threads = [
             threading.Thread(target=self._end, args=(programs,))
             for (kind, _), programs in self.programs.items() if kind == role

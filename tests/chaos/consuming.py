@@ -21,8 +21,6 @@ CONFIG = Config(
 
 
 class Handler(Program):
-    """One Consumer until the program ends."""
-
     def __init__(self) -> None:
         super().__init__()
         settings = self.settings
@@ -35,7 +33,6 @@ class Handler(Program):
         )
 
     def run(self) -> None:
-        """Consume until the program is to end, then stop."""
         self._consumer.start()
         threading.Thread(target=self._report, daemon=True).start()
         self.wait()

@@ -1,6 +1,6 @@
 """Faults while jobs run that end by themselves: nothing is lost, and "empty" is never said wrongly.
 
-``python -m tests.chaos.jobs --faults 100`` (``make jobs-chaos``). A job drains a channel into a
+``python -m tests.chaos jobs`` (``make jobs-chaos``). A job drains a channel into a
 file, gives messages up into a DeadLetterDirectory or a DeadLetterTopic, or is ``nsqclient
 dead_letters replay`` of one. Each round has 2 real nsqds, which a real nsqlookupd lists. In the
 middle an nsqd is restarted, suspended (SIGSTOP) or killed, or the job is killed: at any time, a
@@ -10,7 +10,6 @@ are asked whether anything is left; at the end of a round each body must have ar
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import random
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from nsqclient import (
@@ -27,7 +25,6 @@ from nsqclient import (
     Producer,
 )
 from nsqclient.message import Message
-from tests.chaos.harness import Scenario, main
 from tests.chaos.ledger import Ledger
 from tests.chaos.result import RunResult
 from tests.support.processes import CHECKOUT, PROGRAMS
@@ -88,7 +85,6 @@ def drain(lookupd: str, topic: str, form: str, path: str) -> int:
 
 
 def give_up(lookupd: str, topic: str, place: str, target: str) -> int:
-    """Drain a topic, and give each message up into a directory or a topic."""
     pause = threading.Event()  # never set
     logging.getLogger("nsqclient").addHandler(logging.NullHandler())  # each letter is logged
 
@@ -121,7 +117,6 @@ def disturb(name: str, nsqd: RealNsqd, rng: random.Random) -> None:
 
 
 def choose(rng: random.Random, most: int) -> list[str]:
-    """Choose the faults of one round, ``most`` at most."""
     names = [rng.choice(list(FAULTS)) for _ in range(rng.randint(1, _MOST_FAULTS))]
     if names.count("kill nsqd") > 1:  # what the first one delivers again is not durable
         names = [name for name in names if name != "kill nsqd"] + ["kill nsqd"]
@@ -247,7 +242,7 @@ class _Round:
     def _words(self, point: str) -> list[str]:
         lookupd = self._lookupd.http_address
         if self._job != "replay":
-            return [sys.executable, "-m", "tests.chaos.jobs", "--job", self._job, lookupd,
+            return [sys.executable, "-m", "tests.chaos.jobs", self._job, lookupd,
                     self._orders, self._kind, self._target or str(self._path)]
         return [sys.executable, str(PROGRAMS / "killed_replay.py"), point,
                 str(self._rng.randrange(1, _ROUND // 2)), "replay", "--rate=400",
@@ -295,7 +290,6 @@ class _Round:
 
 
 def run(job: str, kind: str, faults: int, folder: Path, seed: int) -> RunResult:
-    """Run rounds of one job until there were so many faults."""
     rng = random.Random(f"{job} {kind} {seed}")
     result, ledger = RunResult(seed), Ledger(folder)
     lookupd = RealNsqlookupd(folder / "lookupd")
@@ -320,19 +314,6 @@ def run(job: str, kind: str, faults: int, folder: Path, seed: int) -> RunResult:
     return result
 
 
-def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
-    """Each kind of each job, with its part of the faults."""
-    logging.getLogger("nsqclient").addHandler(logging.NullHandler())
-    chosen = [(job, kind) for job in arguments.only or JOBS for kind in JOBS[job]]
-    faults = -(-arguments.faults // len(chosen))
-    return [(f"{job} {kind}", partial(run, job, kind, faults)) for job, kind in chosen]
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--job"]:
-        name, *words = sys.argv[2:]
-        sys.exit((drain if name == "drain" else give_up)(*words))
-    sys.exit(main("tests.chaos.jobs", (__doc__ or "").splitlines()[0], {
-        "--faults": {"type": int, "default": 100, "help": "over all kinds"},
-        "--only": {"choices": JOBS, "action": "append", "help": "of these jobs"},
-    }, scenarios))
+    name, *words = sys.argv[1:]
+    sys.exit((drain if name == "drain" else give_up)(*words))

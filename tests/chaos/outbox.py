@@ -1,6 +1,6 @@
 """Chaos for the outbox: relays, nsqd and PostgreSQL are killed while applications write.
 
-``python -m tests.chaos.outbox`` (``make outbox-chaos``). Threads commit rows with their messages,
+``python -m tests.chaos outbox`` (``make outbox-chaos``). Threads commit rows with their messages,
 or roll both back; two relays publish. At the end the table of rows says what must have arrived:
 each row at least once, nothing else, and the messages of a key in their order.
 
@@ -10,7 +10,6 @@ has no channel until the end: what else it loses with SIGKILL is not the outbox'
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import subprocess
@@ -18,7 +17,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import django.db
@@ -27,7 +25,6 @@ from django.db import connections, transaction
 from examples.django_outbox.postgres import Postgres
 from nsqclient import Config, Consumer, Message
 from nsqclient.contrib.django import publish_in_transaction
-from tests.chaos.harness import Scenario, main
 from tests.chaos.ledger import Ledger
 from tests.chaos.result import RunResult
 from tests.support import django_settings
@@ -83,7 +80,6 @@ class Application:
         ]
 
     def start(self) -> None:
-        """Begin to write."""
         for thread in self._threads:
             thread.start()
 
@@ -169,7 +165,6 @@ class Relays:
 
 
 def run(kills: int, folder: Path, seed: int) -> RunResult:
-    """Kill each target so many times; return what became of the messages."""
     django_settings.configure()
     result, ledger, rng = RunResult(seed), Ledger(folder), random.Random(seed)
     with ExitStack() as stack:
@@ -259,13 +254,3 @@ def consume(nsqd: RealNsqd) -> list[str]:
                   config=Config(max_in_flight=100)):
         wait_until(is_empty, _DRAIN, "nsqd is empty")
     return received
-
-
-def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
-    """The outbox, under so many kills of each target."""
-    return [("outbox", partial(run, arguments.kills))]
-
-
-if __name__ == "__main__":
-    options = {"--kills": {"type": int, "default": 30, "help": "of each of the three"}}
-    sys.exit(main("tests.chaos.outbox", __doc__, options, scenarios))

@@ -32,7 +32,6 @@ class Publisher(Program):
         )
 
     def run(self) -> None:
-        """Publish until the program is to end, then close."""
         ways = (self._publish, self._publish, self._publish_many, self._publish_async)
         threads = [
             threading.Thread(target=self._loop, args=(way, number))

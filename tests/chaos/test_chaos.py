@@ -97,7 +97,6 @@ def test_the_record_reads_what_proxies_forward():
 
 
 def sorted_losses(stored, delivered=(), finished=(), stops=()):
-    """Count the messages lost by the client, by nsqd at a stop, by nsqd at SIGKILL."""
     losses = Losses(stored, dict(delivered), set(finished), stops)
     return [len(kind) for kind in losses.sort(stored)]
 

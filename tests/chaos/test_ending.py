@@ -33,7 +33,7 @@ def test_signals_while_it_cleans_up_change_nothing(tmp_path, first):
     folder.mkdir()
     with (tmp_path / "output").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos", "--seconds", "600", "--seed", "1"],
+            [sys.executable, "-m", "tests.chaos", "cluster", "--seed", "1"],
             cwd=CHECKOUT, env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True,
             stdout=output, stderr=output,
         )

@@ -1,13 +1,12 @@
 """Chaos for ``nsqclient worker``: two processes and three topics, faults, kills, and no orphan.
 
-``python -m tests.chaos.worker`` (``make worker-chaos``). The servers, producers and faults are
+``python -m tests.chaos worker`` (``make worker-chaos``). The servers, producers and faults are
 those of ``tests.chaos``; instead of consumers there is one worker, whose children and supervisor
 are killed, frozen and rolled. After each end of a supervisor its children must end as well.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -17,10 +16,7 @@ from pathlib import Path
 
 from tests.chaos import schedule
 from tests.chaos.cluster import Cluster
-from tests.chaos.harness import SECONDS, Scenario, main
 from tests.chaos.program import END_TIMEOUT, MSG_TIMEOUT, WORKER_TOPICS
-from tests.chaos.result import RunResult
-from tests.chaos.run import run
 from tests.chaos.schedule import Event
 from tests.support.processes import CHECKOUT
 from tests.support.waiting import wait_until
@@ -68,7 +64,6 @@ class WorkerCluster(Cluster):
         return [("producer", schedule.PRODUCERS)]
 
     def start(self) -> None:
-        """Start the servers, the producers and the worker."""
         super().start()
         self._start_worker()
 
@@ -163,21 +158,9 @@ class WorkerCluster(Cluster):
         self._children.clear()
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         if self._worker is not None and self._worker.poll() is None:
             self._alive()
             self._worker.kill()
             self._worker.wait()
             self._expect_no_orphan()
         super().close()
-
-
-def scenarios(arguments: argparse.Namespace) -> list[Scenario]:
-    """One worker under faults; the result also fails where a process was left behind."""
-    seconds = arguments.seconds
-    return [("worker", lambda folder, seed: run(
-        WorkerCluster(folder, seed), build(seed, seconds), RunResult(seed, seconds)))]
-
-
-if __name__ == "__main__":
-    sys.exit(main("tests.chaos.worker", __doc__, SECONDS, scenarios))

@@ -9,7 +9,6 @@ from tests.support.servers.factories import ServerFactory
 
 @pytest.fixture
 def embedded(leak_guard, tmp_path):
-    """Factory of embedded servers."""
     factory = ServerFactory("embedded", tmp_path)
     yield factory
     factory.close()

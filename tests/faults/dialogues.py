@@ -11,7 +11,7 @@ from typing import Any
 
 from nsqclient import Config, Consumer, Producer, PublishUnknownError
 from tests.support.faults.proxy import FaultProxy
-from tests.support.servers.factories import ServerUnderTest
+from tests.support.servers.http_api import ServerUnderTest
 from tests.support.waiting import wait_until
 
 #: Whether every position is tried, or a choice.
@@ -131,7 +131,6 @@ def publish_once(
 
 
 def publish_three_ways(producer: Producer, topic: str) -> None:
-    """Publish four messages with three commands."""
     first, *others = sorted(BODIES)
     producer.publish(topic, first, timeout=RECOVERY)
     assert producer.publish_many(topic, others, timeout=RECOVERY) == 2

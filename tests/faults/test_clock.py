@@ -48,7 +48,6 @@ def wall_clock_calls(path: Path) -> list[int]:
 
 
 def test_the_client_never_asks_for_the_time_of_day():
-    """Every deadline is on the monotonic clock, which does not jump."""
     found = {
         name: lines
         for path in PACKAGE.rglob("*.py")

@@ -30,7 +30,6 @@ def cuts(places, direction, reset):
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("name", DIALOGUES)
 def test_a_cut_anywhere_loses_nothing(embedded, tmp_path, name, tls, direction, reset):
-    """Wherever the connection ends, in either direction: all is handled or stored, none is left."""
     options, config = {"msg_timeout": 0.3}, QUICK
     if tls:
         certificates = Certificates(tmp_path)

@@ -31,7 +31,6 @@ def flips(places, direction):
 @pytest.mark.parametrize("direction", [CLIENT, SERVER])
 @pytest.mark.parametrize("dialogue", ["consume", "persist"])
 def test_tls_finds_every_flipped_byte(embedded, tmp_path, dialogue, direction):
-    """Nothing wrong is handled or stored, and nothing is lost."""
     certificates = Certificates(tmp_path)
     server = embedded(
         msg_timeout=0.3, tls_cert=certificates.server, tls_key=certificates.server_key
@@ -91,7 +90,6 @@ def publishes(producer, topic):
 @pytest.mark.parametrize("direction", [CLIENT, SERVER])
 @pytest.mark.parametrize("dialogue", [survive_consuming, survive_publishing])
 def test_without_tls_a_flipped_byte_is_survived(embedded, dialogue, direction):
-    """Wherever it is, the clients go on, and the other messages are not harmed."""
     server = embedded(msg_timeout=0.3)
     make_channel(server, "whole")
     length = dialogue(server, "whole", QUICK, faithful)[direction]

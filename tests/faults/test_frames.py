@@ -41,7 +41,6 @@ def ends_of_frames(data: bytes) -> list[int]:
 
 
 def ends_of_commands(data: bytes) -> list[int]:
-    """Where each command of ours ends, its line and its body."""
     ends, at = [4], 4
     while at < len(data):
         line_end = data.index(b"\n", at) + 1
@@ -55,7 +54,6 @@ def ends_of_commands(data: bytes) -> list[int]:
 
 
 def places(ends: list[int], length: int, rng: random.Random) -> list[int]:
-    """Around every end, and anywhere."""
     around = sorted({end + step for end in ends for step in (-1, 0, 1)} & set(range(length)))
     if not FULL:
         around = rng.sample(around, min(_AT_BOUNDARIES, len(around)))
@@ -65,7 +63,6 @@ def places(ends: list[int], length: int, rng: random.Random) -> list[int]:
 
 @pytest.fixture
 def old_channels(real_nsqd):
-    """A real nsqd with many channels that it scans regularly by now."""
     # nsqd looks at 20 channels in 100 ms, drawn by lot: with a thousand of them a timeout would be
     # noticed after 5 s in the mean, and sometimes after 20.
     server = real_nsqd(msg_timeout=1.0, queue_scan_selection_count=len(PREFIXES) * (MOST + 1))
@@ -80,7 +77,6 @@ def old_channels(real_nsqd):
 
 @pytest.mark.long
 def test_a_cut_at_a_frame_loses_nothing(old_channels):
-    """Wherever it is in a dialogue: all is handled or stored, and nothing is left."""
     for prefix in PREFIXES:
         name, direction = prefix.split("-")
         tap = Tap()

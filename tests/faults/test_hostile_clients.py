@@ -79,7 +79,6 @@ HTTP = {
 @pytest.mark.parametrize("port", ["tcp_address", "http_address"])
 @pytest.mark.parametrize("server_class", [Nsqd, Nsqlookupd])
 def test_the_servers_listen_on_loopback_alone(server_class, port):
-    """By default no other machine can reach them."""
     with server_class() as server:
         assert getattr(server, port).startswith("127.0.0.1:")
 
@@ -87,7 +86,6 @@ def test_the_servers_listen_on_loopback_alone(server_class, port):
 @pytest.mark.parametrize("harm", [*TCP, *(f"HTTP {name}" for name in HTTP)])
 @pytest.mark.parametrize("server_class", [Nsqd, Nsqlookupd])
 def test_a_harmful_client_is_cut_off_and_others_are_served(server_class, harm):
-    """Memory stays bounded, and the next client gets its answer."""
     over_http = harm.startswith("HTTP ")
     begin, data, total = HTTP[harm[5:]] if over_http else TCP[harm]
     if server_class is Nsqlookupd:

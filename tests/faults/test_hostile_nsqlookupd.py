@@ -111,7 +111,6 @@ def test_a_harmful_answer_is_a_discovery_error(harm, call):
 
 
 def test_redirects_in_a_circle_end():
-    """With an error that says so."""
     around = head("Location: /lookup?again", "Content-Length: 0", "Connection: close",
                   status="302 Found")
     with ScriptedServer(*[answering(around)] * 31) as server:

@@ -1,19 +1,16 @@
 """Mutated requests to the admin page: whatever comes in, it is no internal error.
 
-``python -m tests.fuzz.admin --count 20000`` sends them to a page with every right, on an embedded
+``python -m tests.fuzz admin`` sends them to a page with every right, on an embedded
 nsqlookupd and two nsqds. A request is built of methods, paths, queries, headers and bodies that the
 page knows, some of them mutated; every fourth one is then mutated as bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
 import socket
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -160,19 +157,3 @@ def _body(answer: bytes) -> bytes:
 
 def _refuse(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.admin")
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    began = time.monotonic()
-    seen = fuzz(arguments.count, arguments.seed)
-    print(f"{arguments.count} requests in {time.monotonic() - began:.0f} s, by status:",
-          ", ".join(f"{status} {times}" for status, times in sorted(seen.items())))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
 """Every other parser of the package as a function of bytes: it returns, or raises what is named.
 
-``python -m tests.fuzz.parsers --count 1000000`` mutates seeds with a fixed seed;
-``--atheris SECONDS`` lets libFuzzer look for new branches instead, where atheris is installed.
+``python -m tests.fuzz parsers`` mutates seeds with a fixed seed; ``--atheris SECONDS`` lets
+libFuzzer look for new branches instead, where atheris is installed.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -296,7 +295,7 @@ def fuzz(name: str, count: int, seed: int) -> int:
     return taken
 
 
-def _guided(seconds: int) -> None:
+def guided(seconds: int) -> None:
     """Let libFuzzer choose: the first byte names the target. Ends the process."""
     import atheris
 
@@ -309,23 +308,3 @@ def _guided(seconds: int) -> None:
     atheris.instrument_all()
     atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=2000"], one)
     atheris.Fuzz()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.parsers")
-    parser.add_argument("--count", type=int, default=100_000, help="inputs altogether")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--atheris", type=int, metavar="SECONDS", help="coverage-guided")
-    arguments = parser.parse_args()
-    if arguments.atheris:
-        _guided(arguments.atheris)
-    each = -(-arguments.count // len(TARGETS))
-    for name in TARGETS:
-        began = time.monotonic()
-        taken = fuzz(name, each, arguments.seed)
-        print(f"{name}: {each} inputs, {taken} taken, {time.monotonic() - began:.0f} s", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -52,12 +52,10 @@ class Row(NamedTuple):
 
 
 def response(text: str) -> tuple[int, bytes]:
-    """A response frame."""
     return RESPONSE, text.encode()
 
 
 def error(text: str) -> tuple[int, bytes]:
-    """An error frame."""
     return ERROR, text.encode()
 
 

@@ -28,16 +28,13 @@ class Handler:
 
     @property
     def count(self):
-        """How many messages it has handled."""
         return sum(self.seen.values())
 
     def allow(self, count=100_000):
-        """Give leave for so many messages."""
         self.leave.release(count)
 
 
 def publish(server, count, size):
-    """Publish so many messages of this size, each with its number."""
     with Producer([server.tcp_address]) as producer:
         for start in range(0, count, 20):
             producer.publish_many("events", [

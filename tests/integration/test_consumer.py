@@ -39,12 +39,10 @@ class Collector:
 
     @property
     def bodies(self):
-        """The bodies so far, in order of arrival."""
         return [message.body for message in self.messages]
 
 
 def publish(server, *bodies, topic="events"):
-    """Publish bodies to the server."""
     with Producer([server.tcp_address]) as producer:
         producer.publish_many(topic, bodies)
 
@@ -92,7 +90,6 @@ def test_a_message_carries_what_nsqd_said(server):
 
 
 def test_a_touched_message_outlives_its_timeout(server_factory):
-    """A touched message outlives its timeout, and is handled once."""
     server = server_factory(msg_timeout=1.0)
 
     def work(message):
@@ -132,7 +129,6 @@ def test_heartbeats_survive_a_handler_that_blocks(server):
 
 
 def test_max_in_flight_is_never_passed(server):
-    """nsqd has no more out than max_in_flight, and changes of it take hold."""
     release = threading.Event()
     collector = Collector(lambda message: release.wait(20))
     publish(server, *[b"x"] * 50)
@@ -199,7 +195,6 @@ def test_stop_requeues_unstarted_messages(server):
 
 
 def test_stop_returns_in_time_whatever_a_handler_does(server):
-    """A handler that does not end is abandoned and named, not waited for."""
     release = threading.Event()
     collector = Collector(lambda message: release.wait(30))
     publish(server, b"x")
@@ -215,7 +210,6 @@ def test_stop_returns_in_time_whatever_a_handler_does(server):
 
 
 def test_stop_may_be_repeated_and_start_after_it_raises(server):
-    """stop() may be repeated; start() says that it is over."""
     consumer = consume(server, Collector())
     consumer.start()
     assert consumer.stop(5)

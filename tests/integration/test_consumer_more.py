@@ -22,7 +22,6 @@ from tests.support.waiting import wait_until
 
 
 def test_stop_inside_a_loop_ends_it_after_the_turn(server):
-    """stop() in the loop's body lets the turn end; its message is finished."""
     publish(server, *[b"x"] * 3)
     consumer = consume(server, None, max_in_flight=3)
     turns = 0
@@ -84,7 +83,6 @@ def test_messages_is_for_consumers_without_a_handler_and_run_for_those_with_one(
 
 
 def test_a_last_batch_is_handled_at_stop(server):
-    """Messages that were collected are handled before stop() returns."""
     batches = []
     handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
     publish(server, *[b"x"] * 5)
@@ -127,7 +125,6 @@ def test_backoff_stops_the_flow_and_lets_it_go_on(server):
 
 
 def test_a_paused_consumer_gets_nothing(server):
-    """pause() sets RDY 0, resume() restores it."""
     collector = Collector()
     consumer = consume(
         server, collector, max_in_flight=3, config=Config(rdy_share_of_timeout=0))
@@ -178,7 +175,6 @@ def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
 
 
 def test_connects_and_disconnects_are_reported(server):
-    """The callbacks name the nsqd."""
     events = []
     consumer = consume(
         server, Collector(),
@@ -193,7 +189,6 @@ def test_connects_and_disconnects_are_reported(server):
 
 
 def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
-    """Only what the filter returns is connected to."""
     lookupd = lookupd_factory()
     servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
     for server in servers:

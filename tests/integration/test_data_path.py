@@ -13,7 +13,6 @@ pytestmark = pytest.mark.real
 
 
 def publish(server, count):
-    """Publish messages to the topic ``t``."""
     for _ in range(count):
         server.post("/pub", b"x" * 100, topic="t")
 
@@ -42,7 +41,6 @@ def test_a_killed_nsqds_messages_are_found_too(real_nsqd):
 
 
 def test_topics_of_a_real_nsqd_without_messages_are_taken_over(real_nsqd):
-    """Its files of consumed messages do no harm."""
     real = real_nsqd(mem_queue_size=0)
     publish(real, 3)
     with RawClient(real.tcp_address) as consumer:

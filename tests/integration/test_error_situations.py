@@ -19,7 +19,6 @@ def _publish(server, topic="t1"):
 
 
 def test_a_consumer_above_the_limit_of_a_channel_is_refused(server_factory):
-    """A channel with a limit of consumers refuses one more, fatally."""
     server = server_factory(max_channel_consumers=2)
     address = server.tcp_address
     with RawClient(address) as one, RawClient(address) as two, RawClient(address) as three:
@@ -33,7 +32,6 @@ def test_a_consumer_above_the_limit_of_a_channel_is_refused(server_factory):
 
 @pytest.mark.parametrize("command", [b"FIN %b\n", b"REQ %b 0\n", b"TOUCH %b\n"])
 def test_a_message_of_another_client_cannot_be_finished(server, command):
-    """Answering for a message that another client holds fails, and nothing is closed."""
     _publish(server)
     with RawClient(server.tcp_address) as owner, RawClient(server.tcp_address) as other:
         owner.subscribe("t1", "c1")
@@ -47,7 +45,6 @@ def test_a_message_of_another_client_cannot_be_finished(server, command):
 
 
 def test_a_fin_after_the_timeout_is_refused(server_factory):
-    """A message that timed out cannot be finished by the client that had it."""
     server = server_factory(msg_timeout=1.0)
     _publish(server)
     address = server.tcp_address
@@ -66,7 +63,6 @@ def test_a_fin_after_the_timeout_is_refused(server_factory):
 
 
 def test_a_late_fin_finishes_a_message_that_the_same_client_got_again(server_factory):
-    """A late FIN finishes the delivery that came after the timeout."""
     server = server_factory(msg_timeout=1.0)
     _publish(server)
     with RawClient(server.tcp_address, timeout=REDELIVERY) as client:
@@ -85,7 +81,6 @@ def test_a_late_fin_finishes_a_message_that_the_same_client_got_again(server_fac
     lambda server: server.stop(),
 ], ids=["topic deleted", "channel deleted", "stopped"])
 def test_a_consumer_whose_channel_is_gone_sees_the_end_of_file(server, end):
-    """A plain end of file, and no frame."""
     with RawClient(server.tcp_address) as client:
         client.subscribe("t1", "c1")
         end(server)

@@ -11,7 +11,8 @@ import pytest
 import requests
 
 from tests.integration.error_table import LATER_KEYS, TABLE, Row
-from tests.support.servers.factories import ServerFactory, ServerUnderTest
+from tests.support.servers.factories import ServerFactory
+from tests.support.servers.http_api import ServerUnderTest
 from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
 #: A real server closes with a RST when it leaves bytes unread, and the RST may overtake the error
@@ -96,7 +97,6 @@ def _expected(row: Row) -> list[tuple[int, Any]]:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_server_answers_a_command_with_the_captured_frames(table_server, row):
-    """What is sent is answered with exactly these frames, and the connection is as it was."""
     _delete_topics(table_server)
     attempts = ATTEMPTS if table_server.kind == "real" and row.closed else 1
     for _ in range(attempts):

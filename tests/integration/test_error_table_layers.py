@@ -21,20 +21,15 @@ UNKNOWN, PUB = TABLE["unknown"][0], TABLE["PUB"][0]
 
 
 class Deflate:
-    """Both directions of a raw deflate stream."""
-
     def __init__(self):
         self._out = zlib.compressobj(6, zlib.DEFLATED, -15)
         self.decompress = zlib.decompressobj(-15).decompress
 
     def compress(self, data):
-        """Compress and flush."""
         return self._out.compress(data) + self._out.flush(zlib.Z_SYNC_FLUSH)
 
 
 class Snappy:
-    """Both directions of a framed snappy stream."""
-
     def __init__(self):
         self.compress = snappy.StreamCompressor().add_chunk
         self.decompress = snappy.StreamDecompressor().decompress

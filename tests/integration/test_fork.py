@@ -34,14 +34,12 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture
 def producer(server):
-    """A producer that has published one message."""
     with Producer([server.tcp_address]) as producer:
         producer.publish("events", b"parent")
         yield producer
 
 
 def clients(server) -> set[str]:
-    """Where the producers' connections come from."""
     return {client["remote_address"] for client in server.stats()["producers"]}
 
 
@@ -59,7 +57,6 @@ def undisturbed(producer: Producer, server) -> Iterator[None]:
 
 
 def test_close_in_the_child_keeps_the_parents_connection(producer, server):
-    """close() in the child ends the child's connection only."""
     def child():
         producer.publish("events", b"child")
         assert producer.close(5)
@@ -84,7 +81,6 @@ def test_a_child_may_end_in_any_way(producer, server):
 
 
 def test_the_child_publishes_after_the_parents_close(producer, server):
-    """The child publishes on after the parent's close()."""
     has_published, is_closed = FORK.Event(), FORK.Event()
 
     def child():
@@ -125,7 +121,6 @@ def test_a_child_of_a_child_publishes(producer, server):
 
 
 def test_a_closed_producer_is_closed_in_the_child(server):
-    """A fork does not open again what was closed."""
     producer = Producer([server.tcp_address])
     producer.close()
 
@@ -236,7 +231,6 @@ def test_workers_of_gunicorn_with_preload_publish(server):
 
 
 def test_a_consumer_goes_on_while_children_come_and_go(server):
-    """A child that publishes, or ends at once, is not seen on the parent's consumer."""
     seen = []
     consumer = Consumer(
         "events", "c", lambda message: seen.append(message.body),
@@ -335,7 +329,6 @@ def test_a_subclass_of_producer_keeps_its_attributes_in_a_forked_child(server):
 
 
 def test_a_hook_that_fails_after_a_fork_does_not_stop_the_others(server, caplog):
-    """Every hook runs after a fork, whatever another hook raises."""
     class Broken:
         is_broken = True
 

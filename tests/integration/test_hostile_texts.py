@@ -24,14 +24,12 @@ CONFIG = Config(auth_secret="hush", lookupd_poll_interval=0.2, lookupd_poll_time
 
 @pytest.fixture
 def nsqd(leak_guard):
-    """A hostile nsqd."""
     with HostileNsqd("t", "c") as server:
         yield server
 
 
 @pytest.fixture
 def lookupd(nsqd):
-    """A hostile nsqlookupd that lists it."""
     with HostileNsqlookupd("t", [nsqd]) as server:
         yield server
 

@@ -12,7 +12,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def nsqd(server):
-    """A client of an nsqd."""
     with NsqdHTTP(server.http_address) as client:
         yield client
 
@@ -24,7 +23,6 @@ def _refused(call, *arguments):
 
 
 def test_ping_info_stats_and_config_of_nsqd_are_read(server, nsqd):
-    """ping, info, stats and options."""
     nsqd.ping()
     info = nsqd.info()
     assert server.tcp_address.endswith(f":{info.tcp_port}") and info.version
@@ -53,7 +51,6 @@ def _settled(nsqd):
 
 
 def test_topics_and_channels_are_created_paused_emptied_and_deleted(nsqd):
-    """pause, unpause, empty and delete."""
     nsqd.create_topic("t")
     nsqd.pause_topic("t")
     nsqd.pub("t", b"x")
@@ -72,7 +69,6 @@ def test_topics_and_channels_are_created_paused_emptied_and_deleted(nsqd):
 
 
 def test_options_of_nsqd_can_be_set(nsqd):
-    """The nsqlookupds and the log level."""
     nsqd.set_lookupd_tcp_addresses([])
     nsqd.set_log_level("error")
     assert _refused(nsqd.set_log_level, "nope") == (400, "INVALID_VALUE")
@@ -88,7 +84,6 @@ def test_a_body_above_the_limit_of_nsqd_is_413(server_factory, size):
 
 
 def test_the_client_goes_on_after_a_restart_of_nsqd(server, nsqd):
-    """While it is gone nobody answers; then the same client goes on."""
     nsqd.ping()
     server.stop()
     with pytest.raises(NSQHTTPTransportError):
@@ -98,7 +93,6 @@ def test_the_client_goes_on_after_a_restart_of_nsqd(server, nsqd):
 
 
 def test_every_endpoint_of_nsqlookupd_is_read(lookupd_factory, server_factory):
-    """Every endpoint of nsqlookupd, with an nsqd behind it."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     with NsqlookupdHTTP(lookupd.http_address) as client, NsqdHTTP(server.http_address) as nsqd:

@@ -79,7 +79,6 @@ def _in_order(data: bytes) -> bytes:
 
 
 def compare(real: str, embedded: str, requests: list[Request]) -> None:
-    """Run the requests on both and compare each answer."""
     left = http.client.HTTPConnection(real, timeout=10)
     right = http.client.HTTPConnection(embedded, timeout=10)
     try:
@@ -102,7 +101,6 @@ def ask_raw(address: str, data: bytes) -> tuple[bytes, bytes]:
 
 @pytest.fixture
 def nsqds(real_nsqd):
-    """The HTTP addresses of a real and an embedded nsqd with small limits."""
     real = real_nsqd(**LIMITS)
     with Nsqd(**LIMITS) as embedded:
         yield real.http_address, embedded.http_address
@@ -110,32 +108,27 @@ def nsqds(real_nsqd):
 
 @pytest.fixture
 def nsqlookupds(real_nsqlookupd):
-    """The HTTP addresses of a real and an embedded nsqlookupd."""
     real = real_nsqlookupd()
     with Nsqlookupd() as embedded:
         yield real.http_address, embedded.http_address
 
 
 def test_the_embedded_nsqd_answers_requests_as_the_real_one(nsqds):
-    """Every request of the list has the same answer from both nsqds."""
     compare(*nsqds, NSQD)
 
 
 def test_the_embedded_nsqlookupd_answers_requests_as_the_real_one(nsqlookupds):
-    """Every request of the list has the same answer from both nsqlookupds."""
     compare(*nsqlookupds, NSQLOOKUPD)
 
 
 @pytest.mark.parametrize("path", ["/pub?topic=c", "/mpub?topic=c"])
 @pytest.mark.parametrize("body", BODIES)
 def test_chunked_and_oversize_bodies_are_answered_as_by_the_real_one(nsqds, path, body):
-    """Chunked and oversize bodies, and those after 100 Continue, have the same answers."""
     data = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode() + body
     assert ask_raw(nsqds[1], data) == ask_raw(nsqds[0], data)
 
 
 def test_memory_statistics_have_the_keys_of_the_real_one(nsqds):
-    """/stats with memory has the same keys in the same order."""
     keys = []
     for address in nsqds:
         connection = http.client.HTTPConnection(address, timeout=10)
@@ -152,7 +145,6 @@ def _identify(client: RawClient, name: str) -> None:
 
 
 def test_statistics_of_clients_are_those_of_the_real_one(real_nsqd):
-    """A consumer with messages in flight and a producer are shown alike."""
     real = real_nsqd()
     answers = []
     with Nsqd() as embedded:

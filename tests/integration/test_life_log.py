@@ -57,12 +57,10 @@ def logged(caplog):
 
 
 def consumer(handler=lambda message: None, config=QUICK, **addresses):
-    """The consumer of the table."""
     return Consumer("orders", "mail", handler, config=config, **addresses)
 
 
 def test_each_event_of_an_undisturbed_consumer_is_logged_once(nsqd_factory, logged):
-    """Started, discovered, connected, consuming, stopped: each once."""
     with Nsqlookupd() as lookupd:
         nsqd = nsqd_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
         nsqd.create_topic("orders")
@@ -76,7 +74,6 @@ def test_each_event_of_an_undisturbed_consumer_is_logged_once(nsqd_factory, logg
 
 
 def test_failed_and_lost_connections_are_logged(nsqd_factory, logged):
-    """A refusal says what to do, a loss why."""
     nsqd = nsqd_factory()
     with consumer(nsqd_tcp_addresses=[nsqd.tcp_address, f"127.0.0.1:{free_port()}"]):
         logged("TOPIC/CHANNEL: cannot consume from")
@@ -119,7 +116,6 @@ def test_backoff_and_giving_up_are_logged(nsqd, logged):
 
 
 def test_a_held_and_released_flow_is_logged(nsqd, logged):
-    """A WARNING with what to do, and an INFO when it is over."""
     release = threading.Event()
     config = QUICK.replace(max_queued_bytes=10_000, rdy_share_of_timeout=0)
     with consumer(lambda message: release.wait(30), config, nsqd_tcp_addresses=[nsqd.tcp_address]):
@@ -144,7 +140,6 @@ def test_a_level_below_max_in_flight_and_its_end_are_logged(nsqd, logged):
 
 
 def test_a_stop_that_abandons_messages_is_a_warning(nsqd, logged):
-    """A WARNING with what to do."""
     over, began = threading.Event(), threading.Event()
 
     def handler(message):

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from nsqclient import Config, Consumer, NSQError, Producer, PublishRejectedError
+from nsqclient import Config, Consumer, Producer, PublishRejectedError
 from tests.integration.test_consumer import Collector
 from tests.support.waiting import wait_until
 
@@ -22,7 +22,6 @@ ASKED = {
 
 @pytest.fixture
 def secure_server(server_factory, certificates):
-    """An nsqd that grants TLS and both compressions."""
     return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
 
 
@@ -66,7 +65,6 @@ def test_an_unknown_authority_is_refused(secure_server):
 
 @pytest.mark.parametrize("kind", ["other_ca", "misnamed", "expired"])
 def test_a_wrong_certificate_is_refused(server_factory, certificates, kind):
-    """A stranger's, a misnamed and an expired certificate each end before a byte is sent."""
     cert, key, ca = certificates.server, certificates.server_key, certificates.ca
     if kind == "other_ca":
         ca = certificates.other_ca
@@ -78,27 +76,10 @@ def test_a_wrong_certificate_is_refused(server_factory, certificates, kind):
 
 
 def test_verification_can_be_turned_off_with_a_warning(secure_server, caplog):
-    """tls_insecure_skip_verify works and logs a warning."""
     config = Config(tls_v1=True, tls_insecure_skip_verify=True)
     with caplog.at_level(logging.WARNING):
         assert roundtrip(secure_server, config, [b"x"]) == [b"x", b"x"]
     assert "not verified" in caplog.text
-
-
-def test_a_client_certificate_is_shown(server_factory, certificates):
-    """Where nsqd demands one, ours is accepted, and without it we are refused."""
-    server = server_factory(
-        tls_cert=certificates.server, tls_key=certificates.server_key,
-        tls_root_ca_file=certificates.ca, tls_client_auth_policy="require-verify",
-    )
-    config = Config(
-        tls_v1=True, tls_root_ca_file=certificates.ca, tls_cert=certificates.client,
-        tls_key=certificates.client_key,
-    )
-    assert roundtrip(server, config, [b"x"]) == [b"x", b"x"]
-    with Producer([server.tcp_address], config=config.replace(tls_cert="", tls_key="")) as bare:
-        with pytest.raises(NSQError):
-            bare.publish("events", b"x", timeout=2)
 
 
 def test_a_connection_without_required_tls_is_refused(server_factory, certificates):
@@ -112,7 +93,6 @@ def test_a_connection_without_required_tls_is_refused(server_factory, certificat
 
 
 def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certificates):
-    """A connection that is lost comes back with TLS and compression."""
     config = Config(tls_v1=True, deflate=True, tls_root_ca_file=certificates.ca)
     with Producer([secure_server.tcp_address], config=config) as producer:
         producer.publish("events", b"before")

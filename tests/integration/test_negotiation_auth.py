@@ -24,14 +24,12 @@ def knows_the_secret(query):
 
 @pytest.fixture
 def auth():
-    """The auth server."""
     with AuthServer(knows_the_secret) as server:
         yield server
 
 
 @pytest.fixture
 def guarded(server_factory, auth):
-    """An nsqd that asks the auth server."""
     return server_factory(auth_http_addresses=[auth.address])
 
 
@@ -67,7 +65,6 @@ def test_no_logger_shows_the_secret(guarded, caplog):
 ], ids=["nothing granted", "403", "no ttl", "unknown permission", "bad pattern",
         "another topic"])
 def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
-    """Whatever the reason, the error has nsqd's code and words."""
     auth.rule = rule
     error = refuse(guarded, Config(auth_secret=SECRET))
     assert error.code == code and f"{code} {text}" in str(error)
@@ -105,7 +102,6 @@ def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
 
 
 def test_a_revoked_permission_refuses_further_publishes(guarded, auth):
-    """Once it has expired, the next publish is refused with nsqd's words."""
     auth.rule = lambda query: granted(ttl=1)
     with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
         producer.publish("events", b"x")
@@ -115,13 +111,16 @@ def test_a_revoked_permission_refuses_further_publishes(guarded, auth):
     assert caught.value.code == "E_UNAUTHORIZED"
 
 
-def test_an_identity_for_tls_connections_is_granted_with_tls(server_factory, certificates, auth):
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_an_identity_for_tls_connections_is_granted_with_tls(
+    server_factory, certificates, auth, policy
+):
     """The auth server hears whether TLS is spoken, and the name in the client's certificate."""
     auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
     server = server_factory(
         auth_http_addresses=[auth.address], tls_cert=certificates.server,
         tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
-        tls_client_auth_policy="require-verify", tls_required=False,
+        tls_client_auth_policy=policy, tls_required=False,
     )
     config = Config(
         auth_secret=SECRET, tls_v1=True, tls_root_ca_file=certificates.ca,

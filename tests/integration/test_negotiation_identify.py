@@ -24,7 +24,6 @@ def connected(server, config):
 
 
 def test_the_negotiated_values_are_in_the_statistics_of_both_ends(server):
-    """What nsqd made of the wishes, its limits, and the identity of the client."""
     config = Config(
         output_buffer_size=128, output_buffer_timeout=0.05, msg_timeout=2.5, sample_rate=7,
         heartbeat_interval=5, topology_region="r", topology_zone="z",
@@ -43,7 +42,6 @@ def test_the_negotiated_values_are_in_the_statistics_of_both_ends(server):
 
 
 def test_max_rdy_count_of_the_server_caps_rdy(server_factory):
-    """max_rdy_count caps RDY whatever max_in_flight is: nsqd would close otherwise."""
     server = server_factory(max_rdy_count=5)
     collector = Collector()
     with Producer([server.tcp_address]) as producer:
@@ -65,7 +63,6 @@ def test_heartbeats_can_be_off_for_producers(server):
 
 
 def test_a_value_beyond_the_servers_own_limit_is_refused(server_factory):
-    """What only nsqd can know, it refuses with its own words."""
     server = server_factory(max_msg_timeout=60)
     errors = []
     consumer = Consumer(

@@ -21,7 +21,6 @@ GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
 
 @pytest.fixture
 def secure(server_factory, certificates):
-    """An nsqd with a certificate."""
     return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
 
 
@@ -39,7 +38,6 @@ def test_a_minimum_version_is_negotiated(secure, certificates):
 
 
 def test_tls_server_name_is_checked_in_place_of_the_address(server_factory, certificates):
-    """tls_server_name is checked in place of the address."""
     server = server_factory(tls_cert=certificates.misnamed, tls_key=certificates.misnamed_key)
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca)
     assert "certificate" in str(refuse(server, config))
@@ -48,35 +46,18 @@ def test_tls_server_name_is_checked_in_place_of_the_address(server_factory, cert
 
 
 def test_an_ssl_context_of_the_user_is_used(secure, certificates):
-    """An SSLContext of the user's own is used as it is."""
     context = ssl.create_default_context(cafile=certificates.ca)
     assert roundtrip(secure, Config(tls_v1=True, tls_config=context), [b"x"]) == [b"x", b"x"]
     strict = ssl.create_default_context(cafile=certificates.other_ca)
     assert "certificate" in str(refuse(secure, Config(tls_v1=True, tls_config=strict)))
 
 
-def test_a_strangers_certificate_is_refused(server_factory, certificates):
-    """Where nsqd verifies clients, one of another authority does not get in."""
-    server = server_factory(
-        tls_cert=certificates.server, tls_key=certificates.server_key,
-        tls_root_ca_file=certificates.ca, tls_client_auth_policy="require-verify",
-    )
-    config = Config(
-        tls_v1=True, tls_root_ca_file=certificates.ca, tls_cert=certificates.stranger,
-        tls_key=certificates.stranger_key,
-    )
-    error = refuse(server, config)
-    assert isinstance(error.__cause__, TLSError), repr(error.__cause__)
-
-
 def open_connection(address, timeout):
-    """Open one connection with TLS, within a time."""
     connection = Connection(address, Config(tls_v1=True), delegate=None)
     connection.open(Deadline(timeout))
 
 
 def test_a_handshake_that_is_cut_off_is_an_error():
-    """The end of the stream in the middle is reported as that."""
     with ScriptedServer(lambda peer: peer.identify(GRANTED)) as server:
         with pytest.raises(ConnectError, match="during the handshake: "):
             open_connection(server.address, 10)

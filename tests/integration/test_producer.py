@@ -24,26 +24,22 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def producer(server):
-    """A producer for the server under test."""
     with Producer([server.tcp_address]) as producer:
         yield producer
 
 
 def test_a_publish_returns_when_the_message_is_stored(producer, server):
-    """After publish() the message is in the topic, with no waiting."""
     producer.publish("events", b"hello")
     assert server.stats("events")["depth"] == 1
 
 
 def test_many_bodies_are_stored_and_counted(producer, server):
-    """publish_many stores all, and says how many."""
     assert producer.publish_many("events", [b"a", b"b", b"c"]) == 3
     assert producer.publish_many("events", []) == 0
     assert server.stats("events")["depth"] == 3
 
 
 def test_bodies_are_split_to_fit_the_body_limit(server_factory):
-    """More than one MPUB is sent where nsqd's body limit asks for it."""
     server = server_factory(max_body_size=5_000, max_msg_size=2_000)
     config = Config(nsqd_max_body_size=5_000, nsqd_max_msg_size=2_000)
     with Producer([server.tcp_address], config=config) as producer:
@@ -52,7 +48,6 @@ def test_bodies_are_split_to_fit_the_body_limit(server_factory):
 
 
 def test_a_deferred_message_is_deferred(producer, server):
-    """defer= goes to nsqd as a delay in the channel."""
     server.post("/topic/create", topic="events")
     server.post("/channel/create", topic="events", channel="c")
     producer.publish("events", b"later", defer=60)
@@ -98,8 +93,6 @@ def test_a_limit_that_only_nsqd_knows_gives_its_code(server_factory):
 
 
 def test_threads_share_as_many_connections_as_publish_at_once(producer, server):
-    """Publishes of many threads are all stored, over at most as many connections."""
-
     def publish():
         for _ in range(100):
             producer.publish("events", b"x")
@@ -113,7 +106,6 @@ def test_threads_share_as_many_connections_as_publish_at_once(producer, server):
 
 
 def test_a_refused_port_is_a_publish_not_sent_error(server):
-    """A refused port ends with PublishNotSentError within the time, naming the reason."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         began = time.monotonic()
         with pytest.raises(PublishNotSentError, match="refused.*see that nsqd runs"):
@@ -122,7 +114,6 @@ def test_a_refused_port_is_a_publish_not_sent_error(server):
 
 
 def test_calls_after_close_raise_closed_error(server):
-    """A closed producer says that it is closed, and close() may be repeated."""
     producer = Producer([server.tcp_address])
     producer.publish("events", b"x")
     assert producer.close()
@@ -133,7 +124,6 @@ def test_calls_after_close_raise_closed_error(server):
 
 
 def test_ping_connects_without_publishing(producer, server):
-    """ping() reaches the nsqd without publishing."""
     producer.ping()
     assert not server.stats()["topics"]
 

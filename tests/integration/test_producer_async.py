@@ -23,13 +23,11 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def producer(server):
-    """A producer for the server under test."""
     with Producer([server.tcp_address]) as producer:
         yield producer
 
 
 def test_a_future_ends_when_its_message_is_stored(producer, server):
-    """Each Future is done when its message is in the topic."""
     futures = [producer.publish_async("events", b"%d" % n) for n in range(500)]
     assert [future.result(10) for future in futures] == [None] * 500
     assert server.stats("events")["depth"] == 500
@@ -37,7 +35,6 @@ def test_a_future_ends_when_its_message_is_stored(producer, server):
 
 
 def test_a_deferred_message_is_sent_alone(producer, server):
-    """defer= works asynchronously too."""
     server.post("/topic/create", topic="events")
     server.post("/channel/create", topic="events", channel="c")
     producer.publish_async("events", b"x", defer=60).result(10)
@@ -48,7 +45,6 @@ def test_a_deferred_message_is_sent_alone(producer, server):
     "arguments", [("bad topic", b"x"), ("t", b""), ("t", b"x", 9999)]
 )
 def test_bad_input_is_refused_in_the_call(producer, arguments):
-    """A mistake raises where it was made, not in the Future."""
     with pytest.raises((InvalidMessageError, ValueError)):
         producer.publish_async(*arguments)
 
@@ -59,13 +55,11 @@ def test_bad_input_is_refused_in_the_call(producer, arguments):
     ids=str,
 )
 def test_bad_options_are_refused(options):
-    """The constructor names the mistake."""
     with pytest.raises(ConfigError):
         Producer(["127.0.0.1:4150"], **options)
 
 
 def test_a_full_window_raises_where_it_was_asked_for():
-    """With on_full="raise" a publish over max_pending is refused at once."""
     address = f"127.0.0.1:{free_port()}"
     with Producer([address], max_pending=2, on_full="raise") as producer:
         futures = [producer.publish_async("t", b"x", timeout=3) for _ in range(2)]
@@ -95,7 +89,6 @@ def test_a_short_deadline_holds_behind_a_long_one_while_nsqd_takes_no_bytes(serv
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
-    """A producer asks nsqlookupd for all nsqds, and uses them in turn."""
     lookupd = lookupd_factory()
     servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
     wait_until(lambda: len(lookupd.get("/nodes").json()["producers"]) == 2)
@@ -108,7 +101,6 @@ def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
 
 
 def test_a_sticky_producer_uses_one_nsqd(server_factory):
-    """With sticky=True all goes to one nsqd while it is alive."""
     servers = [server_factory() for _ in range(2)]
     with Producer([server.tcp_address for server in servers], sticky=True) as producer:
         for _ in range(10):
@@ -131,7 +123,6 @@ def test_the_statistics_of_publishes_of_each_kind_are_complete(producer):
 
 
 def test_pending_futures_fail_in_the_child():
-    """A Future pending at the fork is the parent's; in the child it fails, and does not hang."""
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         future = producer.publish_async("t", b"x", timeout=1)
         assert in_child(lambda: isinstance(future.exception(1), ClosedError) or 1 / 0) == 0

@@ -55,12 +55,10 @@ class Log:
 
     @property
     def stored(self) -> set[bytes]:
-        """What nsqd has said OK to."""
         return {body for body, error in list(self.outcomes) if error is None}
 
     @property
     def failures(self) -> list[NSQError]:
-        """What went wrong."""
         return [error for _, error in list(self.outcomes) if error is not None]
 
     def check(self) -> None:

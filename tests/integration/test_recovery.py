@@ -34,7 +34,6 @@ def cluster(server_factory, lookupd_factory):
 
 
 def discover(lookupds, bodies):
-    """A consumer that finds its nsqds by lookup, with the default poll interval."""
     return Consumer(
         "events", "c", lambda message: bodies.add(message.body), max_in_flight=200, workers=2,
         lookupd_http_addresses=[lookupd.http_address for lookupd in lookupds], config=PATIENT,
@@ -42,7 +41,6 @@ def discover(lookupds, bodies):
 
 
 def addresses(consumer):
-    """The nsqds that the consumer is connected to."""
     return {connection.address for connection in consumer.stats().connections}
 
 
@@ -61,7 +59,6 @@ def test_a_killed_nsqd_is_back_and_the_others_lose_nothing(cluster):
 
 
 def test_a_restart_of_all_nsqds_is_survived(cluster):
-    """After a restart of everything all messages are handled within 30 s."""
     (lookupds, servers), bodies = cluster, set()
     with discover(lookupds, bodies) as consumer:
         wait_until(lambda: len(addresses(consumer)) == 3)

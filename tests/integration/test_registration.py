@@ -27,7 +27,6 @@ KINDS = ["embedded", pytest.param("real", marks=pytest.mark.real)]
 
 @pytest.fixture(params=KINDS)
 def lookupd(leak_guard, request, tmp_path: Path):
-    """A running nsqlookupd of each kind."""
     factory = LookupdFactory(request.param, tmp_path)
     try:
         yield factory()
@@ -37,7 +36,6 @@ def lookupd(leak_guard, request, tmp_path: Path):
 
 @pytest.fixture(params=KINDS)
 def start_nsqd(leak_guard, request, tmp_path: Path, lookupd) -> Callable[..., Any]:
-    """Factory of nsqds of each kind that register with the nsqlookupd."""
     factory = ServerFactory(request.param, tmp_path / "nsqds")
     (tmp_path / "nsqds").mkdir()
 
@@ -55,7 +53,6 @@ def start_nsqd(leak_guard, request, tmp_path: Path, lookupd) -> Callable[..., An
 
 
 def nodes(lookupd: Any) -> list[dict[str, Any]]:
-    """The producers that nsqlookupd knows."""
     found: list[dict[str, Any]] = lookupd.get("/nodes").json()["producers"]
     return found
 
@@ -69,7 +66,6 @@ def lookup(lookupd: Any, topic: str) -> tuple[list[str], int]:
 
 
 def test_what_comes_and_goes_is_registered(lookupd, start_nsqd):
-    """Topics and channels appear in nsqlookupd, and their producer leaves with them."""
     nsqd = start_nsqd()
     nsqd.post("/topic/create", topic="t")
     nsqd.post("/channel/create", topic="t", channel="c")
@@ -82,7 +78,6 @@ def test_what_comes_and_goes_is_registered(lookupd, start_nsqd):
 
 
 def test_a_nsqd_that_ends_is_forgotten(lookupd, start_nsqd):
-    """A stopped nsqd is no producer any more; started again it is one with all it has."""
     nsqd = start_nsqd()
     nsqd.post("/topic/create", topic="t")
     nsqd.post("/channel/create", topic="t", channel="c")
@@ -192,7 +187,6 @@ def _talk(address: str, data: bytes) -> bytes:
 
 @pytest.mark.real
 def test_the_answers_are_those_of_the_real_nsqlookupd(real_nsqlookupd):
-    """Every talk of the list has the same answers from both nsqlookupds, byte for byte."""
     real = real_nsqlookupd()
     with Nsqlookupd() as embedded, ThreadPoolExecutor(4) as pool:
         expected = list(pool.map(lambda data: _talk(real.tcp_address, data), TALKS))

@@ -10,7 +10,6 @@ from tests.support.waiting import wait_until
 
 
 def is_settled(server):
-    """Whether nothing waits in the channel ``c``, is in flight or deferred."""
     stats = server.stats("events", "c")
     return not (stats["depth"] or stats["in_flight_count"] or stats.get("deferred_count"))
 

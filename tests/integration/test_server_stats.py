@@ -7,7 +7,6 @@ from tests.support.waiting import wait_until
 
 
 def finish_two(server):
-    """Publish two messages, and finish them in one of two channels."""
     for channel in ("c", "other"):
         server.post("/topic/create", topic="t")
         server.post("/channel/create", topic="t", channel=channel)

@@ -13,7 +13,6 @@ from tests.support.waiting import wait_until
 
 
 def handle(message):
-    """Never called."""
     raise AssertionError("a check takes no message")
 
 

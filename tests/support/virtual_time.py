@@ -9,13 +9,10 @@ from collections.abc import Callable
 
 
 class VirtualTask:
-    """What ``schedule`` returns."""
-
     def __init__(self, action: Callable[[], None]) -> None:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Make sure that it does not run."""
         self.action = None
 
 
@@ -41,7 +38,6 @@ class VirtualTimer:
         self._background.append(task)
 
     def run_background(self) -> None:
-        """Run those tasks."""
         while self._background:
             self._background.popleft()()
 

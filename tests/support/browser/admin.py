@@ -94,7 +94,6 @@ class Cluster:
         return self._stack.enter_context(running_admin(**{**where, **options}))
 
     def fill(self, topic: str, channel: str, messages: int = 3) -> None:
-        """Make a topic and a channel on every nsqd, and put messages in."""
         for nsqd in self.nsqds:
             nsqd.post("/topic/create", topic=topic)
             nsqd.post("/channel/create", topic=topic, channel=channel)

@@ -115,13 +115,11 @@ def named(name: str) -> list[Block]:
 
 
 def text_of(blocks: list[Block]) -> str:
-    """Return the text of the only block of a name."""
     [block] = blocks
     return block.text
 
 
 def commands_of(blocks: list[Block]) -> list[str]:
-    """Return the commands of the only block of a name."""
     [block] = blocks
     return block.commands
 

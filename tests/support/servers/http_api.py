@@ -1,4 +1,4 @@
-"""The parts of nsqd's HTTP API that tests use, the same for the real and the embedded server."""
+"""What tests use of a server, the same for the real and the embedded one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any
 
 import requests
 
+from tests.support.servers.ports import free_port
+
 #: Seconds. A server puts its list of topics into place before it answers, and on ext4 a rename
 #: over an older file waits for the disk: 10 s were seen on a busy one.
 TIMEOUT = 60.0
+_START_ATTEMPTS = 5
 
 
 class HttpApi:
@@ -44,6 +47,60 @@ class HttpApi:
         if channel is None:
             return found
         return _named(found.get("channels"), "channel_name", channel)
+
+
+class ServerUnderTest(HttpApi):
+    """A server that keeps its ports of 127.0.0.1, and an nsqd its data, over a restart."""
+
+    #: ``embedded`` or ``real``.
+    kind = ""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.tcp_address = ""
+
+    @property
+    def http_address(self) -> str:
+        """The HTTP API as ``host:port``."""
+        return self.address
+
+    @property
+    def https_address(self) -> str:
+        """The HTTP API with TLS as ``host:port``; of an nsqd with a certificate."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, and wait until it listens; on new ports the first time."""
+        is_new = not self.tcp_address
+        for left in reversed(range(_START_ATTEMPTS if is_new else 1)):
+            if is_new:
+                self.tcp_address, self.address = (f"127.0.0.1:{free_port()}" for _ in range(2))
+            try:
+                return self._launch()
+            except OSError:  # somebody took a port meanwhile
+                if not left:
+                    raise
+
+    def stop(self) -> None:
+        """Stop it in order, if it runs."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End it as a crash would, if it runs: an nsqd loses what it holds in memory."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Stop it, and start it on the same ports with the same data."""
+        self.stop()
+        self.start()
+
+    def _launch(self) -> None:
+        """Start it on its ports.
+
+        Raises:
+            OSError: it did not come to listen, say, since a port is taken.
+        """
+        raise NotImplementedError
 
 
 def registered(lookupd: Any, topic: str) -> list[dict[str, Any]]:

@@ -45,7 +45,6 @@ class Prometheus:
         return values["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Evaluate an expression now."""
         found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return found
 

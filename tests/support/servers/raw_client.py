@@ -41,7 +41,6 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; idempotent."""
         self._socket.close()
 
     def send(self, data: bytes) -> None:

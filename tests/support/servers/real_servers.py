@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers.http_api import HttpApi
-from tests.support.servers.ports import free_port
+from tests.support.servers.http_api import ServerUnderTest
 from tests.support.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -23,7 +22,6 @@ Option = str | int | float | bool | Iterable[str]
 
 # Options whose number is a duration in seconds, by the end of their name.
 _DURATIONS = ("_timeout", "_interval", "_lifetime", "_time")
-_START_ATTEMPTS = 5
 
 
 def program(name: str) -> Path:
@@ -54,32 +52,22 @@ def flags(options: dict[str, Option]) -> list[str]:
     return result
 
 
-class RealServer(HttpApi):
-    """One server process: started by the constructor's ``start()``, stopped or killed, restarted.
-
-    It listens on ports of 127.0.0.1 that it keeps over a restart.
-    """
+class RealServer(ServerUnderTest):
+    """One server process."""
 
     program_name = ""
     kind = "real"
 
     def __init__(self, folder: Path, **options: Option) -> None:
-        super().__init__("")
+        super().__init__()
         self._program = program(self.program_name)
         self._log_path = folder / f"{self.program_name}.log"
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        self.tcp_address = ""
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
-    def http_address(self) -> str:
-        """The HTTP API as ``host:port``."""
-        return self.address
-
-    @property
     def https_address(self) -> str:
-        """The HTTP API with TLS as ``host:port``."""
         wait_until(lambda: "HTTPS: listening on" in self.log())
         found = re.search(r"HTTPS: listening on (\S+)", self.log())
         assert found is not None
@@ -90,30 +78,11 @@ class RealServer(HttpApi):
         assert self._process is not None, "not running"
         return self._process.pid
 
-    def start(self) -> None:
-        """Start the server and wait until it listens; on new ports the first time."""
-        if self.tcp_address:
-            assert self._launch(), self._failure()
-            return
-        for _ in range(_START_ATTEMPTS):
-            self.tcp_address = f"127.0.0.1:{free_port()}"
-            self.address = f"127.0.0.1:{free_port()}"
-            if self._launch():
-                return
-        raise AssertionError(self._failure())
-
     def stop(self) -> None:
-        """End the server in order (SIGTERM): nsqd writes what it holds to disk."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL): nsqd loses what it holds in memory."""
         self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop if it runs, then start on the same ports with the same data."""
-        self.stop()
-        self.start()
 
     def log(self) -> str:
         """Return what the server logged since its last start."""
@@ -122,8 +91,7 @@ class RealServer(HttpApi):
     def _extra_flags(self) -> list[str]:
         return []
 
-    def _launch(self) -> bool:
-        """Start the process; return whether it listens (False: it ended, say, port taken)."""
+    def _launch(self) -> None:
         command = [
             str(self._program),
             f"-tcp-address={self.tcp_address}",
@@ -143,10 +111,8 @@ class RealServer(HttpApi):
             )
 
         wait_until(listens_or_ended, timeout=30, message=f"{self.program_name} listens")
-        return process.poll() is None
-
-    def _failure(self) -> str:
-        return f"{self.program_name} did not start:\n{self.log()}"
+        if process.poll() is not None:
+            raise OSError(f"{self.program_name} did not start:\n{self.log()}")
 
     def _end(self, with_signal: signal.Signals) -> None:
         process, self._process = self._process, None

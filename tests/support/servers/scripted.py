@@ -71,7 +71,6 @@ class Peer:
         return line
 
     def until_closed(self) -> bytes:
-        """Read until the client closes; return what came."""
         while True:
             try:
                 self._more()
@@ -121,7 +120,6 @@ class ScriptedServer:
         return self
 
     def join(self) -> None:
-        """Wait until the scripts have ended, well or not."""
         self._thread.join(20)
 
     def _stack(self) -> str:
