@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import copy
+import dataclasses
 import gc
 import inspect
 import pickle
@@ -15,14 +15,15 @@ import warnings
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nsqclient import Consumer, Producer
 from nsqclient.config import OPTIONS, Config
 from nsqclient.errors import ConfigError, InvalidChannelError, NSQError
+from nsqclient.option_types import ConfigOptions, SharedOptions
 from nsqclient.secrets import SECRETS, secrets_of, with_secrets
 from nsqclient.version import __version__
+from nsqclient.worker.registry import HandlerOptions
 from tests.support.fuzz import fuzz
 
 #: go-nsq's options with a range: default, lowest, highest (None: no limit), other valid values.
@@ -525,3 +526,27 @@ def test_a_consumer_or_producer_is_made_in_each_process(copied):
         for each in (consumer, producer):
             with pytest.raises(TypeError, match="make one in each process"):
                 copied(each)
+
+
+#: Kind of an option -> its type where it is given.
+TYPES = {
+    "duration": "Duration", "int": "int", "float": "float", "bool": "bool", "str": "str",
+    "strategy": "Union[str, BackoffStrategy]", "context": "Union[ssl.SSLContext, None]",
+}
+
+
+def types_of(cls):
+    return {name: each.__forward_arg__ for name, each in cls.__annotations__.items()}
+
+
+def test_every_option_has_its_type():
+    """Those of the table, each once, in its order but for max_in_flight."""
+    expected = {name: TYPES[option.kind] for name, option in OPTIONS.items()}
+    assert types_of(ConfigOptions) == expected
+
+
+def test_a_handler_takes_arguments_of_a_consumer():
+    parameters = inspect.signature(Consumer).parameters
+    own = types_of(HandlerOptions).keys() - types_of(SharedOptions).keys()
+    for name in own:
+        assert types_of(HandlerOptions)[name] == parameters[name].annotation, name

@@ -1,4 +1,4 @@
-"""Asking one nsqlookupd, against an HTTP server that answers what the test says."""
+"""nsqlookupds: lists of addresses, asking one of them, and the poller that asks them all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import logging
 import re
 import socket
 import threading
+from collections import deque
 
 import pytest
 import requests
 
 from nsqclient.config import Config
-from nsqclient.discovery import config_for, lookup, lookup_url
+from nsqclient.discovery import Poller, check_addresses, config_for, lookup, lookup_url
 from nsqclient.errors import ConfigError, DiscoveryError
 from nsqclient.runtime.addresses import format_address
+from nsqclient.runtime.lock import Lock
 from tests.support.servers.http_recorder import recording
 
 
@@ -209,3 +211,133 @@ def test_the_tcp_port_given_for_http_is_recognised():
         thread.start()
         assert "looks like its TCP port (4160" in _fails(format_address(*server.getsockname()))
         thread.join(20)
+
+
+NSQD, LOOKUPD = "nsqd:4150", "lookupd:4161"
+
+
+@pytest.mark.parametrize("nsqds, lookupds, checked", [
+    ([NSQD], [], ([NSQD], [])),
+    ([], [LOOKUPD], ([], [LOOKUPD])),
+    ((NSQD,), {LOOKUPD}, ([NSQD], [LOOKUPD])),
+    (iter([NSQD]), iter([LOOKUPD]), ([NSQD], [LOOKUPD])),
+    (["b:1", "a:1", "b:1"], ["c:1", "http://c:1", "c:1"], (["b:1", "a:1"], ["c:1", "http://c:1"])),
+    (["[::1]:4150"], ["http://[::1]:4161", "https://lookupd"],
+     (["[::1]:4150"], ["http://[::1]:4161", "https://lookupd"])),
+])
+def test_a_list_of_addresses_keeps_its_order_without_duplicates(nsqds, lookupds, checked):
+    assert check_addresses(nsqds, lookupds) == checked
+
+
+@pytest.mark.parametrize("nsqds, lookupds, why", [
+    ([], [], "give nsqd_tcp_addresses or lookupd_http_addresses"),
+    (NSQD, [], r"nsqd_tcp_addresses must be a list of addresses: write \['nsqd:4150'\]"),
+    ([], LOOKUPD, "lookupd_http_addresses must be a list"),
+    (b"nsqd:4150", [], "nsqd_tcp_addresses must be a list"),
+    ([NSQD], None, "lookupd_http_addresses must be a list"),
+    (["nsqd"], [], "nsqd_tcp_address 'nsqd' has no port.*as in 'nsqd:4150'"),
+    ([NSQD, "http://nsqd:4151"], [], "is a URL"),
+    ([["nsqd", 4150]], [], "must be a string"),
+    ([], ["lookupd"], "lookupd_http_address 'lookupd' has no port.*as in 'nsqlookupd:4161'"),
+    ([], ["ftp://lookupd:4161"], "lookupd_http_address"),
+    ("a:4150,b:4150", [], r"nsqd_tcp_addresses must be a list.*write \['a:4150', 'b:4150'\]"),
+    (["a:4150,b:4150"], [], r"is a list with commas: give each.*\['a:4150', 'b:4150'\]"),
+    ([], ["a:4161, b:4161"], r"is a list with commas: give each.*\['a:4161', 'b:4161'\]"),
+    (["a:4150,u:p@b:4150"], [], r"\['a:\*\*\*@b:4150'\]"),
+    ([], ["http://u:p,w@b:4161"], r"\['http://u:\*\*\*@b:4161'\]"),
+    ([], ["http://u:12/w@b:4161"], r"'http://u:\*\*\*@b:4161'.*write / \? # @ and blanks as %XX"),
+    ([], ["http://u:12?w@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
+    ([], ["http://u:p\tw@b:4161"], r"'http://u:\*\*\*@b:4161'.*as %XX"),
+])
+def test_an_invalid_list_of_addresses_is_refused(nsqds, lookupds, why):
+    with pytest.raises(ConfigError, match=why):
+        check_addresses(nsqds, lookupds)
+
+
+class World:
+    """The owner of a poller; its background is a queue that the test works off."""
+
+    def __init__(self):
+        self.tasks = deque()
+        self.answers = {}
+        self.merged, self.reported = [], []
+        self.further = []
+        self.lock = Lock()
+        self.poller = Poller(
+            self.answer, lambda lookupd, task: self.tasks.append(task), self.lock,
+            self.merge, self.report)
+
+    def answer(self, lookupd):
+        answer = self.answers.get(lookupd, lookupd.upper())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def merge(self, lookupd, answer, error):
+        self.merged.append((lookupd, answer))
+        further, self.further = self.further, []
+        return further
+
+    def report(self, lookupd, answer, error):
+        self.reported.append((lookupd, answer, error))
+
+    def ask(self, *lookupds, again=False):
+        with self.lock:
+            self.poller.ask(lookupds, again)
+
+    def run_all(self):
+        while self.tasks:
+            self.tasks.popleft()()
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_nsqlookupd_has_one_request_at_a_time(world):
+    """The others are asked meanwhile."""
+    world.ask("a")
+    world.ask("a", "b")
+    assert len(world.tasks) == 2 and world.poller.is_asking
+    world.run_all()
+    assert world.merged == [("a", "A"), ("b", "B")] and not world.poller.is_asking
+    assert (world.poller.requests, world.poller.answered) == (2, 2)
+
+
+def test_a_newer_question_is_asked_when_the_old_one_is_answered(world):
+    """Its answer may be too old."""
+    world.ask("a")
+    world.ask("a", again=True)
+    assert len(world.tasks) == 1
+    world.run_all()
+    assert len(world.merged) == 2
+
+
+@pytest.mark.parametrize("error", [DiscoveryError("a", "refused"), RuntimeError("a bug")])
+def test_a_failure_is_reported_and_not_asked_again_at_once(world, error):
+    """Nobody waits for ever, whatever it was."""
+    world.answers["a"] = error
+    world.ask("a")
+    world.ask("a", again=True)
+    world.run_all()
+    assert world.merged == [("a", None)] and not world.poller.is_asking
+    (_, answer, reported), = world.reported
+    assert answer is None and isinstance(reported, DiscoveryError)
+    assert world.poller.answered == 0
+
+
+def test_nsqlookupds_that_an_answer_names_are_asked_too(world):
+    world.further = ["b"]
+    world.ask("a")
+    world.run_all()
+    assert world.merged == [("a", "A"), ("b", "B")]
+
+
+def test_a_request_is_late_after_some_time(world):
+    """Newer answers of the others count more then."""
+    world.ask("a", "b")
+    assert world.poller.late(60.0) == set() and not world.poller.all_late(60.0)
+    assert world.poller.late(-1.0) == {"a", "b"} and world.poller.all_late(-1.0)
+    world.run_all()
+    assert world.poller.all_late(60.0)  # nothing is under way

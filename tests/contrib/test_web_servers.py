@@ -62,7 +62,7 @@ def test_a_graceful_reload_under_load_loses_no_publish(server, tmp_path, framewo
 
 @pytest.mark.parametrize("server_kind", ["embedded"], indirect=True)
 def test_requests_fail_in_time_while_nsqd_is_down_and_work_again_after(server, tmp_path):
-    with Gunicorn("flask", tmp_path, server.tcp_address, *SYNC) as web:
+    with Gunicorn("flask", tmp_path, server.tcp_address, *SYNC, "--preload") as web:
         web.post("before")
         server.stop()
         wait_until(lambda: not web.is_ready(), LIMIT, "still ready")

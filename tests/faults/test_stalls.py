@@ -39,7 +39,6 @@ STALLS = {
     "half-closed by the client": Stall(lambda proxy: proxy.half_close(CLIENT)),
     "half-closed by the server": Stall(lambda proxy: proxy.half_close(SERVER), True),
     "slow": Stall(lambda proxy: proxy.set_slow(100, 0.01), True),
-    "delayed": Stall(lambda proxy: proxy.set_delay(0.05, 0.05), True),
 }
 
 

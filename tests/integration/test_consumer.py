@@ -1,7 +1,11 @@
-"""The Consumer on both kinds of server: delivery, answers, heartbeats, discovery, stop."""
+"""The Consumer on both kinds of server: delivery, answers, health, loops, discovery, stop."""
 
 from __future__ import annotations
 
+import contextlib
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -9,14 +13,10 @@ from collections import Counter
 import pytest
 
 from nsqclient import (
-    ClosedError,
-    Config,
-    ConfigError,
-    Consumer,
-    InvalidChannelError,
-    InvalidTopicError,
-    Producer,
+    BatchHandler, ClosedError, Config, ConfigError, ConnectError, Consumer, InvalidChannelError,
+    InvalidTopicError, NSQError, Producer, Requeue,
 )
+from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -257,3 +257,389 @@ def test_wrong_addresses_are_reported_and_retried(server, lookupd_factory, wrong
     assert {"refused": "refused", "http": "HTTP", "lookupd-tcp": "TCP port"}[wrong] in str(
         errors[0]
     )
+
+
+def test_stop_inside_a_loop_ends_it_after_the_turn(server):
+    publish(server, *[b"x"] * 3)
+    consumer = consume(server, None, max_in_flight=3)
+    turns = 0
+    for _ in consumer.messages(timeout=5):
+        turns += 1
+        assert not consumer.stop(5).complete
+    assert consumer.stop(5).complete
+    assert turns == 1
+    wait_until(lambda: server.stats("events", "c")["depth"] == 2)
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("nsqd_tcp_addresses", "events/c .* for 0.2 s, .*refused.*see that nsqd runs"),
+    ("lookupd_http_addresses", "the last failure: nsqlookupd .*refused"),
+])
+def test_a_loop_that_was_never_connected_raises(kind, words):
+    """A server that is not there is no empty topic; the error says why, and what to do."""
+    address, failed = f"127.0.0.1:{free_port()}", threading.Event()
+    options = {kind: [address], "on_error": lambda error: failed.set()}
+    with Consumer("events", "c", **options) as consumer:
+        assert failed.wait(10)
+        with pytest.raises(ConnectError, match=words) as caught:
+            list(consumer.messages(timeout=0.2))
+    assert caught.value.address == address and caught.value.__cause__ is not None
+
+
+def test_a_loop_that_had_no_time_to_connect_says_so(server):
+    """It does not speak of a failure, since there was none."""
+    consumer = Consumer("events", "c", nsqd_tcp_addresses=[server.tcp_address])
+    consumer._core.connections.start = lambda: None  # it comes to nothing in so short a time
+    with pytest.raises(ConnectError, match="no attempt to connect has ended yet: give messages"):
+        list(consumer.messages(timeout=0))
+    assert consumer.stop(20).complete
+
+
+def test_a_loop_over_an_empty_topic_ends(server):
+    """Also when the connection is lost while it waits: there was one."""
+    with consume(server, None) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        assert list(consumer.messages(timeout=0.2)) == []
+        end = threading.Timer(0.1, server.stop)
+        end.start()
+        assert list(consumer.messages(timeout=1)) == []
+        end.join()
+        wait_until(lambda: not consumer.stats().connections)
+        with pytest.raises(ConnectError, match="the last failure"):
+            list(consumer.messages(timeout=0.2))
+
+
+def test_messages_is_for_consumers_without_a_handler_and_run_for_those_with_one():
+    """Without one run() would wait forever; the error says what to do."""
+    options = {"nsqd_tcp_addresses": ["127.0.0.1:4150"]}
+    with pytest.raises(ConfigError, match="without a handler"):
+        Consumer("events", "c", print, **options).messages()
+    consumer = Consumer("events", "c", **options)
+    with pytest.raises(ConfigError, match="messages\\(\\)"):
+        consumer.run()
+    assert consumer.stop(5).complete
+
+
+def test_a_last_batch_is_handled_at_stop(server):
+    batches = []
+    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
+    publish(server, *[b"x"] * 5)
+    consumer = consume(server, handler, max_in_flight=100).start()
+    wait_until(lambda: consumer.stats().total.received == 5 and not consumer.stats().queued)
+    assert consumer.stop(5)
+    assert batches == [5]
+    wait_until(lambda: in_flight(server) == 0)
+    assert server.stats("events", "c")["depth"] == 0
+
+
+def test_backoff_stops_the_flow_and_lets_it_go_on(server):
+    """A failure stops all, one message tests the waters, a success restores the flow."""
+    phases = []
+    failing = threading.Event()
+    failing.set()
+
+    def handler(message):
+        if failing.is_set():
+            raise Requeue(delay=0)
+
+    collector = Collector(handler)
+    publish(server, *[b"x"] * 10)
+    config = Config(backoff_multiplier=0.1, max_backoff_duration=1, max_attempts=0)
+    consumer = consume(
+        server, collector, max_in_flight=5, config=config,
+        on_backoff=lambda phase, wait: phases.append((phase, wait)),
+    )
+    with consumer:
+        wait_until(lambda: len(phases) >= 5)
+        assert not consumer.healthy() or consumer.stats().backoff == "testing"
+        failing.clear()
+        wait_until(lambda: phases[-1][0] == "flowing")
+        wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 5)
+        wait_until(lambda: in_flight(server) == 0 and server.stats("events", "c")["depth"] == 0)
+        assert consumer.healthy()
+        assert consumer.stats().repairs == 0
+    waits = [wait for phase, wait in phases if phase == "waiting"]
+    assert waits[:3] == pytest.approx([0.2, 0.4, 0.8])
+
+
+def test_a_paused_consumer_gets_nothing(server):
+    collector = Collector()
+    consumer = consume(
+        server, collector, max_in_flight=3, config=Config(rdy_share_of_timeout=0))
+    with consumer:
+        def ready():
+            # nsqd makes the channel before it adds the client.
+            clients = server.stats("events", "c").get("clients") or [{}]
+            return clients[0].get("ready_count")
+
+        wait_until(lambda: ready() == 3)
+        consumer.pause()
+        wait_until(lambda: ready() == 0)
+        publish(server, b"x")
+        assert server.stats("events", "c")["depth"] == 1
+        consumer.resume()
+        wait_until(lambda: collector.messages)
+
+
+def test_health_says_why_nothing_is_consumed(server):
+    """A ceiling of 0 and a pause are reasons, and healthy() is true again after each."""
+    consumer = consume(server, Collector())
+    assert not consumer.healthy() and "not started" in consumer.healthy().reason
+    with consumer:
+        wait_until(consumer.healthy)
+        assert consumer.healthy().reason == "connected to 1 nsqd"
+        consumer.set_max_in_flight(0)
+        assert not consumer.healthy() and "max_in_flight is 0" in consumer.healthy().reason
+        consumer.set_max_in_flight(1)
+        assert consumer.healthy()
+        consumer.pause()
+        assert not consumer.healthy() and "paused" in consumer.healthy().reason
+        consumer.resume()
+        assert consumer.healthy()
+    assert not consumer.healthy() and "stopped" in consumer.healthy().reason
+
+
+def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
+    """It consumes only while somebody iterates over messages()."""
+    publish(server, b"x")
+    with consume(server, None) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        assert not consumer.healthy() and "messages()" in consumer.healthy().reason
+        messages = consumer.messages(timeout=20)
+        next(messages)
+        assert consumer.healthy()
+        messages.close()
+        assert not consumer.healthy() and "messages()" in consumer.healthy().reason
+
+
+def test_connects_and_disconnects_are_reported(server):
+    events = []
+    consumer = consume(
+        server, Collector(),
+        on_connect=lambda address: events.append(("up", address)),
+        on_disconnect=lambda address: events.append(("down", address)),
+    )
+    with consumer:
+        wait_until(lambda: events)
+        server.restart()
+        wait_until(lambda: len(events) == 3)
+    assert events[:3] == [(word, server.tcp_address) for word in ("up", "down", "up")]
+
+
+def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
+    lookupd = lookupd_factory()
+    servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
+    for server in servers:
+        publish(server, b"x")
+    wanted = servers[0].tcp_address
+    consumer = Consumer(
+        "events", "c", Collector(), lookupd_http_addresses=[lookupd.http_address],
+        discovery_filter=lambda found: [a for a in found if a == wanted],
+        config=Config(lookupd_poll_interval=0.2),
+    )
+    with consumer:
+        wait_until(lambda: len(registered(lookupd, "events")) == 2)
+        wait_until(lambda: [c.address for c in consumer.stats().connections] == [wanted])
+        until = time.monotonic() + 0.6  # some more rounds
+        wait_until(lambda: time.monotonic() > until)
+        assert [c.address for c in consumer.stats().connections] == [wanted]
+
+
+PATIENT = QUICK.replace(max_attempts=0)
+
+
+@pytest.fixture
+def release():
+    """An event for handlers that block; set at the end, so that their threads end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def workers_are_gone():
+    """Threads that a stop has left behind end with their handler."""
+    return not any(t.name.startswith("nsq-worker") for t in threading.enumerate())
+
+
+def test_a_fin_does_not_wait_for_its_handler(server, release):
+    """finish() in the middle of a handler is nsqd's to know at once, not when it returns."""
+    def early(message):
+        message.finish()
+        release.wait(20)
+
+    publish(server, b"x")
+    collector = Collector(early)
+    with consume(server, collector):
+        wait_until(lambda: collector.messages)
+        wait_until(lambda: in_flight(server) == 0, timeout=15)
+        release.set()
+
+
+@pytest.mark.parametrize("size", [3, 10])
+def test_a_batch_that_is_abandoned_is_reported(server, release, size):
+    """Whoever handed it over, its messages were not answered, and the report is false."""
+    started = threading.Event()
+
+    def handle(batch):
+        started.set()
+        release.wait(20)
+
+    publish(server, *[b"x"] * 3)
+    handler = BatchHandler(handle, size=size, max_wait=0.05)
+    consumer = consume(server, handler, max_in_flight=100).start()
+    assert started.wait(10)
+    wait_until(lambda: consumer.stats().total.received == 3)
+    report = consumer.stop(0.2)
+    assert not report and report.complete
+    assert report.abandoned + report.requeued_unstarted >= 3 - consumer.stats().total.requeued
+    release.set()
+    wait_until(workers_are_gone)
+
+
+def test_stop_waits_for_answers_from_elsewhere(server):
+    """Messages that a handler left to another thread may be answered until the deadline."""
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"a", b"b")
+    consumer = consume(server, collector, max_in_flight=2).start()
+    wait_until(lambda: len(collector.messages) == 2)
+    reports = []
+    stopper = threading.Thread(target=lambda: reports.append(consumer.stop(20)))
+    stopper.start()
+    wait_until(lambda: not consumer.healthy())
+    stopper.join(0.5)
+    assert stopper.is_alive()
+    for message in collector.messages:
+        message.finish()
+    stopper.join(5)
+    assert reports and reports[0]
+    assert consumer.stats().total.finished == 2
+    wait_until(lambda: server.stats("events", "c")["depth"] == in_flight(server) == 0)
+
+
+def test_messages_that_were_never_answered_do_not_starve(server_factory):
+    """Once nsqd has taken them back, they count no longer: is_starved() is about what is out."""
+    server = server_factory(msg_timeout=1.0)
+    collector = Collector(lambda message: message.enable_async())
+    publish(server, b"x")
+    with consume(server, collector, config=PATIENT) as consumer:
+        wait_until(lambda: collector.messages)
+        assert consumer.is_starved()
+        consumer.pause()
+        wait_until(lambda: collector.messages[-1].time_left <= 0 and not consumer.is_starved())
+
+
+def test_a_storm_of_changes_loses_nothing(server_factory):
+    """max_in_flight, pause, requeues, a restart, all at once: every message is handled."""
+    servers = [server_factory(msg_timeout=5.0) for _ in range(2)]
+    chance = random.Random(1)
+    seen, over = set(), threading.Event()
+
+    def handler(message):
+        if chance.random() < 0.05:
+            raise Requeue(delay=0, backoff=chance.random() < 0.3)
+        seen.add(message.body)
+
+    def storm(consumer):
+        while not over.wait(0.005):
+            consumer.set_max_in_flight(chance.choice([0, 1, 2, 7, 40]))
+            chance.choice([consumer.pause, consumer.resume])()
+            consumer.stats()
+        consumer.resume()
+        consumer.set_max_in_flight(40)
+
+    config = Config(
+        max_attempts=0, backoff_multiplier=0.01, max_backoff_duration=0.1,
+        low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2,
+    )
+    consumer = Consumer(
+        "events", "c", handler, max_in_flight=40, workers=4, config=config,
+        nsqd_tcp_addresses=[server.tcp_address for server in servers],
+    )
+    bodies = {b"%d" % n for n in range(2000)}
+    with consumer:
+        storming = threading.Thread(target=storm, args=(consumer,))
+        storming.start()
+        for server in servers:
+            publish(server, *sorted(bodies))
+        wait_until(lambda: len(seen) > 200, timeout=30)
+        servers[0].restart()
+        over.set()
+        storming.join()
+        wait_until(lambda: seen == bodies, timeout=30)
+        assert consumer.stats().repairs == 0
+
+
+def test_nothing_flows_before_and_after_a_loop_over_messages(server):
+    """While nobody loops, messages stay in nsqd instead of expiring here; the next loop has them.
+    """
+    def ready():
+        return server.stats("events", "c")["clients"][0]["ready_count"]
+
+    def take_one():
+        with contextlib.closing(consumer.messages(timeout=20)) as loop:
+            message = next(loop)
+            message.finish()
+            return message.body
+
+    publish(server, b"a")
+    with consume(server, None, max_in_flight=5) as consumer:
+        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
+        assert ready() == 0
+        assert take_one() == b"a"
+        wait_until(lambda: ready() == 0)
+        publish(server, b"b")
+        wait_until(lambda: server.stats("events", "c")["depth"] == 1)
+        assert take_one() == b"b"
+
+
+def test_answers_from_many_threads_survive_broken_connections(server):
+    """Finish, requeue and touch after a loss raise nothing by default, and nothing hangs."""
+    failures = []
+
+    def answer(message):
+        try:
+            message.touch()
+            chance.choice([message.finish, lambda: message.requeue(0, backoff=False)])()
+        except NSQError as exc:
+            failures.append(exc)
+
+    chance = random.Random(2)
+    threads = []
+
+    def hand_over(message):
+        message.enable_async()
+        thread = threading.Thread(target=answer, args=(message,))
+        threads.append(thread)
+        thread.start()
+
+    publish(server, *[b"%d" % n for n in range(200)])
+    with consume(server, hand_over, max_in_flight=20, workers=2, config=PATIENT) as consumer:
+        wait_until(lambda: consumer.stats().total.finished > 20)
+        server.restart()
+        wait_until(lambda: consumer.stats().total.finished > 100)
+        wait_until(lambda: server.stats("events", "c")["depth"] == 0, timeout=30)
+    for thread in threads:
+        thread.join(10)
+    assert failures == []
+
+
+_PROGRAM = """
+import sys, threading
+from nsqclient import Consumer
+first = threading.Event()
+consumer = Consumer("events", "c", lambda m: first.set(), nsqd_tcp_addresses=sys.argv[1:],
+                    max_in_flight=100, workers=4).start()
+assert first.wait(20)
+"""
+
+
+def test_a_program_may_end_without_stop(server):
+    """Daemon threads in the middle of their work neither hang nor crash the interpreter."""
+    publish(server, *[b"x"] * 2000)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _PROGRAM, server.tcp_address],
+        capture_output=True, timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert time.monotonic() - began < 20

@@ -1,4 +1,4 @@
-"""Forks: by hand, by multiprocessing, by gunicorn. Parent and child never disturb each other."""
+"""Forks: parent and child never disturb each other."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-import requests
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.runtime.threads import register_for_fork
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
-    CHECKOUT,
     LIMIT,
-    PROGRAMS,
     exit_status,
     fork,
     in_child,
     start_threads,
 )
-from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 FORK = multiprocessing.get_context("fork")
@@ -170,64 +164,6 @@ def test_a_fork_during_a_dial_harms_nothing(server):
             proxy.set_deaf(False)
             assert future.result(10) is None
             assert proxy.accepted == 1
-
-
-@contextlib.contextmanager
-def gunicorn(server, workers: int) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Run gunicorn --preload; give its URL, and what ends it in order and returns its log."""
-    port = free_port()
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "gunicorn", "--preload", "--workers", str(workers),
-            "--bind", f"127.0.0.1:{port}", "--chdir", str(PROGRAMS),
-            "--graceful-timeout", "10", "--no-control-socket", "wsgi_app:app",
-        ],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSQD": server.tcp_address},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-
-    def end() -> str:
-        process.send_signal(signal.SIGTERM)
-        return process.communicate(timeout=LIMIT)[0]
-
-    try:
-        yield f"http://127.0.0.1:{port}", end
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-    assert process.returncode == 0
-
-
-def test_workers_of_gunicorn_with_preload_publish(server):
-    """Four workers publish in each request, all end gracefully, and the master's connection lives.
-    """
-    pytest.importorskip("gunicorn", reason="gunicorn comes with the test extra")
-
-    def ask(url) -> str:
-        with contextlib.suppress(requests.ConnectionError):
-            answer = requests.get(f"{url}/x", timeout=10)
-            answer.raise_for_status()
-            return answer.text
-        return ""
-
-    with gunicorn(server, workers=4) as (url, end):
-        wait_until(lambda: server.stats("events").get("depth"), timeout=20)
-        (master,) = clients(server)
-        wait_until(lambda: ask(url), timeout=20)
-        seen: list[str] = []
-
-        def load():
-            for _ in range(25):
-                seen.append(ask(url))
-
-        for thread in start_threads(8, load):
-            thread.join()
-        assert "" not in seen and len(set(seen)) > 1
-        assert master in clients(server) and len(clients(server)) >= 1 + len(set(seen))
-        log = end()
-    assert "Traceback" not in log and "Shutting down: Master" in log
-    assert server.stats("events")["depth"] >= 1 + 2 * len(seen)
 
 
 def test_a_consumer_goes_on_while_children_come_and_go(server):

@@ -1,13 +1,27 @@
-"""TLS and compression between our client and both kinds of server, granted and refused."""
+"""IDENTIFY, TLS, compression and AUTH with both kinds of server, granted and refused."""
 
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
+import warnings
 
 import pytest
+import requests
 
-from nsqclient import Config, Consumer, Producer, PublishRejectedError
+from nsqclient import (
+    Config, ConfigError, ConnectError, Consumer, Producer, PublishRejectedError, TLSError,
+)
+from nsqclient.connection.connection import Connection
+from nsqclient.devserver import Nsqd
+from nsqclient.errors import ServerError
+from nsqclient.protocol.frames import encode_frame
+from nsqclient.runtime.deadline import Deadline
 from tests.integration.test_consumer import Collector
+from tests.support.servers.auth_server import NOTHING, AuthServer, granted
+from tests.support.servers.ports import free_port
+from tests.support.servers.scripted import ScriptedServer
 from tests.support.waiting import wait_until
 
 ASKED = {
@@ -99,3 +113,350 @@ def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certi
         secure_server.restart()
         producer.publish("events", b"after")
     assert secure_server.stats("events")["depth"] == 2
+
+
+def connected(server, config):
+    """A consumer's view of its connection, and nsqd's view of the consumer."""
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address], config=config
+    )
+    with consumer:
+        wait_until(lambda: server.stats("events", "c").get("clients"))
+        wait_until(lambda: consumer.stats().connections)
+        client, = server.stats("events", "c")["clients"]
+        ours, = consumer.stats().connections
+    return ours.negotiated, client
+
+
+def test_the_negotiated_values_are_in_the_statistics_of_both_ends(server):
+    config = Config(
+        output_buffer_size=128, output_buffer_timeout=0.05, msg_timeout=2.5, sample_rate=7,
+        heartbeat_interval=5, topology_region="r", topology_zone="z",
+        client_id="me", hostname="here", user_agent="mine/1.0",
+    )
+    answer, client = connected(server, config)
+    expected = {
+        "version": "1.3.0", "max_rdy_count": 2500, "max_msg_timeout": 900_000,
+        "output_buffer_size": 128, "output_buffer_timeout": 50, "msg_timeout": 2500,
+        "sample_rate": 7, "tls_v1": False, "snappy": False, "deflate": False,
+        "max_deflate_level": 6, "auth_required": False,
+    }
+    assert {key: answer[key] for key in expected} == expected
+    keys = ("client_id", "hostname", "user_agent", "sample_rate")
+    assert [client[key] for key in keys] == ["me", "here", "mine/1.0", 7]
+
+
+def test_max_rdy_count_of_the_server_caps_rdy(server_factory):
+    server = server_factory(max_rdy_count=5)
+    collector = Collector()
+    with Producer([server.tcp_address]) as producer:
+        producer.publish_many("events", [b"%d" % n for n in range(50)])
+    consumer = Consumer("events", "c", collector, nsqd_tcp_addresses=[server.tcp_address],
+                        max_in_flight=100)
+    with consumer:
+        wait_until(lambda: len(collector.messages) == 50)
+        assert consumer.stats().connections[0].rdy == 5
+
+
+def test_heartbeats_can_be_off_for_producers(server):
+    """-1: nsqd sends none to a producer; a consumer cannot have that."""
+    with Producer([server.tcp_address], config=Config(heartbeat_interval=-1)) as producer:
+        producer.publish("events", b"x")
+    with pytest.raises(ConfigError, match="heartbeat"):
+        Consumer("events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
+                 config=Config(heartbeat_interval=-1))
+
+
+def test_a_value_beyond_the_servers_own_limit_is_refused(server_factory):
+    server = server_factory(max_msg_timeout=60)
+    errors = []
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
+        config=Config(msg_timeout=61), on_error=errors.append,
+    )
+    with consumer:
+        wait_until(lambda: errors)
+    refusal = errors[0] if isinstance(errors[0], ServerError) else errors[0].__cause__
+    assert refusal.code == "E_BAD_BODY" and "msg timeout (61000) is invalid" in str(refusal)
+
+
+GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
+
+
+def test_a_minimum_version_is_negotiated(secure_server, certificates):
+    """TLS 1.3 and nothing less; nsqd's statistics show it, and the compression."""
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3",
+                    snappy=True)
+    consumer = Consumer("events", "c", Collector(), nsqd_tcp_addresses=[secure_server.tcp_address],
+                        config=config)
+    with consumer:
+        wait_until(lambda: secure_server.stats("events", "c").get("clients"))
+        client, = secure_server.stats("events", "c")["clients"]
+    assert (client["tls"], client["tls_version"], client["snappy"], client["deflate"]) == (
+        True, "TLS1.3", True, False)
+
+
+def test_tls_server_name_is_checked_in_place_of_the_address(server_factory, certificates):
+    server = server_factory(tls_cert=certificates.misnamed, tls_key=certificates.misnamed_key)
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.ca)
+    assert "certificate" in str(refuse(server, config))
+    named = config.replace(tls_server_name="nsqd.example")
+    assert roundtrip(server, named, [b"x"]) == [b"x", b"x"]
+
+
+def test_an_ssl_context_of_the_user_is_used(secure_server, certificates):
+    context = ssl.create_default_context(cafile=certificates.ca)
+    assert roundtrip(secure_server, Config(tls_v1=True, tls_config=context), [b"x"]) == [b"x", b"x"]
+    strict = ssl.create_default_context(cafile=certificates.other_ca)
+    assert "certificate" in str(refuse(secure_server, Config(tls_v1=True, tls_config=strict)))
+
+
+def open_connection(address, timeout):
+    connection = Connection(address, Config(tls_v1=True), delegate=None)
+    connection.open(Deadline(timeout))
+
+
+def test_a_handshake_that_is_cut_off_is_an_error():
+    with ScriptedServer(lambda peer: peer.identify(GRANTED)) as server:
+        with pytest.raises(ConnectError, match="during the handshake: "):
+            open_connection(server.address, 10)
+
+
+def test_plain_text_in_place_of_a_handshake_is_an_error():
+    """What is no TLS is a TLSError, and nothing but the greeting was sent."""
+    sent = []
+
+    def script(peer):
+        peer.identify(GRANTED)
+        peer.send(encode_frame(0, b"OK"))
+        sent.append(peer.until_closed())
+
+    with ScriptedServer(script) as server:
+        with pytest.raises(TLSError):
+            open_connection(server.address, 10)
+    assert sent[0].startswith(b"\x16\x03") and b"NOP" not in sent[0]
+
+
+@pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=str)
+def test_heartbeats_during_the_handshake_are_not_answered_too_early(certificates, compression):
+    """Also before those of the opening: no NOP goes out where nsqd reads something else."""
+    with Nsqd(tls_cert=certificates.server, tls_key=certificates.server_key) as nsqd:
+        nsqd.faults.heartbeat_before_answers = True
+        config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, **compression)
+        with Producer([nsqd.tcp_address], config=config) as producer:
+            producer.publish("events", b"x")
+
+
+@pytest.fixture
+def secure(server_factory, certificates):
+    def start(**options):
+        return server_factory(
+            tls_cert=certificates.server, tls_key=certificates.server_key, **options)
+
+    return start
+
+
+@pytest.mark.parametrize("policy, name, is_accepted", [
+    ("", "", True),
+    ("require", "stranger", True),
+    ("require", "expired", True),
+    ("require", "", False),
+    ("require-verify", "client", True),
+    ("require-verify", "stranger", False),
+    ("require-verify", "", False),
+    ("unheard-of", "", True),
+])
+def test_clients_are_asked_for_certificates_as_the_policy_says(
+    secure, certificates, policy, name, is_accepted
+):
+    """On the TCP port and over HTTPS."""
+    options = {"tls_client_auth_policy": policy} if policy else {}
+    server = secure(tls_root_ca_file=certificates.ca, **options)
+    pair = (getattr(certificates, name), getattr(certificates, f"{name}_key")) if name else None
+    config = Config(tls_v1=True, tls_root_ca_file=certificates.ca)
+    if pair is not None:
+        config = config.replace(tls_cert=pair[0], tls_key=pair[1])
+
+    def ping():
+        return requests.get(f"https://{server.https_address}/ping", cert=pair,
+                            verify=certificates.ca, timeout=10).text
+
+    if is_accepted:
+        assert roundtrip(server, config, [b"x"]) == [b"x", b"x"]
+        assert ping() == "OK"
+    else:
+        error = refuse(server, config)
+        assert isinstance(error.__cause__, TLSError), repr(error.__cause__)
+        with pytest.raises(requests.ConnectionError):
+            ping()
+
+
+def test_the_whole_api_is_there_over_https(secure, certificates):
+    """A message that is published over HTTPS is in /stats, on one connection."""
+    server = secure()
+    with requests.Session() as session:
+        base = f"https://{server.https_address}"
+        answer = session.post(f"{base}/pub?topic=t", data=b"x" * 100_000,
+                              verify=certificates.ca, timeout=10)
+        assert (answer.status_code, answer.text) == (200, "OK")
+        stats = session.get(f"{base}/stats?format=json", verify=certificates.ca,
+                            timeout=10).json()
+        assert [topic["depth"] for topic in stats["topics"]] == [1]
+
+
+def test_http_without_tls_names_the_port_of_https(secure):
+    server = secure(tls_required=True)
+    answer = requests.get(f"http://{server.http_address}/ping", timeout=10)
+    port = int(server.https_address.rpartition(":")[2])
+    assert answer.status_code == 403
+    assert answer.text == '{"message": "TLS_REQUIRED", "https_port": %d}' % port
+
+
+def offers(address, version):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), 10) as sock:
+        try:
+            with context.wrap_socket(sock):
+                return True
+        except ssl.SSLError:
+            return False
+
+
+@pytest.mark.parametrize("lowest, offered", [
+    (None, (True, True, True, True)),
+    ("tls1.2", (False, False, True, True)),
+])
+def test_the_versions_of_tls_begin_with_the_lowest_one(secure, lowest, offered):
+    server = secure(**({} if lowest is None else {"tls_min_version": lowest}))
+    versions = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2,
+                ssl.TLSVersion.TLSv1_3)
+    assert tuple(offers(server.https_address, version) for version in versions) == offered
+
+
+SECRET = "s3cret of+the&test"
+
+
+def knows_the_secret(query):
+    """Permit topic ``events`` to the one secret, and nothing to others."""
+    return granted() if query["secret"] == SECRET else NOTHING
+
+
+@pytest.fixture
+def auth():
+    with AuthServer(knows_the_secret) as server:
+        yield server
+
+
+@pytest.fixture
+def guarded(server_factory, auth):
+    return server_factory(auth_http_addresses=[auth.address])
+
+
+def test_the_right_secret_permits_publishing_and_consuming(guarded, auth, caplog):
+    """Publishing and consuming work; each connection asks once, with what nsqd knows."""
+    with caplog.at_level(logging.DEBUG):
+        assert roundtrip(guarded, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+    assert auth.questions[0] == {
+        "secret": SECRET, "tls": "false", "remote_ip": "127.0.0.1", "common_name": "",
+    }
+    assert len(auth.questions) == 2
+    assert "authenticated as joe" in caplog.text and "without TLS" in caplog.text
+
+
+def test_no_logger_shows_the_secret(guarded, caplog):
+    """Not ours, and not those of the libraries under us: right or wrong, at any level."""
+    with caplog.at_level(1):
+        roundtrip(guarded, Config(auth_secret=SECRET), [b"x"])
+        error = refuse(guarded, Config(auth_secret=SECRET + "-wrong"))
+    text = caplog.text + "".join(repr(record.args) for record in caplog.records)
+    assert "s3cret" not in text + repr(error) + repr(error.__cause__)
+
+
+@pytest.mark.parametrize("rule, code, text", [
+    (lambda query: NOTHING, "E_UNAUTHORIZED", "AUTH no authorizations found"),
+    (lambda query: 403, "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: granted(ttl=0), "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: granted(authorizations=[{"permissions": ["fly"]}]), "E_AUTH_FAILED",
+     "AUTH failed"),
+    (lambda query: granted(topic="a{99999999999}"), "E_AUTH_FAILED", "AUTH failed"),
+    (lambda query: granted(topic="^other$"), "E_UNAUTHORIZED",
+     'AUTH failed for PUB on "events" ""'),
+], ids=["nothing granted", "403", "no ttl", "unknown permission", "bad pattern",
+        "another topic"])
+def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
+    auth.rule = rule
+    error = refuse(guarded, Config(auth_secret=SECRET))
+    assert error.code == code and f"{code} {text}" in str(error)
+
+
+def test_the_next_auth_server_is_asked(server_factory, auth):
+    """One of two is down: the other decides."""
+    addresses = [f"127.0.0.1:{free_port()}", auth.address]
+    server = server_factory(auth_http_addresses=addresses)
+    assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
+
+
+def test_a_consumer_reports_why_it_may_not_subscribe(guarded, auth):
+    """SUB of a topic that is not permitted: on_error gets nsqd's words."""
+    auth.rule = lambda query: granted(topic="^other$")
+    errors = []
+    consumer = Consumer(
+        "events", "c", Collector(), nsqd_tcp_addresses=[guarded.tcp_address],
+        config=Config(auth_secret=SECRET), on_error=errors.append,
+    )
+    with consumer:
+        wait_until(lambda: errors)
+    refusals = [error for error in (errors[0], errors[0].__cause__)
+                if isinstance(error, ServerError)]
+    assert refusals[0].code == "E_UNAUTHORIZED"
+    assert 'SUB on "events" "c"' in str(refusals[0])
+
+
+def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
+    """After its ttl nsqd asks anew, and goes on while the answer is the same."""
+    auth.rule = lambda query: granted(ttl=1)
+    with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+        producer.publish("events", b"x")
+        wait_until(lambda: producer.publish("events", b"x") or len(auth.questions) > 1)
+
+
+def test_a_revoked_permission_refuses_further_publishes(guarded, auth):
+    auth.rule = lambda query: granted(ttl=1)
+    with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
+        producer.publish("events", b"x")
+        auth.rule = lambda query: NOTHING
+        with pytest.raises(PublishRejectedError) as caught:
+            wait_until(lambda: producer.publish("events", b"x"))
+    assert caught.value.code == "E_UNAUTHORIZED"
+
+
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_an_identity_for_tls_connections_is_granted_with_tls(
+    server_factory, certificates, auth, policy
+):
+    """The auth server hears whether TLS is spoken, and the name in the client's certificate."""
+    auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
+    server = server_factory(
+        auth_http_addresses=[auth.address], tls_cert=certificates.server,
+        tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
+        tls_client_auth_policy=policy, tls_required=False,
+    )
+    config = Config(
+        auth_secret=SECRET, tls_v1=True, tls_root_ca_file=certificates.ca,
+        tls_cert=certificates.client, tls_key=certificates.client_key, snappy=True,
+    )
+    assert roundtrip(server, config, [b"x"]) == [b"x", b"x"]
+    assert {query["common_name"] for query in auth.questions} == {"worker-1"}
+
+
+def test_a_secret_may_have_any_bytes(guarded, auth):
+    """Bytes of a command line that are no UTF-8 reach the auth server as they were."""
+    auth.rule = lambda query: granted()
+    assert roundtrip(guarded, Config(auth_secret="k\udcff\u00e9y"), [b"x"]) == [b"x", b"x"]
+    assert auth.questions[0]["secret"] == "k\udcff\u00e9y"

@@ -120,16 +120,6 @@ def test_the_default_channel_is_ephemeral(nsqd):
     assert nsqd.stats("t", "c")["depth"] == 2
 
 
-def test_messages_that_wait_for_a_first_channel_are_left_alone(nsqd):
-    """It ends with status 1 and says what to do, in place of taking them."""
-    nsqd.post("/mpub", b"\n".join([b"x"] * 1000), topic="t")
-    done = run_tool("ours", "nsq_tail", *looks(nsqd, "-n=1"))
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert b"create a channel first" in done.stderr
-    stats = nsqd.stats("t")
-    assert (stats["depth"], stats["channels"]) == (1000, [])
-
-
 def test_a_topic_is_not_created_but_waited_for(nsqd):
     """And its first messages are left alone until it has a channel."""
     with tool("ours", "nsq_tail", *looks(nsqd, "-n=1"), stderr=subprocess.PIPE) as process:
@@ -140,15 +130,6 @@ def test_a_topic_is_not_created_but_waited_for(nsqd):
         nsqd.post("/pub", b"after", topic="t")
         assert process.communicate(timeout=20)[0] == b"after\n"
     assert nsqd.stats("t", "c")["depth"] == 2
-
-
-def test_an_nsqd_that_cannot_be_asked_is_left_alone(nsqd):
-    """Its HTTP address is not known: that must be given."""
-    nsqd.post("/topic/create", topic="t")
-    words = [word for word in looks(nsqd) if "http" not in word]
-    done = run_tool("ours", "nsq_tail", *words)
-    assert done.returncode == 1 and b"give --nsqd-http-address" in done.stderr
-    assert nsqd.stats("t")["channels"] == []
 
 
 @pytest.mark.parametrize("name", ["nsq_tail", "nsq_to_file", "nsq_to_file --topic-pattern=."])

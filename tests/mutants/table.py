@@ -104,7 +104,7 @@ _TABLE = {
         Mutant("not_granted", "what was asked for and not granted is an error, never plain text",
                "if asked and not granted:", "if False:",
                "test_what_is_not_granted")],
-    ("nsqclient/connection/handshake.py", "tests/integration/test_negotiation_auth.py"): [
+    ("nsqclient/connection/handshake.py", "tests/integration/test_negotiation.py"): [
         Mutant("secret_in_log", "no log line shows a secret",
                'str(identity.get("identity"))', "config.auth_secret",
                "test_no_logger_shows_the_secret[embedded]")],
@@ -143,7 +143,7 @@ _TABLE = {
         Mutant("failed_batch_finishes", "a batch whose handler raises is requeued",
                "consumer.on_failure(message, decision)", "message.finish()",
                "test_an_exception_requeues_all")],
-    ("nsqclient/consumer/connections.py", "tests/integration/test_consumer_more.py"): [
+    ("nsqclient/consumer/connections.py", "tests/integration/test_consumer.py"): [
         Mutant("filter_ignored", "discovery_filter chooses the nsqds",
                "if self.discovery_filter is None:", "if True:",
                "test_a_discovery_filter_chooses_the_nsqds[embedded]")],
@@ -167,7 +167,7 @@ _TABLE = {
         Mutant("hold_without_effect", "RDY is 0 while too many bytes wait",
                "if self._paused or self._held", "if self._paused",
                "test_a_held_consumer_says_so_and_lets_others_have_the_messages[embedded]")],
-    ("nsqclient/consumer/flow_control.py", "tests/integration/test_consumer_more.py"): [
+    ("nsqclient/consumer/flow_control.py", "tests/integration/test_consumer.py"): [
         Mutant("pause_ignored", "a consumer that is paused asks for nothing",
                "if self._paused or self._held", "if self._held",
                "test_a_paused_consumer_gets_nothing[embedded]")],
@@ -239,7 +239,7 @@ _TABLE = {
         Mutant("stop_leaves_readers", "a stop ends with its threads",
                "if not sub.conn.join(rest)", "if False",
                "test_a_reader_that_does_not_end_is_named")],
-    ("nsqclient/consumer/shutdown.py", "tests/integration/test_consumer_races.py"): [
+    ("nsqclient/consumer/shutdown.py", "tests/integration/test_consumer.py"): [
         Mutant("stop_without_answers", "a stop waits for answers that handlers left to others",
                "        deadline.wait_until(lambda: not self._count_open(subs))\n", "",
                "test_stop_waits_for_answers_from_elsewhere[embedded]")],
@@ -312,7 +312,7 @@ _TABLE = {
         Mutant("sources_options_stay", "a variable changes single options of the setting",
                'changed["OPTIONS"] = {**options, **texts}', 'changed["OPTIONS"] = texts',
                "test_options_are_changed_one_by_one")],
-    ("nsqclient/devserver/auth.py", "tests/integration/test_negotiation_auth.py"): [
+    ("nsqclient/devserver/auth.py", "tests/integration/test_negotiation.py"): [
         Mutant("nsqd_permissions", "AUTH permits what the auth server says, and nothing else",
                "if not any(row.allows(topic, channel) for row in state.authorizations):",
                "if False:",
@@ -387,7 +387,7 @@ _TABLE = {
         Mutant("another_hash", "a key has the partition that go-nsq gives it",
                "mmh3.hash(key, 0, signed=False)", "mmh3.hash(key, 1, signed=False)",
                "test_murmur3_agrees_with_go")],
-    ("nsqclient/producer/async_publisher.py", "tests/integration/test_producer_async.py"): [
+    ("nsqclient/producer/async_publisher.py", "tests/integration/test_producer.py"): [
         Mutant("pending_without_limit", "what publish_async() has pending is bounded",
                "len(self._unsettled) < window.messages", "True",
                "test_a_full_window_raises_where_it_was_asked_for"),

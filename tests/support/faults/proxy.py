@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import random
 import selectors
 import socket
 import struct
@@ -78,15 +77,12 @@ class FaultProxy:
         self._faults: dict[str, _Fault | None] = {CLIENT: None, SERVER: None}
         self._deaf = False
         self._hole = False
-        self._delay = (0.0, 0.0)  # seconds, and how much it varies
-        self._rng = random.Random(1)
         self._slow: tuple[int, float] | None = None  # bytes at a time, seconds between
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
-        #: How many connections were accepted, bytes forwarded, cuts made (read at any time).
+        #: How many connections were accepted, and bytes forwarded (read at any time).
         self.accepted = 0
         self.forwarded = {CLIENT: 0, SERVER: 0}
-        self.cuts = 0
 
     # --- life ---
 
@@ -102,10 +98,6 @@ class FaultProxy:
     def address(self) -> str:
         """Where clients connect: ``127.0.0.1:port``."""
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def open_links(self) -> int:
-        return len(self._links)
 
     def start(self) -> None:
         """Listen (again, on the same port)."""
@@ -142,10 +134,6 @@ class FaultProxy:
     def set_slow(self, chunk: int = 1, pause: float = 0.01) -> None:
         """Forward ``chunk`` bytes at a time with ``pause`` seconds between, per direction."""
         self._do(lambda: setattr(self, "_slow", (chunk, pause)))
-
-    def set_delay(self, delay: float, jitter: float = 0.0) -> None:
-        """Forward what comes only ``delay`` seconds later, give or take ``jitter``."""
-        self._do(lambda: setattr(self, "_delay", (delay, jitter)))
 
     def half_close(self, direction: str = SERVER) -> None:
         """On open connections, end this direction alone; what still comes in it vanishes."""
@@ -257,10 +245,6 @@ class FaultProxy:
                     self._swallow(pipe)
                 elif pipe.ended:
                     self._end(pipe)
-                elif any(self._delay):
-                    delay, jitter = self._delay
-                    pipe.not_before = time.monotonic() + delay + self._rng.uniform(0, jitter)
-                    return
             if pipe.pending:
                 self._write(direction, pipe, size)
         except BlockingIOError:
@@ -293,7 +277,6 @@ class FaultProxy:
         fault.count -= sent
         if fault.count == 0 and fault.action != "flip":
             self._faults[direction] = None
-            self.cuts += 1
             self._drop(pipe.link, reset=fault.action == "reset")
 
     def _swallow(self, pipe: _Pipe) -> None:
@@ -380,7 +363,6 @@ class FaultProxy:
     def _heal(self) -> None:
         self._listen()
         self._slow = None
-        self._delay = (0.0, 0.0)
         for pipe in self._pipes():
             pipe.not_before = 0.0
         self._deaf = self._hole = False

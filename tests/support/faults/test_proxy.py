@@ -56,7 +56,7 @@ def test_a_cut_lets_exactly_so_many_bytes_through(proxy, direction):
         client.sendall(b"hello")
         received = _receive(client, 100)
     assert received == (b"hel" if direction == SERVER else b"")
-    assert (proxy.cuts, proxy.forwarded[direction]) == (1, 3)
+    assert proxy.forwarded[direction] == 3
     with _connect(proxy) as client:
         client.sendall(b"hello")
         assert _receive(client, 5) == b"hello"
