@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,6 +12,7 @@ from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import Nsqd
 from nsqclient.runtime.dialing import MAX_DIALS
 from tests.support.faults.silent_addresses import listing, silent_addresses
+from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -34,22 +34,29 @@ class Threads:
 
     def __init__(self) -> None:
         self._before = threading.active_count()
-        self.most = 0
+        self._most = 0
 
-    def look(self) -> bool:
-        """Count them; true, for a chain of conditions."""
-        self.most = max(self.most, threading.active_count() - self._before)
-        return True
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """As the function, and count them with each look."""
+        def look() -> object:
+            self._most = max(self._most, threading.active_count() - self._before)
+            return condition()
+
+        wait_until(look, SOON)
+
+    def check(self) -> None:
+        assert len(names_of_dialers()) <= MAX_DIALS and self._most < MOST_THREADS, self._most
 
 
 @contextlib.contextmanager
-def two_nsqlookupds(accepts: bool) -> Iterator[tuple]:
-    """An nsqlookupd with silent addresses, and another with one healthy nsqd."""
+def two_nsqlookupds(accepts: bool) -> Iterator[tuple[list[str], threading.Event]]:
+    """An nsqlookupd with silent addresses, and one with a healthy nsqd, which answers when set."""
     with (
         Nsqd() as nsqd, silent_addresses(SILENT, accepts=accepts) as silent,
         listing(silent) as bad, listing([nsqd.tcp_address]) as good,
     ):
-        yield nsqd, bad, good
+        good.release.clear()
+        yield [bad.address, good.address], good.release
 
 
 ACCEPTS = pytest.mark.parametrize("accepts", [False, True], ids=["no answer", "no handshake"])
@@ -58,27 +65,20 @@ ACCEPTS = pytest.mark.parametrize("accepts", [False, True], ids=["no answer", "n
 @ACCEPTS
 def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
     """Even where dials of the silent ones hang already; it gets its RDY, and threads stay few."""
-    with two_nsqlookupds(accepts) as (nsqd, bad, good):
-        good.release.clear()
+    with two_nsqlookupds(accepts) as (lookupds, release):
         threads, errors = Threads(), []
         consumer = Consumer(
             "t", "c", lambda message: None, on_error=errors.append,
             config=Config(max_in_flight=100, rdy_share_of_timeout=0),  # all RDY at once
-            lookupd_http_addresses=[bad.address, good.address],
+            lookupd_http_addresses=lookupds,
         ).start()
         try:
-            wait_until(lambda: threads.look() and len(names_of_dialers()) >= MAX_DIALS // 2, SOON)
-            began = time.monotonic()
-            good.release.set()
-            wait_until(lambda: threads.look() and consumer.healthy(), SOON)
-            print("connected after", time.monotonic() - began)
-            wait_until(
-                lambda: threads.look() and consumer.stats().connections[0].rdy == 100, SOON
-            )
-            print("all RDY after", time.monotonic() - began)
-            wait_until(lambda: threads.look() and len(errors) > MAX_DIALS, SOON)
-            print("threads", threads.most)
-            assert len(names_of_dialers()) <= MAX_DIALS and threads.most < MOST_THREADS
+            threads.wait_until(lambda: len(names_of_dialers()) >= MAX_DIALS // 2)
+            release.set()
+            threads.wait_until(consumer.healthy)
+            threads.wait_until(lambda: consumer.stats().connections[0].rdy == 100)
+            threads.wait_until(lambda: len(errors) > MAX_DIALS)
+            threads.check()
         finally:  # the dials under way are broken off
             report = consumer.stop(10)
         assert report and report.threads == ()
@@ -87,26 +87,19 @@ def test_a_consumer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
 @ACCEPTS
 def test_a_producer_connects_to_the_nsqd_that_another_nsqlookupd_names(accepts):
     """A publish that waits meanwhile succeeds, and threads stay few."""
-    with two_nsqlookupds(accepts) as (nsqd, bad, good):
-        good.release.clear()
-        threads = Threads()
-        producer = Producer(lookupd_http_addresses=[bad.address, good.address])
-        publish = threading.Thread(target=lambda: producer.publish("t", b"x", timeout=SOON))
-        publish.start()
+    with two_nsqlookupds(accepts) as (lookupds, release):
+        threads, tried = Threads(), set()
+        producer = Producer(lookupd_http_addresses=lookupds)
+        [publish] = start_threads(1, lambda: producer.publish("t", b"x", timeout=SOON))
         try:
-            wait_until(lambda: threads.look() and len(names_of_dialers()) >= MAX_DIALS // 2, SOON)
-            began = time.monotonic()
-            good.release.set()
-            wait_until(lambda: threads.look() and not publish.is_alive(), SOON)
-            print("published after", time.monotonic() - began)
+            threads.wait_until(lambda: len(names_of_dialers()) >= MAX_DIALS // 2)
+            release.set()
+            threads.wait_until(lambda: not publish.is_alive())
             assert producer.stats().published == 1
-            tried = set()
-            wait_until(  # more than the first ones were dialed meanwhile
-                lambda: threads.look() and producer.publish("t", b"y") is None
-                and tried.update(names_of_dialers()) is None and len(tried) > MAX_DIALS, SOON,
-            )
-            print("threads", threads.most)
-            assert len(names_of_dialers()) <= MAX_DIALS and threads.most < MOST_THREADS
+            threads.wait_until(  # more than the first ones were dialed meanwhile
+                lambda: producer.publish("t", b"y") is None
+                and tried.update(names_of_dialers()) is None and len(tried) > MAX_DIALS)
+            threads.check()
         finally:
             is_clean = producer.close(10)
             publish.join()

@@ -193,18 +193,6 @@ def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):
         assert len(list(looped.drain(end_after_silence=0.5))) == 3
 
 
-def test_a_silence_is_one_of_every_nsqd(server_factory):
-    """With fewer messages in flight than nsqds, each has its turn before the end."""
-    servers = [server_factory() for _ in range(3)]
-    publish(servers[2], *BODIES[:5])
-    consumer = Consumer(
-        "events", "c", None, nsqd_tcp_addresses=[server.tcp_address for server in servers],
-        max_in_flight=1, config=Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.1),
-    )
-    with consumer:
-        assert len(list(consumer.drain(end_after_silence=0.5))) == 5
-
-
 #: For those that are to fail.
 SHORT = Config(drain_patience=1.0)
 
@@ -236,30 +224,6 @@ def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
         proxy.set_black_hole()
         with pytest.raises(ConnectError, match=f"could not see .*{proxy.address}"):
             consume(server, print, config=SHORT).run_until_empty(**where)
-
-
-def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
-    server_factory, lookupd_factory, caplog
-):
-    """That is logged, and the drain cannot end."""
-    lookupd = lookupd_factory()
-    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
-    publish(server, *BODIES)
-    wait_until(lambda: registered(lookupd, "events"))
-    calls = []
-
-    def choose(addresses):
-        calls.append(addresses)
-        if len(calls) > 1:
-            raise ValueError("x")
-        return addresses
-
-    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address], config=SHORT,
-                  discovery_filter=choose, max_in_flight=10) as consumer:
-        wait_until(lambda: consumer.stats().connections)
-        with pytest.raises(ConnectError, match="ValueError"):
-            list(consumer.drain())
-    assert lines(caplog, "the request for the depth failed")
 
 
 @pytest.mark.parametrize("form", ["loop", "handler"])

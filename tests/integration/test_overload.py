@@ -11,24 +11,6 @@ from tests.support.waiting import wait_until
 MSG_TIMEOUT, HANDLER_TIME, MAX_IN_FLIGHT = 0.25, 0.06, 20
 
 
-def test_messages_do_not_expire_in_the_queue(server_factory):
-    """The consumer asks for what its handlers finish in time: each message is delivered once."""
-    server = server_factory(msg_timeout=1.0)
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("events", [b"x"] * 400)
-    with Consumer(
-        "events", "c", lambda message: threading.Event().wait(0.005),
-        nsqd_tcp_addresses=[server.tcp_address], max_in_flight=400,
-    ) as consumer:
-        wait_until(lambda: consumer.stats().total.finished == 400, timeout=100)
-        stats = consumer.stats()
-    found = server.stats("events", "c")
-    assert found["timeout_count"] + found["requeue_count"] <= 0.05 * 400
-    assert stats.total.expired == 0
-    assert stats.level < 400 and stats.level_reason == "handler_time"
-    assert stats.handler_time >= 0.005
-
-
 def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, caplog):
     """Deliveries that expired in the consumer's queue do not use up max_attempts."""
     server = server_factory(msg_timeout=MSG_TIMEOUT)
