@@ -105,18 +105,3 @@ def test_a_harmful_client_is_cut_off_and_others_are_served(server_class, harm):
                 assert read_all(sock).endswith(b"OK")
 
     run_bounded(work, LIMIT)
-
-
-def test_hundreds_of_idle_clients_harm_nobody():
-    """Connections that say nothing cost a thread each, and the server still ends in time."""
-    def work() -> None:
-        with contextlib.ExitStack() as idle, Nsqd() as nsqd:
-            for _ in range(200):
-                idle.enter_context(connect(nsqd.tcp_address))
-            with connect(nsqd.tcp_address) as sock:
-                sock.sendall(identify() + commands.pub("t", b"x"))
-                data = b""
-                while not data.endswith(b"OK"):
-                    data += sock.recv(1000)
-
-    run_bounded(work, LIMIT)

@@ -29,59 +29,6 @@ def eager_collector():
     gc.collect()
 
 
-@pytest.fixture
-def consumer(server):
-    """A consumer whose messages are left to others, and they."""
-    messages = []
-
-    def keep(message):
-        message.enable_async()
-        messages.append(message)
-
-    consumer = Consumer(
-        "events", "c", keep, nsqd_tcp_addresses=[server.tcp_address], max_in_flight=100,
-        config=Config(default_requeue_delay=0, max_attempts=0, max_backoff_duration=0),
-    )
-    consumer.kept = messages
-    with consumer:
-        yield consumer
-
-
-def locks_of(consumer):
-    """The locks that a thread may hold when it answers a message."""
-    core = consumer._core
-    sub = core.flow.subscriptions[0]
-    return {
-        "in flight": sub.in_flight._lock, "connection": sub.conn._lock,
-        "writer": sub.conn._writer._write_lock, "flow": core.flow._lock,
-        "timer": core.context.timer._lock,
-        "wake": sub.conn._socket_reader._wake_lock,
-    }
-
-
-@pytest.mark.parametrize("answer", ["finish", "requeue", "touch", "keep_alive"])
-def test_a_message_may_be_answered_by_a_thread_that_holds_any_lock(answer, consumer, server):
-    """The answer is queued, and sent by another thread when the lock is free."""
-    with Producer([server.tcp_address]) as producer:
-        for number in range(6):
-            producer.publish("events", b"x")
-            wait_until(lambda: len(consumer.kept) == number + 1)
-            message = consumer.kept[number]
-            name, lock = list(locks_of(consumer).items())[number]
-            with lock:
-                getattr(message, answer)()
-                assert message.has_responded == (answer in ("finish", "requeue")), name
-            if answer == "requeue":  # it comes again
-                wait_until(lambda: len(consumer.kept) == number + 2, message=name)
-                del consumer.kept[number]
-                consumer.kept[number].finish()
-            elif answer == "finish":
-                wait_until(lambda: consumer.stats().total.finished == number + 1, message=name)
-            else:
-                wait_until(lambda: consumer.stats().total.touched == number + 1, message=name)
-                message.finish()
-
-
 class Handle:
     """What a job's framework keeps of a message; answers it when it is forgotten."""
 

@@ -286,15 +286,6 @@ def test_a_loop_that_was_never_connected_raises(kind, words):
     assert caught.value.address == address and caught.value.__cause__ is not None
 
 
-def test_a_loop_that_had_no_time_to_connect_says_so(server):
-    """It does not speak of a failure, since there was none."""
-    consumer = Consumer("events", "c", nsqd_tcp_addresses=[server.tcp_address])
-    consumer._core.connections.start = lambda: None  # it comes to nothing in so short a time
-    with pytest.raises(ConnectError, match="no attempt to connect has ended yet: give messages"):
-        list(consumer.messages(timeout=0))
-    assert consumer.stop(20).complete
-
-
 def test_a_loop_over_an_empty_topic_ends(server):
     """Also when the connection is lost while it waits: there was one."""
     with consume(server, None) as consumer:

@@ -55,18 +55,3 @@ def test_close_works_in_a_signal_handler(server):
 
     for _ in range(3):
         assert in_child(child) == 0
-
-
-def test_close_works_in_a_signal_handler_that_interrupts_a_lock(server):
-    """Even where the interrupted thread holds the lock that close() needs."""
-    def child():
-        producer = Producer([server.tcp_address])
-        producer.publish_async("events", b"x").result(5)
-        closed = []
-        signal.signal(signal.SIGUSR1, lambda signum, frame: closed.append(producer.close(0.3)))
-        with producer._async._space.lock:
-            signal.raise_signal(signal.SIGUSR1)
-        assert closed == [False]
-        assert producer.close(5)
-
-    assert in_child(child) == 0

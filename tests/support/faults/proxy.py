@@ -113,10 +113,6 @@ class FaultProxy:
             self._do(self._finish)
             self._thread.join(10)
 
-    def set_tap(self, tap: Callable[[int, str, bytes], object]) -> None:
-        """Show ``tap`` what is forwarded from now on."""
-        self._do(lambda: setattr(self, "_tap", tap))
-
     # --- faults ---
 
     def reset(self) -> None:
