@@ -81,7 +81,6 @@ def main() -> int:
 def _play(
     name: str, play: Callable[[Path, int], RunResult], seed: int, given: argparse.Namespace
 ) -> bool:
-    """Run one scenario once; return whether it has passed."""
     folder = Path(tempfile.mkdtemp(prefix="nsq-chaos-"))
     try:
         result = play(folder, seed)

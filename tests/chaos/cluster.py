@@ -259,7 +259,6 @@ class Cluster:
         self.end_programs("consumer")
 
     def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
         self.is_over.set()
         for programs in self.programs.values():
             if programs.runs:

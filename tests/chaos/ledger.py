@@ -29,7 +29,6 @@ class LedgerWriter:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, letter: str, *rests: str) -> None:
-        """Append a line for each of ``rests``."""
         os.write(self._fd, "".join(f"{letter} {rest}\n" for rest in rests).encode())
 
     def close(self) -> None:

@@ -84,7 +84,6 @@ class Application:
             thread.start()
 
     def stop(self) -> None:
-        """Finish the transactions under way."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -159,7 +158,6 @@ class Relays:
         return [process.wait(60) for process in self._processes]
 
     def close(self) -> None:
-        """Leave none behind."""
         while self._processes:
             self.kill(0)
 
@@ -239,7 +237,6 @@ def _rows(query: str) -> list[tuple[str, ...]]:
 
 
 def consume(nsqd: RealNsqd) -> list[str]:
-    """Consume the topic in its order; return the bodies."""
     received: list[str] = []
 
     def handle(message: Message) -> None:

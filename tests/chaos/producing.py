@@ -17,8 +17,6 @@ TIMEOUT = 3.0
 
 
 class Publisher(Program):
-    """Threads that publish until the program ends."""
-
     def __init__(self) -> None:
         super().__init__()
         settings = self.settings

@@ -58,7 +58,6 @@ class Program:
             threading.Thread(target=work, daemon=True).start()
 
     def wait(self) -> None:
-        """Block until it is time to end."""
         while not self.ending.wait(0.5):
             pass
 

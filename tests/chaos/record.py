@@ -29,8 +29,6 @@ def id_of(body: bytes) -> str:
 
 
 class _Dialogue:
-    """Both directions of one connection."""
-
     def __init__(self) -> None:
         self.client = b""
         self.server = b""
@@ -40,8 +38,6 @@ class _Dialogue:
 
 
 class Record:
-    """What all proxies have forwarded."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._dialogues: dict[tuple[int, int], _Dialogue] = {}

@@ -22,8 +22,6 @@ _INTERVAL = 0.5
 
 
 class Depths(NamedTuple):
-    """What one nsqd still holds."""
-
     queued: int
     in_flight: int
     deferred: int

@@ -50,8 +50,6 @@ def build(seed: int, seconds: float) -> list[Event]:
 
 
 class WorkerCluster(Cluster):
-    """The servers, the producers, and one worker."""
-
     topics = WORKER_TOPICS
 
     def __init__(self, folder: Path, seed: int) -> None:

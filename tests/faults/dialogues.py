@@ -41,8 +41,6 @@ def faithful(proxy: FaultProxy) -> None:
 
 
 class Seen:
-    """A handler that notes each body."""
-
     def __init__(self) -> None:
         self.bodies: set[bytes] = set()
 

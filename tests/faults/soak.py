@@ -34,8 +34,6 @@ MOST_MISSING, WINDOW = 20_000, 1 << 20
 
 
 class Sample(NamedTuple):
-    """What this process holds at one moment."""
-
     at: float
     memory: int
     threads: int
@@ -82,7 +80,6 @@ class Soak:
         self.stored += BATCH
 
     def measure_rate(self, seconds: float) -> float:
-        """Messages in a second, as many as go through."""
         began, before = time.monotonic(), self.stored
         while time.monotonic() - began < seconds:
             self._publish_batch()
@@ -133,7 +130,6 @@ class Soak:
         )
 
     def failures(self) -> list[str]:
-        """What must not be."""
         after = self.samples[len(self.samples) // 6:]
         part = -(-len(after) // 5)
         found = []

@@ -105,7 +105,6 @@ def test_an_interrupted_first_publish_leaves_the_producer_usable(server):
 
 @pytest.fixture
 def cluster(leak_guard):
-    """A partitioned cluster with a topic of two partitions."""
     with PartitionedCluster(2, 1) as running:
         running.create_topic("events", 2)
         yield running

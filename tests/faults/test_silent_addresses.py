@@ -24,7 +24,6 @@ MOST_THREADS = 40
 
 
 def names_of_dialers() -> list[str]:
-    """The names of the threads that dial now; each has the address."""
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if name.startswith("nsq-dialer-")]
 

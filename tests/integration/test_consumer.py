@@ -156,7 +156,6 @@ def test_every_nsqd_is_consumed_with_fewer_in_flight_than_nsqds(server_factory):
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
-    """Both nsqlookupds are asked, and a topic that appears later is found."""
     lookupds = [lookupd_factory(), lookupd_factory()]
     servers = [
         server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for lookupd in lookupds
@@ -174,7 +173,6 @@ def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
 
 
 def test_stop_requeues_unstarted_messages(server):
-    """What no handler has seen is another consumer's at once; what runs may finish."""
     release = threading.Event()
     first = Collector(lambda message: release.wait(20))
     publish(server, *[b"%d" % n for n in range(20)])
@@ -234,7 +232,6 @@ def test_stop_may_be_repeated_and_start_after_it_raises(server):
     ids=repr,
 )
 def test_bad_arguments_are_refused_at_once(arguments, error):
-    """The constructor names the mistake; nothing was started."""
     good = {
         "topic": "t", "channel": "c", "handler": print, "nsqd_tcp_addresses": ["127.0.0.1:4150"]
     }

@@ -37,19 +37,16 @@ def good(leak_guard, tmp_path):
     lookupds.close()
 
 
-class Hostile:
-    """The addresses of nsqlookupds to give to a tool: without the hostile one, and with it."""
-
-    def __init__(self, good, nsqd=None, lookupd=None):
-        self.nsqd = nsqd
-        self.lookupds = [each.http_address for each in good.lookupds]
-        if lookupd is not None:
-            self.lookupds.append(lookupd.http_address)  # of two claims the first one counts
+def lookupds_of(good):
+    return [each.http_address for each in good.lookupds]
 
 
 @contextmanager
 def hostile(good, kind):
-    """A hostile pair; ``kind`` says what it does beside sending nasty texts."""
+    """The nsqlookupds to give to a tool, with a hostile one behind the good ones.
+
+    ``kind`` says what it and its nsqd do beside sending nasty texts.
+    """
     with ExitStack() as stack:
         nsqd = stack.enter_context(HostileNsqd(TOPIC, CHANNEL))
         lookupd = stack.enter_context(HostileNsqlookupd(TOPIC, [nsqd]))
@@ -70,10 +67,7 @@ def hostile(good, kind):
         if kind == "hangs altogether":
             nsqd.answers.clear()
             lookupd.answers.clear()
-        yield Hostile(good, nsqd, lookupd)
-
-
-KINDS = ["lies", "hangs", "hangs altogether"]
+        yield [*lookupds_of(good), lookupd.http_address]  # of two claims the first one counts
 
 
 # -- the admin page
@@ -119,7 +113,7 @@ def by_text(parts):
     return sorted(json.dumps(part, sort_keys=True) for part in parts)
 
 
-def seen_by_admin(lookupds, good):
+def seen_by_admin(lookupds, good, capsys, caplog):
     """All that the pages and the API say of the good nsqds and nsqlookupds."""
     names = {*good.addresses, *(each.http_address for each in good.lookupds)}
     seen = {}
@@ -145,17 +139,8 @@ def seen_by_admin(lookupds, good):
                             if any(f'"{name}"' in line for name in names)]
         for path in ("/", "/nodes", "/lookup", f"/topics/{TOPIC}"):
             assert admin.get(path).status_code == 200
+    assert all(seen[path] for path in seen if path != "/api/live/producers")
     return seen
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_admin_page_shows_the_same_of_good_servers_beside_a_hostile_one(good, kind):
-    """Every number, state and name of the good nsqds and nsqlookupds, on every page."""
-    alone = seen_by_admin(Hostile(good).lookupds, good)
-    assert all(alone[path] for path in alone if path != "/api/live/producers")
-    with hostile(good, kind) as beside:
-        among = seen_by_admin(beside.lookupds, good)
-    assert among == alone
 
 
 # -- the tools
@@ -168,42 +153,33 @@ def run(capsys, *words):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def seen_by_stat(capsys, lookupds, good):
+def seen_by_stat(lookupds, good, capsys, caplog):
     """The last line of nsq_stat, of the good nsqds."""
     words = [f"--lookupd-http-address={address}" for address in lookupds]
     record = run(capsys, "nsq_stat", f"--topic={TOPIC}", f"--channel={CHANNEL}", "--interval=50ms",
                  "--count=2", "--json", "--http-client-request-timeout=2s", *words)[-1]
-    return {name: record["nsqds"].get(name) for name in good.addresses}
+    return {name: record["nsqds"][name] for name in good.addresses}
 
 
-def seen_by_doctor(capsys, lookupds, good):
+def seen_by_doctor(lookupds, good, capsys, caplog):
     """The findings about the good servers, without the times that they took."""
     words = [f"--lookupd-http-address={address}" for address in lookupds]
     [report] = run(capsys, "doctor", f"--topic={TOPIC}", "--watch=0", "--json",
                    "--request-timeout=2s", "--consumer-opt=auth_secret,x", *words)
     names = [each.http_address for each in [*good.nsqds, *good.lookupds]]
     names += [each.tcp_address for each in good.nsqds]
-    return by_text(
+    seen = by_text(
         {**found, "text": re.sub(r"\d+ ms", "N ms", found["text"])}
         for found in report["findings"]
         if any(found["where"] == name or found["where"].endswith(f" at {name}") for name in names))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("look", [seen_by_stat, seen_by_doctor])
-def test_the_tools_show_the_same_of_good_servers_beside_a_hostile_one(good, kind, look, capsys):
-    """Counters and rates of nsq_stat, findings of the doctor."""
-    alone = look(capsys, Hostile(good).lookupds, good)
-    assert len(alone) >= 2 and None not in (alone.values() if isinstance(alone, dict) else alone)
-    with hostile(good, kind) as beside:
-        among = look(capsys, beside.lookupds, good)
-    assert among == alone
+    assert len(seen) >= 2
+    return seen
 
 
 # -- a consumer
 
 
-def consumed(caplog, lookupds, good):
+def consumed(lookupds, good, capsys, caplog):
     """Consume what the good nsqds have; return the bodies, and what the log says of them."""
     for nsqd in good.nsqds:
         for number in range(3):
@@ -223,11 +199,11 @@ def consumed(caplog, lookupds, good):
     return sorted(body for body in set(bodies) if body.startswith(b"127.")), about
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_consumer_gets_the_same_of_good_servers_beside_a_hostile_one(good, kind, caplog):
-    """Every message of the good nsqds, and not a line about them that was not there before."""
+@pytest.mark.parametrize("kind", ["lies", "hangs", "hangs altogether"])
+@pytest.mark.parametrize("look", [seen_by_admin, seen_by_stat, seen_by_doctor, consumed])
+def test_good_servers_are_seen_the_same_beside_a_hostile_one(good, kind, look, capsys, caplog):
+    """Numbers, states and names on every page and in tools, messages, and lines of the log."""
     caplog.set_level(logging.INFO, "nsqclient")
-    alone = consumed(caplog, Hostile(good).lookupds, good)
-    with hostile(good, kind) as beside:
-        among = consumed(caplog, beside.lookupds, good)
-    assert among == alone
+    alone = look(lookupds_of(good), good, capsys, caplog)
+    with hostile(good, kind) as lookupds:
+        assert look(lookupds, good, capsys, caplog) == alone

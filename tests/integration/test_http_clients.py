@@ -33,7 +33,6 @@ def test_ping_info_stats_and_config_of_nsqd_are_read(server, nsqd):
 
 
 def test_every_way_to_publish_over_http_stores_the_bodies(nsqd):
-    """pub, deferred pub and mpub store what they are given, newlines and all."""
     nsqd.create_topic("t")
     nsqd.create_channel("t", "c")
     nsqd.pub("t", b"one")

@@ -9,8 +9,6 @@ import threading
 import pytest
 
 from nsqclient import Config, Consumer, Producer, PublishError, Requeue
-from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.flags import CommandLineError
 from nsqclient.devserver import Nsqlookupd
 from tests.support.docs.log_rows import lifecycle_rows
 from tests.support.processes import CHECKOUT
@@ -100,7 +98,6 @@ def test_a_topic_that_nobody_knows_is_logged_once(logged, caplog):
 
 
 def test_backoff_and_giving_up_are_logged(nsqd, logged):
-    """The handler's error, the backoff with what to do, its end, and the message given up."""
     def handler(message):
         if message.body == b"bad" or message.attempts == 1:
             raise ValueError("as asked")
@@ -127,7 +124,6 @@ def test_a_held_and_released_flow_is_logged(nsqd, logged):
 
 
 def test_a_level_below_max_in_flight_and_its_end_are_logged(nsqd, logged):
-    """How long handlers take; and that it does not count while messages are collected."""
     for _ in range(40):
         nsqd.publish("orders", b"x")
     config = QUICK.replace(msg_timeout=1)
@@ -157,35 +153,6 @@ def test_a_stop_that_abandons_messages_is_a_warning(nsqd, logged):
     )
 
 
-def test_a_dial_that_is_not_repeated_is_not_announced(nsqd_factory, logged, caplog):
-    """What is raised at once is not tried again."""
-    with Producer([nsqd_factory().tcp_address], config=Config(tls_v1=True)) as producer:
-        with pytest.raises(PublishError, match="tls_v1"):
-            producer.publish("orders", b"x")
-    logged("cannot publish to ADDRESS: WHY")
-    assert "trying again" not in caplog.text
-
-
-class Ending:
-    """Stands for the signals of a tool: its consumers ask it for the end."""
-
-    def __init__(self):
-        self._event = threading.Event()
-        self.stop, self.wait = self._event.set, lambda: self._event.wait(30)
-
-
-def test_the_failed_start_of_a_tool_announces_no_other_try(logged, caplog):
-    """It ends when no nsqd that was named can be reached."""
-    addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
-    consumers = Consumers(
-        {"nsqd-tcp-address": addresses, "lookupd-http-address": []}, QUICK, Ending())
-    consumers.add("orders", "mail", lambda message: None)
-    with pytest.raises(CommandLineError, match="refused"):
-        consumers.run()
-    logged("TOPIC/CHANNEL: cannot consume from ADDRESS:", 2)
-    assert "trying again" not in caplog.text
-
-
 def test_a_requeue_is_not_an_error_that_is_logged_above(nsqd_factory, logged, caplog):
     """The line about the backoff is true for handlers that raise Requeue, which logs nothing."""
     def handler(message):
@@ -199,7 +166,6 @@ def test_a_requeue_is_not_an_error_that_is_logged_above(nsqd_factory, logged, ca
 
 
 def test_failures_of_a_producer_are_logged(nsqd_factory, logged):
-    """An nsqd that cannot be reached, a lost connection, an nsqlookupd that is down."""
     nsqd = nsqd_factory()
     with Producer([f"127.0.0.1:{free_port()}"]) as producer:
         with pytest.raises(PublishError):

@@ -221,7 +221,6 @@ def test_a_sticky_producer_uses_one_nsqd(server_factory):
 
 
 def test_the_statistics_of_publishes_of_each_kind_are_complete(producer):
-    """Counters and addresses show what happened; bytes are those of synchronous publishes."""
     for _ in range(4):
         producer.publish("events", b"12345")
     producer.publish("events", b"12345", defer=1)

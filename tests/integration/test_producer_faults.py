@@ -142,20 +142,6 @@ def test_a_sigkill_with_a_thousand_outstanding_leaves_no_future_without_an_outco
         assert producer.stats().pending == 0
 
 
-def test_a_sigkill_of_nsqd_under_load_ends_no_call_late(server):
-    """nsqd is killed and comes back while 8 threads publish: all calls end in time."""
-    log = Log()
-    with Producer([server.tcp_address]) as producer:
-        with load(producer, log, threads=8, timeout=1.0):
-            wait_until(lambda: len(log) > 500)
-            server.kill()
-            wait_until(lambda: len(log.failures) >= 8)
-            server.start()
-            stored = len(log.stored)
-            wait_until(lambda: len(log.stored) > stored + 100, timeout=20)
-        log.check()
-
-
 @pytest.mark.parametrize("way", ["async", "blocking"])
 def test_an_oversize_publish_is_rejected_alone(server, way):
     """nsqd refuses them with its code; those of other threads are all stored."""

@@ -19,7 +19,6 @@ PATIENT = Config(max_attempts=0, max_backoff_duration=0)
 
 @pytest.fixture
 def cluster(server_factory, lookupd_factory):
-    """Two nsqlookupds and three nsqds that know the topic."""
     lookupds = [lookupd_factory() for _ in range(2)]
     servers = [
         server_factory(

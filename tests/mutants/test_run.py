@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.run import Copy, Mutant, Result, StaleMutantError, mutated, run, summary
+from tests.mutants.run import Copy, Mutant, Result, run, summary
 
 LIBRARY = """
 def double(number):
@@ -97,9 +97,3 @@ def test_tests_that_fail_anyway_kill_nothing(root: Path, tmp_path: Path) -> None
     (root / "nsqclient" / "__init__.py").write_text(LIBRARY.replace("+", "-"))
     assert run([mutant("number - number")], root, tmp_path / "copies", 1, lines.append) is None
     assert "assert 0 == 4" in lines[-1]
-
-
-def test_a_stale_mutant_says_what_to_do() -> None:
-    """The file and the table have parted."""
-    with pytest.raises(StaleMutantError, match=r"0 times, not once: follow .*table\.py"):
-        mutated(mutant("gone"), LIBRARY)

@@ -61,7 +61,6 @@ class ServerFactory:
         return server
 
     def close(self) -> None:
-        """Stop every server that still runs."""
         for server in self._started:
             server.kill()
 

@@ -14,8 +14,6 @@ _WAIT = 20.0
 
 
 class Recorded(NamedTuple):
-    """One request as it came."""
-
     method: str
     path: str
     headers: dict[str, str]

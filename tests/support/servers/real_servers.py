@@ -53,8 +53,6 @@ def flags(options: dict[str, Option]) -> list[str]:
 
 
 class RealServer(ServerUnderTest):
-    """One server process."""
-
     program_name = ""
     kind = "real"
 

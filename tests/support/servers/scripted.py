@@ -123,7 +123,6 @@ class ScriptedServer:
         self._thread.join(20)
 
     def _stack(self) -> str:
-        """Return what the script is doing now."""
         assert self._thread.ident is not None
         frame = sys._current_frames().get(self._thread.ident)
         return "".join(traceback.format_stack(frame))
