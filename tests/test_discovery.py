@@ -17,6 +17,7 @@ from nsqclient.discovery import Poller, check_addresses, config_for, lookup, loo
 from nsqclient.errors import ConfigError, DiscoveryError
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.lock import Lock
+from tests.support.faults.hostile import NASTY
 from tests.support.servers.http_recorder import recording
 
 
@@ -83,6 +84,8 @@ def test_producers_are_returned_as_host_and_port(lookupd):
 @pytest.mark.parametrize("bad", [
     None, {}, {"tcp_port": 4150}, _producer(""), _producer(5), _producer(port="4150"),
     _producer(port=0), _producer(port=65536), _producer(port=True), _producer(port=4150.0),
+    _producer(NASTY), _producer("h/admin?x="), _producer("user@h"), _producer("a b"),
+    _producer(http_port=65536),
 ])
 def test_a_producer_that_cannot_be_dialed_is_left_out(lookupd, caplog, bad):
     lookupd.body = _answer(bad, _producer())

@@ -21,7 +21,7 @@ from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LineFormatter
 from nsqclient.protocol.events import read_settings
-from nsqclient.protocol.peer_json import JsonReader, InvalidField
+from nsqclient.protocol.peer_json import JsonReader
 from nsqclient.runtime.addresses import parse_address
 from tests.support.faults.hostile import NASTY, NASTY_BYTES, control_characters
 from tests.support.fuzz import fuzz
@@ -134,17 +134,6 @@ def test_texts_of_an_http_answer_and_of_identify_are_printable():
     assert fields.texts("topics") == (printable(NASTY), "t")
     settings = read_settings(json.dumps({"version": NASTY}).encode())
     assert settings.version == printable(NASTY)
-
-
-@pytest.mark.parametrize("fields", [
-    {"broadcast_address": NASTY}, {"broadcast_address": "h/admin?x="},
-    {"broadcast_address": "user@h"}, {"broadcast_address": "a b"}, {"tcp_port": -1},
-    {"http_port": 65536},
-])
-def test_a_producer_that_cannot_be_dialed_is_none(fields):
-    """What stands for a host becomes a part of URLs, so it must be nothing more."""
-    with pytest.raises(InvalidField):
-        Producer.read(JsonReader({"broadcast_address": "h", **fields}, "producer"))
 
 
 @pytest.mark.parametrize("host", ["h", "nsqd-1.example.com", "10.0.0.1", "::1", "fe80::1%eth0",

@@ -14,7 +14,8 @@ from tests.support.certificates import Certificates
 from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if FULL else 120),
+              pytest.mark.parametrize("server_kind", ["embedded"])]
 
 _CHOICE = 8
 # A byte of the length of IDENTIFY makes nsqd wait for more, and the client for an answer, which it
@@ -30,9 +31,9 @@ def flips(places, direction):
 
 @pytest.mark.parametrize("direction", [CLIENT, SERVER])
 @pytest.mark.parametrize("dialogue", ["consume", "persist"])
-def test_tls_finds_every_flipped_byte(embedded, tmp_path, dialogue, direction):
+def test_tls_finds_every_flipped_byte(server_factory, tmp_path, dialogue, direction):
     certificates = Certificates(tmp_path)
-    server = embedded(
+    server = server_factory(
         msg_timeout=0.3, tls_cert=certificates.server, tls_key=certificates.server_key
     )
     config = QUICK.replace(tls_v1=True, tls_root_ca_file=certificates.ca)
@@ -89,8 +90,8 @@ def publishes(producer, topic):
 
 @pytest.mark.parametrize("direction", [CLIENT, SERVER])
 @pytest.mark.parametrize("dialogue", [survive_consuming, survive_publishing])
-def test_without_tls_a_flipped_byte_is_survived(embedded, dialogue, direction):
-    server = embedded(msg_timeout=0.3)
+def test_without_tls_a_flipped_byte_is_survived(server_factory, dialogue, direction):
+    server = server_factory(msg_timeout=0.3)
     make_channel(server, "whole")
     length = dialogue(server, "whole", QUICK, faithful)[direction]
     places = positions(length, 2, _CHOICE)
