@@ -1,7 +1,5 @@
 """Backoff: go-nsq's machine, one step after the other."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,11 +27,23 @@ def _play(backoff, outcomes):
     return waits
 
 
-@pytest.mark.parametrize("outcome", [SUCCESS, NEUTRAL])
-def test_successes_change_nothing_while_messages_flow(outcome):
-    backoff = _backoff()
-    assert _play(backoff, [outcome] * 3) == [None] * 3
-    assert (backoff.phase, backoff.counter) == (Phase.FLOWING, 0)
+@pytest.mark.parametrize("maximum, outcomes, waits, counter", [
+    # While messages flow successes change nothing.
+    (120.0, [SUCCESS] * 3, [None] * 3, 0),
+    (120.0, [NEUTRAL] * 3, [None] * 3, 0),
+    # Waits grow and saturate, and saturation does not pile up.
+    (120.0, [FAILURE] * 9, [2, 4, 8, 16, 32, 64, 64, 64, 64], 6),
+    (8.0, [FAILURE] * 50, [2, 4] + [8] * 48, 3),
+    (8.0, [FAILURE] * 50 + [SUCCESS] * 3, [2, 4] + [8] * 48 + [4, 2, None], 0),
+    # A delay over the maximum from the start is cut to it; a maximum of 0 turns backoff off.
+    (1.0, [FAILURE, FAILURE], [1, 1], 1),
+    (0.0, [FAILURE] * 5, [None] * 5, 0),
+])
+def test_outcomes_lead_to_waits(maximum, outcomes, waits, counter):
+    backoff = _backoff(maximum)
+    assert _play(backoff, outcomes) == waits
+    assert backoff.counter == counter
+    assert backoff.phase is (Phase.TESTING if counter else Phase.FLOWING)
 
 
 def test_a_failure_leads_from_flowing_through_waiting_to_testing():
@@ -44,19 +54,6 @@ def test_a_failure_leads_from_flowing_through_waiting_to_testing():
     assert backoff.phase is Phase.TESTING
     assert backoff.on_result(SUCCESS) is None
     assert (backoff.phase, backoff.counter) == (Phase.FLOWING, 0)
-
-
-def test_waits_grow_and_saturate():
-    backoff = _backoff(maximum=120.0)
-    assert _play(backoff, [FAILURE] * 9) == [2, 4, 8, 16, 32, 64, 64, 64, 64]
-    assert backoff.counter == 6
-
-
-def test_saturation_does_not_pile_up():
-    backoff = _backoff(maximum=8.0)
-    _play(backoff, [FAILURE] * 50)
-    assert backoff.counter == 3
-    assert _play(backoff, [SUCCESS] * 3) == [4, 2, None]
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -73,19 +70,6 @@ def test_a_neutral_result_repeats_the_test():
     _play(backoff, [FAILURE, FAILURE])
     assert backoff.on_result(NEUTRAL) == 4.0
     assert (backoff.phase, backoff.counter) == (Phase.WAITING, 2)
-
-
-def test_a_longest_wait_of_zero_turns_backoff_off():
-    backoff = _backoff(maximum=0.0)
-    assert _play(backoff, [FAILURE] * 5) == [None] * 5
-    assert (backoff.phase, backoff.counter) == (Phase.FLOWING, 0)
-
-
-def test_the_first_failure_always_counts():
-    """A delay over the maximum from the start is cut to it, and is no reason for no backoff."""
-    backoff = _backoff(maximum=1.0)
-    assert _play(backoff, [FAILURE, FAILURE]) == [1.0, 1.0]
-    assert backoff.counter == 1
 
 
 def test_a_delay_of_zero_is_a_wait_of_zero():

@@ -1,7 +1,5 @@
 """BatchHandler by value: when a batch is handed over, and how its messages are answered."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -4,8 +4,6 @@ Each step waits for the command before it, so nothing depends on how fast the ma
 are 0, as in go-nsq's tests: the delay of a requeue is 90 s for each attempt, here 0.
 """
 
-from __future__ import annotations
-
 from nsqclient import Config, Consumer
 from tests.support.servers.scripted import Peer, ScriptedServer, message
 

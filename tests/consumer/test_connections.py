@@ -1,7 +1,5 @@
 """ConnectionManager by value: what it dials, when again, and what it forgets."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Callbacks are called with their arguments, and harmless when they fail."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import Consumer

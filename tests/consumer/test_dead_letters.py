@@ -1,7 +1,5 @@
 """What happens to a message that is given up: logged, kept in a directory, or published."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -139,7 +137,6 @@ def test_a_disk_that_does_not_take_it_raises(tmp_path, monkeypatch):
 
 
 def test_the_directory_itself_reaches_the_disk(tmp_path, monkeypatch):
-    """Not only the files: their names, too, must survive a crash."""
     synced = []
     monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", synced.append)
     DeadLetterDirectory(tmp_path)(letter())
@@ -171,7 +168,6 @@ def test_a_directory_gives_its_letters_back(tmp_path):
 
 
 def test_a_damaged_letter_is_said_to_be_and_can_be_set_aside(tmp_path):
-    """Nothing is guessed, and its bytes are kept."""
     damaged, keep = b'{"id": ', DeadLetterDirectory(tmp_path)
     (tmp_path / "x.json").write_bytes(damaged)
     with pytest.raises(ValueError, match="damaged"):

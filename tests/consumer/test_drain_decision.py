@@ -1,7 +1,5 @@
 """When a channel was seen empty."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step

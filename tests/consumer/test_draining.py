@@ -1,7 +1,5 @@
 """What a drain asks for, and what it makes of the answers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """FlowControl on a virtual clock, over simulated nsqds: exact commands, and promises for a day."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random
@@ -96,18 +94,6 @@ class World:
         return commands
 
 
-def test_a_second_connection_waits_until_the_first_has_settled():
-    world = World(Config(), 10)
-    world.add("a")
-    world.commands()
-    world.add("b")
-    assert world.commands() == [(0, "a RDY 5")]
-    world.timer.advance(0.49)
-    assert world.commands() == []
-    world.timer.advance(0.1)
-    assert world.commands() == [(0.5, "b RDY 5")]
-
-
 def test_a_hold_is_rdy_0_independent_of_a_pause_and_no_reason_for_a_repair():
     """Nothing flows while too many bytes wait, for as long as that takes; then all at once."""
     world = World(Config(), 10)
@@ -121,20 +107,6 @@ def test_a_hold_is_rdy_0_independent_of_a_pause_and_no_reason_for_a_repair():
     assert (world.commands(), world.flow.repairs) == ([], 0)
     world.flow.set_paused(False)
     assert world.commands() == [(3600, "a RDY 10")]
-
-
-def test_backoff_survives_the_loss_of_the_testing_connection():
-    world = World(Config(), 10)
-    a = world.add("a")
-    world.flow.on_result(Outcome.FAILURE)
-    world.timer.advance(5)
-    assert world.commands()[-1][1] == "a RDY 1"
-    world.remove(a)
-    world.timer.advance(5)
-    world.add("b")
-    assert world.commands()[-1][1] == "b RDY 1"
-    world.flow.on_result(Outcome.SUCCESS)
-    assert world.commands()[-1][1] == "b RDY 10"
 
 
 @pytest.mark.parametrize("workers", [None, 2])
@@ -220,7 +192,6 @@ def test_phases_are_reported_in_their_order_with_the_wait():
     FlowControl.on_result, FlowControl._take_result, Backoff.on_result,
 ])
 def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
-    """Wherever Ctrl-C comes: RDY 1 in the end, and full flow after a success."""
     def work():
         world = World(Config(), 10)
         world.add("a")

@@ -1,7 +1,5 @@
 """Loops over messages: when messages flow, and what becomes of the last turn."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from types import SimpleNamespace

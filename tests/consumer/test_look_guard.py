@@ -1,7 +1,5 @@
 """Where a consumer that only looks may subscribe."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

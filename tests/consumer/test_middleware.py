@@ -1,7 +1,5 @@
 """Middleware: context managers around each call of a handler, in order."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

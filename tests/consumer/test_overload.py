@@ -4,8 +4,6 @@ Counted is what nsqd delivers. The nsqds take a message back at its deadline, an
 what has expired in its queue.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random
@@ -193,7 +191,6 @@ def test_a_burst_after_an_hour_is_met_with_the_level_from_before():
 
 
 def test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy():
-    """The level is below the number of connections, and each message is seen in seconds."""
     world = World(lambda now: 0.3, timeouts=[1.0] * 5)
     world.nsqds[0].publish(300)
     world.timer.advance(5)
@@ -208,27 +205,6 @@ def test_a_quiet_nsqd_is_heard_while_another_one_keeps_all_workers_busy():
             assert world.timer.now - began < 5, number
     world.run_until(304)
     assert world.deliveries <= 1.05 * 304
-
-
-def test_busy_nsqds_take_turns_where_the_level_is_below_their_number():
-    world = World(lambda now: 0.4, timeouts=[1.0] * 4)
-    for nsqd in world.nsqds:
-        nsqd.publish(400)
-    finished = world.run_until(1600, limit=1.1 * 1600 * 0.4) and world.finished
-    assert world.deliveries <= 1.05 * 1600
-    for part in range(4):  # each had a turn in the first two minutes
-        assert any(400 * part <= name < 400 * (part + 1) and when < 130
-                   for name, when in finished.items())
-
-
-@pytest.mark.parametrize("max_in_flight", [1, 1000])
-def test_collected_messages_fill_max_in_flight(max_in_flight):
-    world = World(lambda now: 0.0, max_in_flight=max_in_flight)
-    world.nsqds[0].finish = lambda name, deadline: world.flow.hold()
-    world.nsqds[0].publish(2000)
-    world.timer.advance(0.1)
-    assert len(world.nsqds[0].out) == max_in_flight
-    assert world.flow.level_reason is not LevelReason.HELD or world.flow.level == max_in_flight
 
 
 def test_a_consumer_that_asks_whether_it_is_starved_collects():

@@ -1,7 +1,5 @@
 """What happens to a message whose handler failed, by value; the ready-made policies."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -95,7 +93,6 @@ def test_the_last_attempt_gives_up_what_a_policy_would_requeue(attempts, most, r
     (Retry(), Requeue(), 1, False),
 ])
 def test_a_retry_is_planned_where_the_policy_requeues(retry, raised, attempts, is_planned):
-    """Not the default, a decision of the handler's, or a message that is given up."""
     assert decide(retry, delivered(attempts), raised, attempts, 5).is_planned is is_planned
 
 

@@ -1,7 +1,5 @@
 """The stop procedure with parts that do not behave: it goes on, and reports."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

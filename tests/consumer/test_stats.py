@@ -1,7 +1,5 @@
 """What a consumer reports about itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters, StopReport
@@ -19,12 +17,17 @@ def test_a_stop_report_is_true_when_nothing_was_abandoned(report, good):
 
 
 def test_the_totals_add_closed_and_live_connections():
+    """However many have ended, they take little memory."""
     totals = ClosedConnectionTotals()
     totals.add(ConnectionCounters(finished=1, orphaned=2))
+    for _ in range(1000):
+        totals.add(ConnectionCounters(received=3))
+    assert len(totals._closed) <= 17
     total = totals.total([
         ConnectionCounters(finished=10), ConnectionCounters(finished=100, expired=5),
     ])
     assert (total.finished, total.orphaned, total.expired) == (111, 2, 5)
+    assert total.received == 3000
 
 
 def test_a_connection_that_just_ended_counts_once():
@@ -35,11 +38,3 @@ def test_a_connection_that_just_ended_counts_once():
     assert totals.total([ending]).finished == 7
     ending.lost_answers += 1
     assert totals.total([]).lost_answers == 1
-
-
-def test_many_closed_connections_take_little_memory():
-    totals = ClosedConnectionTotals()
-    for _ in range(1000):
-        totals.add(ConnectionCounters(received=3))
-    assert totals.total([]).received == 3000
-    assert len(totals._closed) <= 17

@@ -1,5 +1,7 @@
 """Merging answers of nsqlookupds by value."""
 
+import pytest
+
 from nsqclient.partitioned.lookup_table import LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
@@ -25,48 +27,33 @@ def test_partitions_of_all_answers_are_merged():
     assert table.merged() == routes({0: "n:1", 1: "n:2"})
 
 
-def test_answer_of_the_leading_lookupd_has_precedence():
-    assert table_of(routes({0: "n:1"}), routes({0: "n:2"})).merged().partitions == {0: "n:1"}
-    assert table_of(
-        routes({0: "n:1"}), routes({0: "n:2"}), leader="b").merged().partitions == {0: "n:2"}
+@pytest.mark.parametrize("leader, events, nsqd", [
+    # The answer of the leading nsqlookupd has precedence.
+    ("a", [], "n:1"),
+    ("b", [], "n:2"),
+    # After a refusal the other nsqd is chosen; where all have refused, it begins again.
+    ("a", [("on_refused", 0, "n:1")], "n:2"),
+    ("a", [("on_refused", 0, "n:1"), ("on_refused", 0, "n:2")], "n:1"),
+    ("a", [("on_refused", 0, "n:1"), ("on_accepted", 0, "n:1")], "n:1"),
+    # The former answer of one that fails, or is late, counts only without others.
+    ("a", [("on_failure", "a")], "n:2"),
+    ("a", [("on_failure", "a"), ("on_failure", "b")], "n:1"),
+    ("a", [("on_late", "a")], "n:2"),
+    ("a", [("on_late", "a"), ("on_late", "b"), ("on_late", "stranger")], "n:1"),
+    ("a", [("on_late", "a"), ("on_answer", "a", routes({0: "n:3"}))], "n:3"),
+])
+def test_one_of_two_answers_counts(leader, events, nsqd):
+    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}), leader=leader)
+    for name, *arguments in events:
+        getattr(table, name)(*arguments)
+    for _ in range(2):
+        assert table.merged().partitions == {0: nsqd}
 
 
-def test_after_a_refusal_the_other_nsqd_is_chosen():
-    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
-    table.on_refused(0, "n:1")
-    assert table.merged().partitions == {0: "n:2"}
-    table.on_refused(0, "n:2")
-    assert table.merged().partitions == {0: "n:1"}  # all refused: begin again
-    assert table.merged().partitions == {0: "n:1"}
-
-
-def test_an_accepted_publish_ends_the_refusal():
-    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
-    table.on_refused(0, "n:1")
-    table.on_accepted(0, "n:1")
-    assert table.merged().partitions == {0: "n:1"}
-
-
-def test_the_answer_of_a_failing_lookupd_is_used_only_without_others():
-    """Old answers count only while there is no newer one."""
-    table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
-    table.on_failure("a")
-    assert table.merged().partitions == {0: "n:2"}
-    table.on_failure("b")
-    assert table.merged().partitions == {0: "n:1"}
-
-
-def test_the_answer_of_a_late_lookupd_is_used_only_without_others():
-    """Its former answer does not outvote the others; it is asked as ever."""
+def test_a_late_lookupd_is_asked_as_ever():
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_late("a")
-    assert table.merged().partitions == {0: "n:2"}
     assert sorted(table.begin_round()) == ["a", "b"]
-    table.on_late("b")
-    table.on_late("stranger")
-    assert table.merged().partitions == {0: "n:1"}
-    table.on_answer("a", routes({0: "n:3"}))
-    assert table.merged().partitions == {0: "n:3"}
 
 
 def test_stock_answers_are_plain_addresses():

@@ -1,7 +1,5 @@
 """Asynchronous publishes: what shares an MPUB, and what each outcome leads to."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -125,7 +123,6 @@ def test_an_mpub_stays_under_the_body_limit(world, limit, line):
 
 
 def test_messages_wait_for_others_until_somebody_waits_for_them(world):
-    """flush() ends the wait."""
     publisher = world.publisher(linger=10 * WAIT)
     put(publisher, future(), future())
     flushed = threading.Thread(target=publisher.flush, args=(Deadline(WAIT),))
@@ -161,7 +158,6 @@ def test_a_refusal_after_an_unknown_try_is_unknown(world, is_alone):
 
 
 def test_a_refused_mpub_is_taken_apart(world):
-    """Each message is tried alone, so that only the rejected one fails."""
     publisher = world.publisher()
     first = busy(world, publisher)
     good, bad = put(publisher, future(body=b"good"), future(body=b"bad"))
@@ -270,7 +266,6 @@ def test_a_callback_that_would_wait_for_its_own_thread_gets_an_error(world):
 
 
 def test_close_gives_every_pending_message_an_outcome(world):
-    """What was sent is unknown, what was not is not sent; no further put."""
     publisher = world.publisher()
     busy(world, publisher)
     (queued,) = put(publisher, future())
@@ -300,7 +295,6 @@ def test_a_retry_that_close_prevents_has_an_outcome(world, outcome, error):
 
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_forked_child_fails_all_that_was_pending(world, is_sent):
-    """Wherever a message is at the fork, its Future in the child does not wait for ever."""
     if not is_sent:
         world.nodes.go_down()
     publisher = world.publisher()

@@ -1,7 +1,5 @@
 """Looking for the nsqds of a cluster."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -105,7 +103,6 @@ def test_it_asks_again_and_again(discover, cluster):
 
 
 def test_an_nsqlookupd_that_fails_is_asked_again_soon(discover, cluster):
-    """While nobody is known the poll interval is not waited for."""
     error = DiscoveryError("a", "refused")
     cluster.answers = {"a": error}
     discoverer, nodes = discover("a", config=Config(lookupd_poll_interval=60))
@@ -116,7 +113,6 @@ def test_an_nsqlookupd_that_fails_is_asked_again_soon(discover, cluster):
 
 
 def test_an_nsqlookupd_that_hangs_delays_no_other_and_is_asked_once(discover, cluster):
-    """A silent nsqlookupd is not asked again; the others are, and stop() does not wait."""
     release = threading.Event()
     cluster.answers = {"hangs": release, "a": ["x:1"]}
     discoverer, nodes = discover("hangs", "a")

@@ -1,9 +1,6 @@
 """Messages under way, and the callers that wait for their outcome."""
 
-from __future__ import annotations
-
 import logging
-import threading
 
 import pytest
 
@@ -12,23 +9,12 @@ from nsqclient.producer import futures as publish_futures
 from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.runtime import futures
 from nsqclient.runtime.futures import start_all, succeed_all
-from tests.support.processes import in_child, start_threads
+from tests.support.processes import in_child
 
 
 def future(delay_ms=None):
     """A message that a Future stands for."""
     return PublishFuture("t", b"x", delay_ms, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("asked_before", [False, True])
-def test_a_good_outcome(asked_before):
-    item, called = future(), []
-    if asked_before:
-        item.add_done_callback(called.append)
-    assert start_all([item]) == [item] and not item.done()
-    succeed_all([item])
-    assert item.done() and item.result(0) is None and item.exception(0) is None
-    assert called == ([item] if asked_before else [])
 
 
 def test_the_first_bad_outcome_stays():
@@ -64,16 +50,7 @@ def test_a_deferred_message_is_sent_alone():
     assert future(delay_ms=1).alone and not future().alone
 
 
-def test_threads_that_ask_at_once_share_one_lock():
-    """Whoever asks first makes what all of them use."""
-    item, barrier, seen = future(), threading.Barrier(4), []
-    for thread in start_threads(4, lambda: (barrier.wait(10), seen.append(item._waiters))):
-        thread.join()
-    assert len(set(map(id, seen))) == 1
-
-
 def test_abandoned_in_a_child():
-    """A pending message is the parent's: the child hears so; an outcome that is there stays."""
     pending, stored = future(), future()
     start_all([stored])
     succeed_all([stored])
@@ -142,7 +119,6 @@ def test_a_look_at_the_failure_prevents_the_warning(failures, caplog, look):
 
 
 def test_a_look_before_the_outcome_counts(failures, caplog):
-    """A callback that was there before the failure has seen it."""
     item = future()
     item.add_done_callback(lambda _: None)
     item.fail(PublishUnknownError("lost"), failures.note)
@@ -171,7 +147,6 @@ def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
 
 
 def test_two_threads_that_report_at_once_report_once(failures, caplog):
-    """What another thread has reported meanwhile is neither reported twice nor an error."""
     class Shrinking(type(failures._errors)):
         """Another thread takes the last one after it was counted."""
 

@@ -1,7 +1,5 @@
 """The nsqds of a producer: the order of dials, the choice, and what a lost connection means."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -13,7 +11,6 @@ from nsqclient.errors import (
     ClosedError, ConnectError, NegotiationError, NotNSQError, NSQConnectionError,
     ReentrantCallError,
 )
-from nsqclient.producer import nodes as module
 from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.outcome import PublishOutcome
 from nsqclient.producer.publisher import Publisher
@@ -80,18 +77,7 @@ def publish(nodes, timeout=WAIT):
     return publisher.attempt(acquire(nodes, timeout), PUB, until, timeout)[:2]
 
 
-def test_no_number_of_deaf_addresses_delays_a_living_nsqd(make_links, monkeypatch):
-    """They are dialed side by side: the first that answers is used, and close() ends the others."""
-    monkeypatch.setattr(module, "HANDSHAKE_TIMEOUT", 6 * WAIT)
-    with silent_addresses(MAX_DIALS - 1, accepts=True) as deaf, ScriptedServer(idle) as server:
-        nodes = make_links(*deaf, server.address)
-        assert acquire(nodes).address == server.address
-        assert [node.failures for node in nodes._nodes.values()] == [0] * MAX_DIALS
-        assert nodes.close(Deadline(WAIT)) == []
-
-
 def test_close_ends_a_dial(make_links):
-    """A dial of an address that does not answer ends with close(), not seconds later."""
     dialed = threading.Event()
     with ScriptedServer(deaf_after(dialed)) as server:
         nodes = make_links(server.address)
@@ -146,7 +132,6 @@ def test_an_unexpected_error_of_a_dial_is_no_end(make_links, monkeypatch, caplog
 
 
 def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, caplog):
-    """It is logged why; when there are threads again, the address is dialed."""
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
         with no_thread("nsq-dialer"), pytest.raises(NSQConnectionError):
@@ -165,7 +150,6 @@ def test_the_timer_waits_for_no_nsqd(make_links):
 
 
 def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_links):
-    """A connection that ends before it stored anything is a failure: the next dial waits."""
     dials = []
 
     def leave(peer):
@@ -192,7 +176,6 @@ def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
 
 
 def test_discovered_addresses_come_and_go(make_links):
-    """New ones are used; those that are not named and not connected are forgotten."""
     with ScriptedServer(idle) as server:
         nodes = make_links("127.0.0.1:1")
         nodes.set_addresses({DIRECT: [server.address]})
@@ -204,7 +187,6 @@ def test_discovered_addresses_come_and_go(make_links):
 
 
 def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
-    """An nsqd that worked and refuses now still comes before those that were never tried."""
     nodes, order = make_links("127.0.0.1:1", "127.0.0.1:2"), {}
     nodes._nodes["127.0.0.1:2"].has_worked = True
     nodes._dials.put = lambda conn, sources, standing: order.update({conn.address: standing})

@@ -1,7 +1,5 @@
 """The connection that several publishes use at once."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -139,7 +137,6 @@ def test_a_lost_connection_leaves_the_outcome_of_all_unknown():
 
 
 def test_the_oldest_publish_that_is_late_ends_the_connection():
-    """So do all behind it, with the same reason."""
     script = Script()
     with connected(script) as conn:
         publishes = Publishes(conn, script)
@@ -163,7 +160,6 @@ def test_a_later_publish_that_is_late_ends_alone():
 
 
 def test_all_that_wait_for_the_connection_share_it():
-    """It is dialed once; where it has ended, it is not taken, and another is dialed."""
     wanted = []
     script = Script(0)
     pipeline = Pipeline("n:1", Config(), lambda: wanted.append(pipeline.missing()))

@@ -1,7 +1,5 @@
 """The connections of publishes to one nsqd: the stack, the turns, and what the timer does."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time
@@ -78,7 +76,6 @@ def test_the_connection_that_was_put_back_last_is_taken_first(world):
 
 
 def test_a_dead_connection_is_not_taken(world):
-    """nsqd's FIN has arrived: the next one is taken."""
     dead, alive = Conn(), Conn()
     dead.is_dead = True
     for conn in (alive, dead):
@@ -150,7 +147,6 @@ def in_use(pool, began, until, pause=1.0, **state):
 
 
 def test_an_overdue_publish_is_cut_at_its_deadline_and_not_before(world):
-    """The timer comes just then."""
     conn = in_use(world.pool, 100.0, 105.0, pause=5.0)
     assert world.pool.check(104.5, False) == (105.0, False) and not conn.cuts
     world.pool.check(105.0, False)

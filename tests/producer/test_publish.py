@@ -1,6 +1,4 @@
-"""One publish in the calling thread: what each outcome leads to."""
-
-from __future__ import annotations
+"""One publish in the calling thread: what nsqd's answer means, and what each outcome leads to."""
 
 import math
 import threading
@@ -9,10 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from nsqclient import Producer
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, DiscoveryError, NegotiationError,
     NSQConnectionError, PublishNotSentError, PublishRejectedError, PublishUnknownError,
     ReentrantCallError, server_error,
+)
+from nsqclient.producer.outcome import (
+    Attempts, PublishOutcome, final_error, is_one_at_fault, outcome_of, rejection,
 )
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -118,7 +120,6 @@ def test_a_publish_on_the_thread_that_watches_the_deadlines_is_an_error():
 
 
 def test_refused_after_an_unknown_try():
-    """An earlier try may have stored it, so it is unknown."""
     with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
         publish(LOST, TOO_BIG)
 
@@ -146,7 +147,6 @@ def test_the_deadline_ends_the_retries(answer, error):
     (DiscoveryError("lookupd:4161", "refused"), True),
 ], ids=lambda value: type(value).__name__)
 def test_no_nsqd_can_be_used(reason, retryable):
-    """The error has the reason, and whether a later publish may succeed."""
     with pytest.raises(PublishNotSentError) as caught:
         publish(error=reason)
     assert caught.value.retryable is retryable and caught.value.__cause__ is reason
@@ -170,3 +170,59 @@ def test_close_ends_a_publish_that_waits(sent_before):
     with pytest.raises(PublishUnknownError if sent_before else ClosedError):
         Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 10, 10)
     timer.join()
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [
+    (b"E_PUB_FAILED disk", PublishOutcome.REJECTED),
+    (b"E_MPUB_FAILED disk", PublishOutcome.UNKNOWN),
+])
+def test_each_answer_has_an_outcome(answer, outcome):
+    """Only a failed MPUB may be stored in part."""
+    assert outcome_of(server_error(answer)) is outcome
+
+
+@pytest.mark.parametrize(("answer", "retryable", "one"), [
+    (b"E_BAD_TOPIC t", False, False), (b"E_BAD_MESSAGE too big", False, True),
+    (b"E_BAD_BODY too big", False, True), (b"E_PUB_FAILED disk", True, False),
+    (b"E_DPUB_FAILED disk", True, False),
+])
+def test_what_a_refusal_says(answer, retryable, one):
+    """A rejection has nsqd's code and address, and says whether a retry is worth it."""
+    error = server_error(answer)
+    refused = rejection("nsqd:4150", error)
+    assert (refused.code, refused.retryable) == (error.code, retryable)
+    assert "nsqd:4150" in str(refused)
+    assert is_one_at_fault(PublishOutcome.REJECTED, error, 2) is one
+    assert not is_one_at_fault(PublishOutcome.REJECTED, error, 1)
+
+
+@pytest.mark.parametrize(("reason", "maybe_stored", "kind"), [
+    (None, False, PublishNotSentError),
+    (ConnectError("nsqd:4150", "refused"), False, PublishNotSentError),
+    (server_error(b"E_PUB_FAILED disk"), False, PublishRejectedError),
+    (server_error(b"E_PUB_FAILED disk"), True, PublishUnknownError),
+])
+def test_final_error_depends_on_what_the_attempts_led_to(reason, maybe_stored, kind):
+    error = final_error("not stored", reason, maybe_stored)
+    assert type(error) is kind and str(error) == "not stored"
+    if kind is PublishRejectedError:
+        assert error.code == "E_PUB_FAILED" and error.retryable
+
+
+@pytest.mark.parametrize("maybe_stored, text", [
+    (False, "no nsqd stored the message within 2 s: nsqd:4150: refused"),
+    (True, "the outcome is unknown: no nsqd confirmed the message within 2 s: nsqd:4150: refused"),
+])
+def test_an_unknown_outcome_is_not_called_not_stored(maybe_stored, text):
+    attempts = Attempts(2.0, 100, True, maybe_stored=maybe_stored)
+    assert str(attempts.timed_out(ConnectError("nsqd:4150", "refused"))).startswith(text)
+
+
+def test_a_producer_shows_its_documented_api_and_nothing_else():
+    """The names without underscore are those of the reference."""
+    with Producer(["127.0.0.1:4150"]) as producer:
+        shown = {name for name in dir(producer) if not name.startswith("_")}
+    assert shown == {
+        "close", "config", "flush", "ping", "publish", "publish_async", "publish_json",
+        "publish_many", "set_tracing", "stats",
+    }

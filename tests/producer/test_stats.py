@@ -1,7 +1,5 @@
 """The numbers of a producer."""
 
-from __future__ import annotations
-
 from nsqclient.errors import PublishNotSentError, PublishUnknownError
 from nsqclient.producer.stats import Statistics
 

@@ -25,6 +25,8 @@ ID = b"0123456789abcdef"
         (commands.pub("t", b"\n"), b"PUB t\n\0\0\0\1\n"),
         (commands.dpub("t", 0, b"hi"), b"DPUB t 0\n\0\0\0\2hi"),
         (commands.dpub("t", 3_600_000, b"hi"), b"DPUB t 3600000\n\0\0\0\2hi"),
+        (commands.dpub("t", 7_200_000, b"x", max_req_timeout_ms=7_200_000),
+         b"DPUB t 7200000\n\0\0\0\1x"),
         (commands.mpub("t", [b"a", b"bc"]),
          b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc"),
         (commands.rdy(0, 2500), b"RDY 0\n"),
@@ -93,28 +95,6 @@ def test_an_mpub_over_the_body_limit_is_not_built():
         commands.mpub("t", bodies, 10, 28)
 
 
-@pytest.mark.parametrize("bodies, why", [
-    ([], "at least one"), (b"one body", "not int"), ("text", "encode it first"),
-])
-def test_an_mpub_without_a_list_of_messages_is_not_built(bodies, why):
-    """It would cost the connection."""
-    with pytest.raises(InvalidMessageError, match=why):
-        commands.mpub("t", bodies)
-
-
-@pytest.mark.parametrize("delay", [-1, 3_600_001, 10**30, float("nan")])
-def test_a_delay_out_of_range_is_not_built(delay):
-    """nsqd answers a delay out of range by closing, so it is not sent."""
-    with pytest.raises(InvalidMessageError, match="0 to 3600 s"):
-        commands.dpub("t", delay, b"x")
-
-
-def test_dpub_delay_limit_is_an_option():
-    assert commands.dpub("t", 7_200_000, b"x", max_req_timeout_ms=7_200_000)
-    with pytest.raises(InvalidMessageError, match="0 to 1 s"):
-        commands.dpub("t", 1001, b"x", max_req_timeout_ms=1000)
-
-
 @pytest.mark.parametrize("build, error", [
     (lambda name: commands.sub(name, "c"), InvalidTopicError),
     (lambda name: commands.sub("t", name), InvalidChannelError),
@@ -129,28 +109,29 @@ def test_an_invalid_name_is_not_built(build, error, name):
         build(name)
 
 
-@pytest.mark.parametrize("count, most", [(-1, 2500), (2501, 2500), (1, 0)])
-def test_rdy_out_of_range_is_not_built(count, most):
-    with pytest.raises(LocalProtocolError, match=f"RDY {count} is out of range: 0 to {most}"):
-        commands.rdy(count, most)
+#: Each would cost the connection; what does not look like an id could become another command.
+NOT_BUILT = [
+    (commands.mpub, ("t", []), InvalidMessageError, "at least one"),
+    (commands.mpub, ("t", b"one body"), InvalidMessageError, "not int"),
+    (commands.mpub, ("t", "text"), InvalidMessageError, "encode it first"),
+    *((commands.dpub, ("t", delay, b"x"), InvalidMessageError, "0 to 3600 s")
+      for delay in (-1, 3_600_001, 10**30, float("nan"))),
+    (commands.dpub, ("t", 1001, b"x", 2**20, 1000), InvalidMessageError, "0 to 1 s"),
+    *((commands.rdy, (count, most), LocalProtocolError,
+       f"RDY {count} is out of range: 0 to {most}")
+      for count, most in ((-1, 2500), (2501, 2500), (1, 0))),
+    *((build, (name, *more), LocalProtocolError, "16 hex digits")
+      for build, *more in ((commands.fin,), (commands.touch,), (commands.req, 0))
+      for name in (b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf",
+                   b"01234567 9abcdef")),
+    (commands.req, (ID, -1), LocalProtocolError, "negative"),
+]
 
 
-@pytest.mark.parametrize("build", [
-    commands.fin, commands.touch, lambda message_id: commands.req(message_id, 0),
-])
-@pytest.mark.parametrize("message_id", [
-    b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf", b"01234567 9abcdef",
-])
-def test_an_invalid_message_id_is_not_built(build, message_id):
-    """An id is sixteen letters and digits, so that it cannot become another command."""
-    with pytest.raises(LocalProtocolError, match="16 hex digits"):
-        build(message_id)
-
-
-def test_a_negative_requeue_delay_is_not_built():
-    """nsqd answers a minus sign by closing."""
-    with pytest.raises(LocalProtocolError, match="negative"):
-        commands.req(ID, -1)
+@pytest.mark.parametrize("build, arguments, error, why", NOT_BUILT)
+def test_what_nsqd_would_refuse_is_not_built(build, arguments, error, why):
+    with pytest.raises(error, match=why):
+        build(*arguments)
 
 
 @pytest.mark.parametrize("delay", [9_223_372_036_855, 2**64, 10**300], ids="{:.0e}".format)

@@ -1,7 +1,5 @@
 """Addresses and numbers as text, by value."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.errors import ConfigError
@@ -13,7 +11,6 @@ from nsqclient.runtime.addresses import format_address, parse_address, parse_uin
     ("a.b-c:4150", "a.b-c", 4150), ("[fe80::1%eth0]:4150", "fe80::1%eth0", 4150),
 ])
 def test_an_address_is_split_and_joined(address, host, port):
-    """host:port, with brackets around an IPv6 host, and back."""
     assert parse_address(address) == (host, port)
     assert format_address(host, port) == address
 

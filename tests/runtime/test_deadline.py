@@ -1,7 +1,5 @@
 """Durations and deadlines."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 
@@ -66,7 +64,6 @@ def test_go_durations_are_read(text, seconds):
     pytest.param("9" * 100_000, id="digits"), pytest.param("1." + "9" * 100_000, id="fraction"),
 ])
 def test_other_text_is_no_go_duration(text):
-    """Anything else is refused, a bare number above all: its unit would be a guess."""
     with pytest.raises(ConfigError, match="is not a duration: write it as in 300ms"):
         parse_duration(text)
 

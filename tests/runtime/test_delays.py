@@ -1,7 +1,5 @@
 """How long to wait before the next try."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -76,7 +74,6 @@ def test_lookups_come_soon_until_a_listed_nsqd_is_connected(rounds, interval, se
 
 
 def test_the_rate_limiter_saves_up_one_second_at_most():
-    """One at once, then the rate; a pause saves up one second's messages at most."""
     pace = RateLimiter(10, 0.0)
     assert pace.take(5, 0.0) == 1 and pace.take(5, 0.0) == 0
     assert pace.wait() == pytest.approx(0.1)

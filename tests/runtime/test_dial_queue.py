@@ -1,7 +1,5 @@
 """DialQueue by value: which address is dialed next."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.runtime.dialing import DialQueue, Standing, standing_of
@@ -36,7 +34,6 @@ def test_an_address_is_classified_by_its_dials(has_worked, failures, standing):
 
 
 def test_sources_take_turns():
-    """A source of thousands gets no more dials than a source of two."""
     queue = make(a=range(1000), b=["x", "y"])
     assert drain(queue)[:4] == [0, "x", 1, "y"]
 
@@ -74,7 +71,6 @@ def test_an_address_of_two_sources_is_dialed_once():
     ([UNTRIED, FAILING, LOST], [LOST, FAILING, UNTRIED]),
 ])
 def test_those_that_worked_come_first_and_those_that_never_did_last(standings, order):
-    """An address that was never tried comes before an address that failed."""
     queue = make(sources="a")
     for number, standing in enumerate(standings):
         queue.put((number, standing), "a", standing)
@@ -100,7 +96,6 @@ def test_nothing_is_dialed_before_its_time():
 
 
 def test_what_no_source_names_is_not_dialed():
-    """It is gone, due or not; other addresses are not touched."""
     queue = make(a=["x", "y"])
     queue.put("z", "a", FAILED, retry_at=5.0)
     assert queue.count_ready(0.0) == 2

@@ -1,7 +1,5 @@
 """DialScheduler: threads for what a DialQueue says, as few as possible and never too many."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -57,7 +55,6 @@ def dialing_threads():
 
 
 def test_there_are_no_more_threads_than_dials_under_way(make):
-    """Many addresses are dialed one after the other by a few, and what waits needs none."""
     scheduler, dials = make(limit=3)
     scheduler.put("later", "a", FAILED, retry_at=float("inf"))
     dials.release.clear()
@@ -106,7 +103,6 @@ class NoThread(InlineThread):
 
 
 def test_without_a_thread_an_address_is_dialed_later(make, monkeypatch, caplog):
-    """It is tried every second, and logged once; with a thread all are dialed."""
     timer = VirtualTimer()
     monkeypatch.setattr("time.monotonic", lambda: timer.now)
     kinds = [NoThread, NoThread, NoThread]
@@ -138,7 +134,6 @@ def test_a_thread_that_runs_dials_what_another_one_could_not(make):
 
 
 def test_close_dials_nothing_more(make):
-    """What is under way is waited for; what was queued, or comes now, is not dialed."""
     scheduler, dials = make(limit=1)
     dials.release.clear()
     for key in "xy":

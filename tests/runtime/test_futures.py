@@ -1,7 +1,5 @@
 """``PlainFuture``: as a Future of the standard library, and never locked for ever."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading
@@ -96,7 +94,6 @@ def test_a_second_outcome_is_an_error():
 
 
 def test_cancelled_before_it_began():
-    """Waiting threads are woken, and it does not begin."""
     future, called = PlainFuture(), []
     future.add_done_callback(called.append)
     seen = in_thread(lambda: future.result(30))
@@ -109,7 +106,6 @@ def test_cancelled_before_it_began():
 
 
 def test_not_cancelled_once_it_runs():
-    """Nor when it has its outcome."""
     future = running()
     assert not future.cancel()
     succeed_all([future])
@@ -129,7 +125,6 @@ def test_callbacks_are_called_once_in_order(caplog):
 
 
 def test_concurrent_futures_can_wait_for_it():
-    """wait() returns as with Futures of the standard library, some done and some not."""
     done, later, failing = running(), running(), running()
     succeed_all([done])
     assert futures.wait([done, later], 30, futures.FIRST_COMPLETED).done == {done}
@@ -142,7 +137,6 @@ def test_concurrent_futures_can_wait_for_it():
 
 
 def test_concurrent_futures_as_completed():
-    """as_completed() yields each once, also a cancelled one."""
     every = [running() for _ in range(20)] + [PlainFuture()]
     seen = in_thread(lambda: list(futures.as_completed(every, 30)))
     wait_until(lambda: every[-1]._watch().waiters)
@@ -180,7 +174,6 @@ def test_an_outcome_does_not_wait_for_a_thread_that_looks():
     lambda future: future.running(),
 ])
 def test_an_interrupted_call_never_blocks_the_thread_that_sets_the_outcome(call):
-    """Wherever an exception comes in a thread that asks, the outcome can be set, and is seen."""
     def is_wanted(code):
         return "nsqclient/runtime" in code.co_filename or "concurrent" in code.co_filename
 

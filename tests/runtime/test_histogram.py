@@ -1,7 +1,5 @@
 """The histogram: what falls where."""
 
-from __future__ import annotations
-
 from nsqclient.runtime.histogram import Histogram
 from tests.support.processes import start_threads
 

@@ -7,8 +7,6 @@ without ``else``, a ``continue``, a condition of a comprehension. The lock would
 does no harm: the exception leaves it through the call.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``Lock``: no exception leaves it taken, and its owner never waits for itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -39,7 +37,6 @@ def is_taken(lock):
 
 
 def test_its_block_excludes_other_threads_and_releases_it():
-    """The other thread comes in when the block has ended, by an exception too."""
     lock, seen = Lock(), []
 
     def enter():
@@ -67,7 +64,6 @@ def test_its_owner_gets_an_error_in_place_of_waiting_for_itself():
 
 
 def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free():
-    """At each point at which a signal handler may raise."""
     lock = Lock()
 
     def work():
@@ -83,7 +79,6 @@ def test_an_exception_anywhere_while_it_is_acquired_leaves_it_free():
 
 
 def test_a_signal_handler_that_raises_ends_the_wait_for_it():
-    """The exception reaches the thread that waits, which does not have the lock afterwards."""
     lock, release, is_interrupted = Lock(), threading.Event(), threading.Event()
 
     def hold():
@@ -120,7 +115,6 @@ def test_a_signal_handler_that_raises_ends_the_wait_for_it():
 
 
 def test_signals_at_any_moment_never_leave_it_taken():
-    """A hot loop over the block, interrupted 10,000 times."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM), "10000"], env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True, text=True, timeout=100, check=False,

@@ -1,7 +1,5 @@
 """Log handlers that publish: no recursion, and no thread of the library waits for them."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

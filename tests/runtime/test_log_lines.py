@@ -1,7 +1,5 @@
 """Log lines whose number a peer decides."""
 
-from __future__ import annotations
-
 import logging
 
 from nsqclient import discovery

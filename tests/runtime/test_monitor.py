@@ -1,7 +1,5 @@
 """``Monitor``: waiting for a change, and what an exception from a signal handler leaves behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.runtime.monitor import Monitor, Waiter
@@ -68,7 +66,6 @@ def test_a_second_notification_before_the_thread_has_run_does_no_harm():
 
 
 def test_an_interrupted_wait_leaves_the_lock_free():
-    """Wherever Ctrl-C comes while a thread waits, others can take the lock, and none is armed."""
     for function in (Monitor.wait_for, Waiter.sleep, Waiter.__init__, Monitor.waiter):
         def work():
             box = Box()

@@ -1,7 +1,5 @@
 """What SIGINT and SIGTERM do before a command handles them itself, and after."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """``LibraryThread``: starting threads where a signal handler may raise."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The timer thread."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -67,7 +65,6 @@ def test_a_task_never_runs_early(timer):
 
 
 def test_a_cancelled_task_does_not_run(parked, monkeypatch):
-    """A cancelled task does not run; cancelling twice, or after the run, is harmless."""
     seen = []
     task = parked.schedule(1.0, lambda: seen.append("cancelled"))
     done = parked.schedule(0.0, lambda: seen.append("done"))
@@ -86,14 +83,12 @@ def test_a_task_that_raises_does_not_end_the_timer(timer, caplog):
 
 
 def test_schedule_from_a_task(timer):
-    """A task may schedule itself again."""
     fired = threading.Event()
     timer.schedule(0.0, lambda: timer.schedule(0.0, fired.set))
     assert fired.wait(WAIT)
 
 
 def test_an_endless_delay_is_accepted(timer):
-    """A delay longer than the system can wait for does not end the thread."""
     task = timer.schedule(float("inf"), lambda: None)
     assert _schedule(timer).wait(WAIT)
     assert _schedule(timer).wait(WAIT)
@@ -101,7 +96,6 @@ def test_an_endless_delay_is_accepted(timer):
 
 
 def test_stop_drops_tasks():
-    """Tasks that are not due never run, and neither does what is scheduled after."""
     timer = Timer()
     seen = []
     timer.schedule(0.0, lambda: seen.append("before the start"))
@@ -114,7 +108,6 @@ def test_stop_drops_tasks():
 
 
 def test_stop_waits_for_the_running_task():
-    """When stop returns True the last task has ended."""
     timer = Timer()
     timer.start()
     started, release, ended = threading.Event(), threading.Event(), threading.Event()

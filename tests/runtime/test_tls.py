@@ -1,7 +1,5 @@
 """TLS contexts from files."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess
@@ -114,7 +112,6 @@ def test_an_encrypted_key_is_refused(certificates, locked):
 
 
 def test_an_encrypted_key_with_its_password(certificates, locked):
-    """Clients and servers take the password; a password that is not needed does no harm."""
     for key in (locked, certificates.client_key):
         client_context(cert=certificates.client, key=key, key_password="pass word")
         server_context(cert=certificates.client, key=key, key_password="pass word")

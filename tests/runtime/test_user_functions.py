@@ -1,7 +1,5 @@
 """What is refused as a handler or callback: what would do nothing when it is called."""
 
-from __future__ import annotations
-
 import functools
 import types
 from unittest import mock

@@ -1,7 +1,5 @@
 """The worker pool."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading
@@ -57,7 +55,6 @@ def test_one_worker_keeps_the_order(make_pool):
 
 
 def test_items_can_be_looked_at_and_taken_out(make_pool):
-    """Those for which a condition is true; the others stay, in their order."""
     pool = make_pool(1, lambda item: None, started=False)
     pool.put_many(range(6))
     assert pool.items() == [0, 1, 2, 3, 4, 5]
@@ -77,35 +74,6 @@ def test_taking_items_out_loses_none_of_the_others(make_pool):
     wait_until(lambda: len(seen) + len(taken) == 3000)
     assert sorted(seen + taken) == list(range(3000))
     assert all(item % 3 == 0 for item in taken)
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_every_item_once(make_pool, many):
-    seen, lock = [], threading.Lock()
-
-    def run(item):
-        with lock:
-            seen.append(item)
-
-    pool = make_pool(4, run)
-    barrier = threading.Barrier(3)
-
-    def put(first):
-        barrier.wait(WAIT)
-        for n in range(first, first + 1000, 10):
-            if many:
-                pool.put_many(range(n, n + 10))
-            else:
-                for item in range(n, n + 10):
-                    pool.put(item)
-
-    threads = [threading.Thread(target=put, args=(n * 1000,)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT)
-    wait_until(lambda: len(seen) >= 3000)
-    assert sorted(seen) == list(range(3000))
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -136,7 +104,6 @@ def test_exception_keeps_the_worker(make_pool, caplog):
 
 
 def test_an_exception_at_any_point_of_a_worker_loses_no_item(caplog):
-    """Each item is run, or handed over as interrupted, and the worker works off the others."""
     caplog.set_level(logging.CRITICAL, "nsqclient.workers")
 
     def work():
@@ -176,7 +143,6 @@ def test_idle_that_raises(make_pool, caplog):
 
 
 def test_item_put_by_the_idle_hook(make_pool):
-    """The hook may put an item, and the worker does not fall asleep over it."""
     seen = []
     pool = make_pool(1, seen.append, lambda: pool.put("more") if not seen else None, started=False)
     pool.start()
@@ -197,7 +163,6 @@ def test_take_into_moves_the_first_item(make_pool):
 
 
 def test_take_into_shares_a_burst(make_pool):
-    """Several callers that wait all get something of what is put at once."""
     pool = make_pool(0, None)
     together = threading.Barrier(3)
 
@@ -214,7 +179,6 @@ def test_take_into_shares_a_burst(make_pool):
 
 
 def test_take_into_ends_with_stop(make_pool):
-    """Stop wakes waiting threads; what is queued is still taken."""
     pool = make_pool(0, None)
     found = []
     taker = threading.Thread(target=lambda: found.append(take_one(pool, None)))
@@ -238,7 +202,6 @@ def test_stop_lets_workers_finish_what_is_queued(make_pool):
 
 
 def test_stop_without_start(make_pool):
-    """A pool that never ran stops at once, keeps its items, and cannot be started."""
     seen = []
     pool = make_pool(2, seen.append, started=False)
     pool.put(1)
@@ -248,7 +211,6 @@ def test_stop_without_start(make_pool):
 
 
 def test_stop_names_the_stuck(make_pool):
-    """A thread that does not end in time is named; the others have ended."""
     gate = Gate()
     pool = make_pool(3, gate)
     pool.put_many([1, 2])
@@ -262,7 +224,6 @@ def test_stop_names_the_stuck(make_pool):
 
 
 def test_stop_from_a_worker(make_pool):
-    """A worker may stop the pool: it is neither joined nor named."""
     results = []
     pool = make_pool(2, lambda item: results.append(pool.stop(Deadline(WAIT))), started=False)
     pool.put(None)
@@ -271,7 +232,6 @@ def test_stop_from_a_worker(make_pool):
 
 
 def test_stop_during_start(make_pool, monkeypatch):
-    """Stop may come while the threads are being started, as from a signal handler."""
     pool = make_pool(2, None, started=False)
     first, second = pool._threads
     launch = first.launch
