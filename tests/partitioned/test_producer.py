@@ -15,6 +15,7 @@ from nsqclient.errors import (
 from nsqclient.partitioned.sharding import java, murmur3
 from nsqclient.partitioned import producer_attempts as attempts
 from nsqclient.partitioned import producer as producer_module
+from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
 from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers
@@ -286,6 +287,20 @@ def test_a_key_without_metadata_is_an_error(cluster, produce, caplog):
     line = "no nsqlookupd has the metadata of topic t"
     wait_until(lambda: line in caplog.text)  # when all of them have answered
     assert caplog.text.count(line) == 1
+
+
+def test_tracing_can_be_enabled_per_topic():
+    """A topic's own setting counts until all are set again."""
+    switch = TraceSwitch()
+    assert not switch.is_on("t")
+    switch.set(True)
+    switch.set(False, "t")
+    assert switch.is_on("other") and not switch.is_on("t")
+    switch.set(True)
+    assert switch.is_on("t")
+    switch.set(False)
+    switch.set(True, "t")
+    assert switch.is_on("t") and not switch.is_on("other")
 
 
 def test_traced_publishes_are_logged(cluster, produce, caplog):

@@ -80,20 +80,18 @@ def test_a_key_for_a_stock_cluster_is_refused_with_the_names_of_flags():
             assert in_flags(caught.value, "--key-field").startswith("--key-field needs ")
 
 
-def test_to_nsq_publishes_the_records_of_each_key_in_order(cluster):
+@pytest.mark.parametrize("flag, key", [
+    ("--key-field=user", lambda record: json.loads(record)["user"]),
+    ("--ordered", lambda record: "t"),  # all in one partition
+])
+def test_to_nsq_keeps_the_order_where_asked_to(cluster, flag, key):
     cluster.create_topic("t", 3, ordered=True)
     records = [json.dumps({"user": f"u{number % 7}", "n": number}).encode()
                for number in range(500)]
-    assert to_nsq(cluster, "--key-field=user", data=b"\n".join(records)).returncode == 0
+    assert to_nsq(cluster, flag, data=b"\n".join(records)).returncode == 0
     for partition in range(3):
         assert cluster.messages("t", partition) == [
-            one for one in records if murmur3(json.loads(one)["user"], 3) == partition]
-
-
-def test_to_nsq_keeps_the_order_of_all_records_where_asked_to(cluster):
-    cluster.create_topic("t", 3, ordered=True)
-    assert to_nsq(cluster, "--ordered", data=b"1\n2\n3\n4").returncode == 0
-    assert cluster.messages("t", murmur3("t", 3)) == [b"1", b"2", b"3", b"4"]
+            one for one in records if murmur3(key(one), 3) == partition]
 
 
 def test_nsq_to_nsq_copies_from_a_stock_nsq_to_partitions(cluster):
