@@ -118,6 +118,8 @@ def test_a_cut_ends_the_call_that_waits():
             conn.exchange(PUB)
         timer.join()
         assert conn.is_cut and conn.is_ended
+        conn.close()
+        assert conn.cut(ConnectError("n:1", "once more"))  # does no harm
 
 
 def test_a_cut_that_comes_after_the_answer_does_nothing():
