@@ -35,7 +35,7 @@ def test_partitions_of_all_answers_are_merged():
     ("a", [("on_refused", 0, "n:1")], "n:2"),
     ("a", [("on_refused", 0, "n:1"), ("on_refused", 0, "n:2")], "n:1"),
     ("a", [("on_refused", 0, "n:1"), ("on_accepted", 0, "n:1")], "n:1"),
-    # The former answer of one that fails, or is late, counts only without others.
+    # The former answer of an nsqlookupd that fails, or is late, counts only without others.
     ("a", [("on_failure", "a")], "n:2"),
     ("a", [("on_failure", "a"), ("on_failure", "b")], "n:1"),
     ("a", [("on_late", "a")], "n:2"),
