@@ -17,6 +17,14 @@ from nsqclient.display import printable
 if TYPE_CHECKING:
     from nsqclient.message import Message
 
+#: Go's name of a level -> Python's number.
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
 #: Attributes that every record has, or gets while it is formatted.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -8,7 +8,7 @@ prevents DNS rebinding.
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from werkzeug.wrappers import Request
 
@@ -51,7 +51,7 @@ def check_host(settings: AdminSettings, request: Request) -> None:
     """Reject requests with an unknown Host header."""
     if not settings.allowed_hosts:
         return
-    host = _host_of(f"//{request.host}")
+    host = (_split(f"//{request.host}").hostname or "").lower()
     if not host:
         given = printable(request.headers.get("Host", ""), _LONGEST_NAME)
         raise RequestError(403, "FORBIDDEN_HOST",
@@ -65,24 +65,17 @@ def check_host(settings: AdminSettings, request: Request) -> None:
         )
 
 
-def _host_of(url: str) -> str:
+def _split(url: str) -> SplitResult:
     try:
-        return (urlsplit(url).hostname or "").lower()
+        return urlsplit(url)
     except ValueError:  # brackets that do not match
-        return ""
-
-
-def _netloc_of(url: str) -> str:
-    try:
-        return urlsplit(url).netloc.lower()
-    except ValueError:
-        return ""
+        return urlsplit("")
 
 
 def check_change(request: Request) -> None:
     """Reject requests that change something and may come from a foreign page."""
     origin = request.headers.get("Origin")
-    if origin is not None and _netloc_of(origin) != request.host.lower():
+    if origin is not None and _split(origin).netloc.lower() != request.host.lower():
         raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
                            " proxy in front must forward the Host header")
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

@@ -108,9 +108,7 @@ class Notifier:
         self._timeout = timeout
         self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)
 
-    def report(
-        self, user: str, action: str, topic: str, channel: str = "", node: str = ""
-    ) -> None:
+    def report(self, user: str, action: str, topic: str, channel: str, node: str) -> None:
         """Log one action that the current request has carried out, and post it."""
         logger.info(
             "%s topic=%s channel=%s node=%s user=%s from=%s", action, printable(topic),
@@ -197,8 +195,7 @@ class Context:
 
     def report(self, action: str, topic: str, channel: str = "", node: str = "") -> None:
         """Report an action that the current request has carried out, and refresh the numbers."""
-        user = user_of(self.settings, request)
-        self.notifier.report(user, action, topic, channel, node)
+        self.notifier.report(user_of(self.settings, request), action, topic, channel, node)
         self.collector.refresh_soon()
 
     def register(self, extensions: dict[str, object]) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flask import Blueprint, Response
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.context import context
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Node
+from nsqclient.metrics.prometheus import counter, gauge, render
 
 blueprint: Blueprint = Blueprint("metrics", __name__)
+
+_Rows = list[tuple[tuple[str, ...], Values]]
 
 #: Metric -> (field of ``/stats``, help); counters end in ``_total``.
 _TOPIC = {
@@ -68,55 +70,43 @@ def to_text(
         up: whether each nsqd answered.
         lookupds: whether each nsqlookupd answered.
     """
-    exposition: bytes = generate_latest(_Snapshot(stats, up, lookupds))
-    return exposition.decode()
+    return render([
+        gauge("nsq_cluster_up", "1 if at least one nsqd responded.", (), [((), any(up.values()))]),
+        gauge("nsq_nsqd_up", "1 if this nsqd responded.", ("node",),
+              [((node,), is_up) for node, is_up in up.items()]),
+        gauge("nsq_nsqlookupd_up", "1 if this nsqlookupd responded.", ("nsqlookupd",),
+              [((address,), is_up) for address, is_up in lookupds.items()]),
+        *_of_nsqds(stats), *_of_topics(stats)])[1].decode()
 
 
-class _Snapshot(NamedTuple):
-    """The answers of one round, as a collector of ``prometheus_client``."""
+def _of_nsqds(stats: Mapping[Node, Values]) -> Iterator[Metric]:
+    """Return the metrics of the nsqds themselves."""
+    rows = [((node.address,), one) for node, one in stats.items()]
+    yield gauge("nsq_nsqd_info", "Version of this nsqd.", ("node", "version"),
+                [((*labels, text(one, "version")), 1) for labels, one in rows])
+    yield gauge("nsq_nsqd_healthy", "0 if nsqd cannot write to its disk.", ("node",),
+                [(labels, text(one, "health") == "OK") for labels, one in rows])
+    yield gauge("nsq_nsqd_start_time_seconds", "Unix time at which this nsqd was started.",
+                ("node",), [(labels, number(one, "start_time")) for labels, one in rows])
 
-    stats: Mapping[Node, Values]
-    up: Mapping[str, bool]
-    lookupds: Mapping[str, bool]
 
-    def collect(self) -> Iterator[Metric]:
-        """Return every metric with its samples."""
-        yield _metric("nsq_cluster_up", "1 if at least one nsqd responded.", (),
-                      [((), any(self.up.values()))])
-        yield _metric("nsq_nsqd_up", "1 if this nsqd responded.", ("node",),
-                      [((node,), is_up) for node, is_up in self.up.items()])
-        yield _metric("nsq_nsqlookupd_up", "1 if this nsqlookupd responded.", ("nsqlookupd",),
-                      [((address,), is_up) for address, is_up in self.lookupds.items()])
-        yield from self._nsqds()
-        topics = [((node.address, text(topic, "topic_name")), topic)
-                  for node, one in self.stats.items() for topic in objects(one, "topics")]
-        for name, (field, help_) in _TOPIC.items():
-            yield _metric(name, help_, ("node", "topic"),
-                          [(labels, _value(topic, field)) for labels, topic in topics])
-        channels = [((*labels, text(channel, "channel_name")), channel)
-                    for labels, topic in topics for channel in objects(topic, "channels")]
-        for name, (field, help_) in _CHANNEL.items():
-            yield _metric(name, help_, ("node", "topic", "channel"),
-                          [(labels, _value(channel, field)) for labels, channel in channels])
-        for name, parts, labels_of in (
-            ("nsq_topic_e2e_latency_seconds", topics, ("node", "topic", "quantile")),
-            ("nsq_channel_e2e_latency_seconds", channels,
-             ("node", "topic", "channel", "quantile")),
-        ):
-            help_ = "Time from publish to FIN over the last minutes, in seconds."
-            yield _metric(name, help_, labels_of, [
-                ((*labels, quantile), seconds)
-                for labels, values in parts for quantile, seconds in latencies(values).items()])
-
-    def _nsqds(self) -> Iterator[Metric]:
-        """Return the metrics of the nsqds themselves."""
-        rows = [((node.address,), one) for node, one in self.stats.items()]
-        yield _metric("nsq_nsqd_info", "Version of this nsqd.", ("node", "version"),
-                      [((*labels, text(one, "version")), 1) for labels, one in rows])
-        yield _metric("nsq_nsqd_healthy", "0 if nsqd cannot write to its disk.", ("node",),
-                      [(labels, text(one, "health") == "OK") for labels, one in rows])
-        yield _metric("nsq_nsqd_start_time_seconds", "Unix time at which this nsqd was started.",
-                      ("node",), [(labels, number(one, "start_time")) for labels, one in rows])
+def _of_topics(stats: Mapping[Node, Values]) -> Iterator[Metric]:
+    """Return the metrics of topics and channels."""
+    topics: _Rows = [((node.address, text(topic, "topic_name")), topic)
+                     for node, one in stats.items() for topic in objects(one, "topics")]
+    channels: _Rows = [((*labels, text(channel, "channel_name")), channel)
+                       for labels, topic in topics for channel in objects(topic, "channels")]
+    for prefix, names, table, rows in (("nsq_topic", ("node", "topic"), _TOPIC, topics),
+                                       ("nsq_channel", ("node", "topic", "channel"), _CHANNEL,
+                                        channels)):
+        for name, (field, help_) in table.items():
+            make = counter if name.endswith("_total") else gauge
+            yield make(name, help_, names, [(labels, _value(one, field)) for labels, one in rows])
+        yield gauge(
+            f"{prefix}_e2e_latency_seconds",
+            "Time from publish to FIN over the last minutes, in seconds.", (*names, "quantile"),
+            [((*labels, quantile), seconds) for labels, one in rows
+             for quantile, seconds in latencies(one).items()])
 
 
 def latencies(values: Values) -> dict[str, float]:
@@ -128,17 +118,6 @@ def latencies(values: Values) -> dict[str, float]:
         if isinstance(quantile, (int, float)) and isinstance(nanoseconds, (int, float)):
             seconds[f"{quantile:g}"] = nanoseconds / 1e9
     return seconds
-
-
-def _metric(
-    name: str, help_: str, labels: tuple[str, ...],
-    samples: Iterable[tuple[tuple[str, ...], float]],
-) -> Metric:
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    metric = kind(name, help_, labels=labels)
-    for values, value in samples:
-        metric.add_metric(values, value)
-    return metric
 
 
 def _value(values: Values, field: str) -> int:

@@ -27,12 +27,10 @@ from nsqclient.errors import ConfigError
 from nsqclient.http.ask_all import Failure
 from nsqclient.http.cluster import Node
 from nsqclient.http.cluster_actions import CHANGES, node_named
+from nsqclient.log_records import LEVELS
 from nsqclient.protocol.peer_json import read_json
 
 blueprint: Blueprint = Blueprint("nsqadmin_api", __name__)
-
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
-           "error": logging.ERROR, "fatal": logging.CRITICAL}
 
 
 @blueprint.get("/ping")
@@ -318,7 +316,7 @@ def _option_value(option: str) -> Any:
     if option == "nsqlookupd_http_addresses":
         return list(context().cluster.lookupds())
     level = logging.getLogger("nsqclient").getEffectiveLevel()
-    return next((name for name, value in _LEVELS.items() if level <= value), "fatal")
+    return next((name for name, value in LEVELS.items() if level <= value), "fatal")
 
 
 def _set_lookupds() -> None:
@@ -337,6 +335,6 @@ def _set_lookupds() -> None:
 
 def _set_level() -> None:
     level = request.get_data(as_text=True).strip().strip('"').lower()
-    if level not in _LEVELS:
-        raise RequestError(400, "INVALID_VALUE", f"one of {', '.join(_LEVELS)}")
-    logging.getLogger("nsqclient").setLevel(_LEVELS[level])
+    if level not in LEVELS:
+        raise RequestError(400, "INVALID_VALUE", f"one of {', '.join(LEVELS)}")
+    logging.getLogger("nsqclient").setLevel(LEVELS[level])

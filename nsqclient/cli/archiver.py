@@ -271,21 +271,18 @@ class Archiver(BatchHandler):
         size: messages that wait at most.
         sync_interval: seconds.
         log: for failures.
-        now: seconds since the epoch.
 
     Life: the Consumer binds it, and calls ``flush`` when it stops: that closes the files.
     """
 
     def __init__(
         self, archive: Archive, size: int, sync_interval: float, log: PrefixedLogger,
-        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(lambda batch: None, size, sync_interval)
         self._archive = archive
         self._most = size
         self._interval = sync_interval
         self._log = log
-        self._now = now
         self._owner: BatchDelegate  # from bind() on
         # Of the worker thread alone, all below.
         self._pending: list[Message] = []
@@ -339,7 +336,7 @@ class Archiver(BatchHandler):
         if self._is_closed:
             return
         self._owner.run_later(self._interval, self._on_tick)
-        if self._try(self._write_pending) and self._try(lambda: self._archive.tick(self._now())):
+        if self._try(self._write_pending) and self._try(lambda: self._archive.tick(time.time())):
             self._sync()
 
     def _reopen(self) -> None:
@@ -372,7 +369,7 @@ class Archiver(BatchHandler):
     def _write_pending(self) -> None:
         fresh = self._pending[self._written:] if self._written else self._pending
         if fresh:
-            self._archive.write(fresh, self._now())
+            self._archive.write(fresh, time.time())
             self._written = len(self._pending)
 
     def _sync(self) -> None:

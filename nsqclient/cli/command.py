@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nsqclient.cli.flags import (
-    CommandLineError, Flag, FlagError, Kind, Parsed, Texts, check_needed, check_required,
+    CommandLineError, Flag, FlagError, Kind, Parsed, Texts, check_required,
     in_environment, in_table, keys, load_toml, misspelt_variables,
 )
 from nsqclient.errors import NSQError
@@ -128,7 +128,12 @@ class Command:
 
     def need(self, name: str, *others: str) -> None:
         """Take a flag only with one of some others."""
-        self.rules.append(lambda values: check_needed(values, name, *others))
+        def check(values: Mapping[str, Any]) -> None:
+            if values[name] and not any(values[other] for other in others):
+                raise FlagError(
+                    f"--{name} needs {' or '.join(f'--{other}' for other in others)}")
+
+        self.rules.append(check)
 
     def commands(self) -> Iterator[Command]:
         """Yield the command: a group has several."""

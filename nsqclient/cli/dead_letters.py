@@ -325,33 +325,25 @@ def _show(values: Mapping[str, Any], letters: _Letters, *, is_short: bool) -> in
 
 def _replayer(
     values: Mapping[str, Any], producer: Producer, signals: Signals
-) -> Callable[[str, DeadLetter], str]:
+) -> Callable[[str, DeadLetter], str | None]:
     limiter = RateLimiter(values["rate"], time.monotonic())
 
-    def publish(name: str, letter: DeadLetter) -> str:
+    def publish(name: str, letter: DeadLetter) -> str | None:
         topic = values["destination-topic"] or letter.topic
         if not topic:
-            raise _Unreplayable("the topic that it came from is not known, or not signed with the"
-                                " key: give --destination-topic")
+            raise CommandLineError("the topic that it came from is not known, or not signed with"
+                                   " the key: give --destination-topic")
         while not limiter.take(1, time.monotonic()):
             if signals.wait(limiter.wait()):
-                raise _Stopped
+                return None
         producer.publish(topic, letter.body)
         return f"replayed {name} to {topic}"
 
     return publish
 
 
-class _Unreplayable(Exception):
-    """A letter that cannot be replayed; the text says why."""
-
-
-class _Stopped(Exception):
-    """A signal came."""
-
-
 def _take(
-    values: Mapping[str, Any], letters: _Letters, work: Callable[[str, DeadLetter], str],
+    values: Mapping[str, Any], letters: _Letters, work: Callable[[str, DeadLetter], str | None],
     done: str,
 ) -> int:
     """Do the work of each letter, then remove it; a letter that fails stays.
@@ -363,13 +355,13 @@ def _take(
         for name, letter, remove in taken:
             try:
                 text = work(name, letter)
-            except _Stopped:
-                break
-            except (NSQError, _Unreplayable) as exc:
+            except (NSQError, CommandLineError) as exc:
                 letters.report(name, f"not {done}: {exc}")
                 if values["topic"]:
                     break
                 continue
+            if text is None:  # a signal came
+                break
             remove()
             count += 1
             print(printable(text), flush=True)

@@ -168,16 +168,6 @@ def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> No
         raise FlagError(f"use {listed} not {'both' if len(names) == 2 else 'several'}")
 
 
-def check_needed(values: Mapping[str, Any], name: str, *others: str) -> None:
-    """Check that a flag is given only with one of some others.
-
-    Raises:
-        FlagError: it is given alone.
-    """
-    if values[name] and not any(values[other] for other in others):
-        raise FlagError(f"--{name} needs {' or '.join(f'--{other}' for other in others)}")
-
-
 Texts = dict[str, tuple[str, list[str]]]
 
 #: How near a variable is to the name that was meant. Kubernetes sets variables for each service,

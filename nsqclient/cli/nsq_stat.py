@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
@@ -97,28 +97,15 @@ class Sampler:
     """Polls the servers.
 
     Args:
-        nsqds: HTTP addresses of nsqds to ask, each under the address that was given; or else:
-        lookupds: HTTP addresses of nsqlookupds to find them.
-        connect_timeout, request_timeout: of each request, in seconds.
+        cluster: its nsqds, each under the address that was given, or those of its nsqlookupds.
         quiet: log nothing; ``problems`` has everything.
 
-    Life: usable at once; ``close()`` ends it. Threads: one; it has its own for the requests.
+    Threads: one; the cluster has its own for the requests.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        channel: str,
-        *,
-        nsqds: Iterable[str],
-        lookupds: Iterable[str],
-        connect_timeout: float,
-        request_timeout: float,
-        quiet: bool = False,
-    ) -> None:
+    def __init__(self, topic: str, channel: str, cluster: Cluster, *, quiet: bool = False) -> None:
         self._topic, self._channel = topic, channel
-        self._cluster = Cluster(
-            lookupds, nsqds, connect_timeout=connect_timeout, timeout=request_timeout)
+        self._cluster = cluster
         self._quiet = quiet
         self._nodes: list[Node] = []
         self._answered: set[str] = set()  # servers
@@ -149,10 +136,6 @@ class Sampler:
             problems[""] = f"no nsqd has channel {self._channel} of topic {self._topic} (yet)"
         self._report(problems)
         return found
-
-    def close(self) -> None:
-        """End the threads and connections. Idempotent."""
-        self._cluster.close()
 
     def _find_nsqds(self) -> list[Failure]:
         """Find the nsqds that have the topic now; while nobody answers, those of before stay."""
@@ -234,25 +217,27 @@ def _run(parsed: Parsed) -> int:
         view = functools.partial(_print_json, values["topic"], values["channel"])
     elif is_live:
         view = Live(f"{values['topic']}/{values['channel']}", values["interval"])
-    sampler = Sampler(
-        values["topic"], values["channel"],
-        nsqds=dict.fromkeys(values["nsqd-http-address"]),
-        lookupds=dict.fromkeys(values["lookupd-http-address"]),
-        connect_timeout=values["http-client-connect-timeout"],
-        request_timeout=values["http-client-request-timeout"],
-        quiet=is_live,  # log lines would tear the table
-    )
     try:
-        with Signals(on_hangup=lambda: signals.stop()) as signals:
+        with make_cluster(values) as cluster, Signals(
+                on_hangup=lambda: signals.stop()) as signals:
+            sampler = Sampler(
+                values["topic"], values["channel"], cluster,
+                quiet=is_live)  # log lines would tear the table
             shown = _watch(sampler, view, signals, values["interval"], values["count"])
             ended_by_signal = signals.is_stopping
     except BrokenPipeError:
         # The reader of the rows is gone; Python's own flush at exit must not raise.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    finally:
-        sampler.close()
     return 0 if shown or ended_by_signal else EXIT_NOTHING_SHOWN
+
+
+def make_cluster(values: Mapping[str, Any]) -> Cluster:
+    """Return the servers of the flags of ``add_http_servers``."""
+    return Cluster(
+        values["lookupd-http-address"], values["nsqd-http-address"],
+        connect_timeout=values["http-client-connect-timeout"],
+        timeout=values["http-client-request-timeout"])
 
 
 #: Shows the rows of the nsqds that answered, and the problems of the others; None for rows: there
@@ -271,7 +256,7 @@ def _watch(
     shown = intervals = 0
     while not signals.is_stopping and (count is None or intervals < count):
         due += interval
-        if _wait_until(due, signals):
+        if signals.wait(max(0.0, due - time.monotonic())):
             break
         due = max(due, time.monotonic() - interval)  # slow polls are not made up for
         intervals += 1
@@ -283,14 +268,6 @@ def _watch(
         elif isinstance(view, Live):
             view([], sampler.problems)
     return shown
-
-
-def _wait_until(when: float, signals: Signals) -> bool:
-    """Wait; return whether the end was asked for before."""
-    while (left := when - time.monotonic()) > 0:
-        if signals.wait(left):
-            return True
-    return signals.is_stopping
 
 
 class Plain:

@@ -124,7 +124,9 @@ class Tail:
             if self.error is not None or (self._limit and self._shown >= self._limit):
                 raise Requeue(delay=0, backoff=False)
             try:
-                write_all(self._fd, data)
+                view = memoryview(data)
+                while view:  # past Python's buffers
+                    view = view[os.write(self._fd, view):]
             except OSError as exc:
                 self.error = exc
             else:
@@ -137,10 +139,3 @@ class Tail:
         self._stop()
         if self.error is not None:
             raise Requeue(delay=0, backoff=False)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes to a descriptor, past Python's buffers. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from nsqclient.cli import spark_run
 from nsqclient.cli.flags import BOOL, INT, NAME, STRING, STRINGS, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import LEVELS, ToolFlags
+from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.display import show_size, table
 from nsqclient.http.channel_depth import fetch_depths_by_nsqd
 from nsqclient.http.urls import lookup_url, nsqd_url
+from nsqclient.log_records import LEVELS
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime.deadline import format_duration
 from nsqclient.spark.options import ReadOptions, ingest_options
@@ -80,25 +81,16 @@ def ingest_flags() -> ToolFlags:
     return flags
 
 
-def read_ingest(parsed: Parsed) -> ReadOptions:
-    """Read the options that the flags say.
-
-    Raises:
-        CommandLineError, ConfigError: something is missing or wrong.
-    """
-    values = parsed.values
-    return ingest_options({**spark_run.read_queue(values), "topic": values["topic"],
-                           "channel": values["channel"]})
-
-
 def ingest(parsed: Parsed) -> int:
     """Own shards until a signal comes, here or in a Spark job.
 
     Raises:
+        CommandLineError, ConfigError: something is missing or wrong.
         NSQError: the storage cannot be used, or an nsqd rejects us.
     """
     values = parsed.values
-    options = read_ingest(parsed)
+    options = ingest_options({**spark_run.read_queue(values), "topic": values["topic"],
+                              "channel": values["channel"]})
     is_job = bool(values["master"]) or "PYSPARK_GATEWAY_PORT" in os.environ
     if values["conf"] and not is_job:
         raise CommandLineError("--conf is for Spark: give --master, too")

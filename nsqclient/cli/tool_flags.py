@@ -26,7 +26,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.log_records import LineFormatter
+from nsqclient.log_records import LEVELS, LineFormatter
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.display import LONGEST_TEXT, printable
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 _server_logger: logging.Logger = logging.getLogger("nsqclient.devserver")
-
-#: Go's name of a level -> Python's number.
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "fatal": logging.CRITICAL,
-}
 
 LOG_LEVEL = choice(*LEVELS, name="value")
 

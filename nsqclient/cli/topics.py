@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
-from nsqclient.cli.nsq_stat import Answer, Counters, rates, total
+from nsqclient.cli.nsq_stat import Answer, Counters, make_cluster, rates, total
 from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
 from nsqclient.http.ask_all import Failure, UpstreamError
@@ -92,13 +92,6 @@ def _action(noun: str, action: str) -> Command:
     return flags
 
 
-def _cluster(values: Mapping[str, Any]) -> Cluster:
-    return Cluster(
-        values["lookupd-http-address"], values["nsqd-http-address"],
-        connect_timeout=values["http-client-connect-timeout"],
-        timeout=values["http-client-request-timeout"])
-
-
 # -- actions
 
 
@@ -108,7 +101,7 @@ def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
     names = [checked_name(name, noun.lower()) for name, noun in zip(parsed.rest, wanted)]
     topic, channel = names[0], "".join(names[1:])
     what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
-    with _cluster(parsed.values) as cluster:
+    with make_cluster(parsed.values) as cluster:
         if not parsed.values["yes"]:
             _ask(f"{action} {what}{_where(cluster, action, topic, channel)}?")
         failures = _carry_out(cluster, action, topic, channel)
@@ -188,7 +181,7 @@ class Line(NamedTuple):
 def _topics(parsed: Parsed) -> int:
     values = parsed.values
     wanted = [checked_name(topic, "topic") for topic in parsed.rest]
-    with _cluster(values) as cluster:
+    with make_cluster(values) as cluster:
         found = cluster.nodes()
         before, _ = _read(cluster, found.nodes)
         if values["interval"]:

@@ -19,10 +19,11 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, Flag, FlagError, Parsed,
     check_required, choice,
 )
-from nsqclient.cli.tool_flags import LEVELS, SOURCES, ToolFlags, option_texts, read_config
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, option_texts, read_config
 from nsqclient.config import OPTIONS
 from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.log_records import LEVELS
 from nsqclient.runtime.arguments import closest
 from nsqclient.secrets import SECRETS
 from nsqclient.worker.group import ConsumerGroup, add_all

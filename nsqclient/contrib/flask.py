@@ -24,7 +24,6 @@ from flask import Flask, current_app
 from flask.cli import AppGroup
 from flask.helpers import get_debug_flag
 
-from nsqclient.cli.flags import Parsed
 from nsqclient.cli.worker import changed_setting, read_flags, read_options, worker_flags
 from nsqclient.consumer.processor import Handler
 from nsqclient.contrib.settings import ProcessProducer, Settings
@@ -192,12 +191,6 @@ class NSQ:
             raise
         return group
 
-    def _make_group(
-        self, app: Flask, parsed: Parsed, metrics: WorkerMetrics | None
-    ) -> ConsumerGroup:
-        settings = Settings.read(changed_setting(app.config.get("NSQCLIENT"), parsed.values))
-        return self.make_group(app, parsed.values["topic"], metrics, settings)
-
     def _commands(self) -> AppGroup:
         group = AppGroup("nsq", help="Consume NSQ topics.")
 
@@ -219,8 +212,11 @@ class NSQ:
             try:
                 parsed = read_flags(
                     {name.replace("_", "-"): value for name, value in options.items()})
+                values = parsed.values
                 status = run_worker(
-                    lambda metrics: self._make_group(load_app(), parsed, metrics),
+                    lambda metrics: self.make_group(
+                        load_app(), values["topic"], metrics, Settings.read(
+                            changed_setting(load_app().config.get("NSQCLIENT"), values))),
                     read_options(
                         parsed, Path(load_app().root_path) if reloads else None),
                     _report)

@@ -11,11 +11,10 @@ from nsqclient.cli.nsq_stat import (
     HEADER, Answer, Counters, Live, Plain, Row, Sampler, format_row, rates, total,
 )
 from nsqclient.devserver import Nsqd, Nsqlookupd
+from nsqclient.http.cluster import Cluster
 from tests.cli.test_terminal import Screen
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.ports import free_port
-
-TIMES = {"connect_timeout": 2.0, "request_timeout": 5.0}
 
 
 # -- rates
@@ -106,11 +105,10 @@ def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
                 server.publish("t", b"x")
             words = [f"--lookupd-http-address={prefix}{lookupd.http_address}",
                      f"--lookupd-http-address=127.0.0.1:{free_port()}"]
-            sampler = Sampler("t", "c", nsqds=[], lookupds=[w.split("=")[1] for w in words],
-                              **TIMES)
-            while len(sampler.poll()) < 2:
-                pass
-            sampler.close()
+            with Cluster(w.split("=")[1] for w in words) as cluster:
+                sampler = Sampler("t", "c", cluster)
+                while len(sampler.poll()) < 2:
+                    pass
             assert stat(*words) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[3].split()[3] == "2"
@@ -132,14 +130,13 @@ def test_another_port_than_the_http_port_is_status_1(nsqd, capsys, flag):
 
 def test_it_goes_on_when_the_server_comes_back(caplog):
     body = json.dumps({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
-    with recording() as server:
-        sampler = Sampler("t", "c", nsqds=[server.address], lookupds=[], **TIMES)
+    with recording() as server, Cluster(nsqds=[server.address]) as cluster:
+        sampler = Sampler("t", "c", cluster)
         server.status, server.body = 500, body.encode()
         assert sampler.poll() == {} and server.address in sampler.problems
         server.status = 200
         with caplog.at_level("INFO", "nsqclient"):
             assert sampler.poll()[server.address].counters == Counters()
-        sampler.close()
     assert "answers again" in caplog.text
 
 
@@ -147,12 +144,12 @@ def test_the_nsqds_stay_known_while_no_nsqlookupd_answers():
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as server:
         server.create_topic("t")
         server.create_channel("t", "c")
-        sampler = Sampler("t", "c", nsqds=[], lookupds=[lookupd.http_address], **TIMES)
-        while not sampler.poll():
-            pass
-        lookupd.stop()
-        assert len(sampler.poll()) == 1 and sampler.problems
-        sampler.close()
+        with Cluster([lookupd.http_address]) as cluster:
+            sampler = Sampler("t", "c", cluster)
+            while not sampler.poll():
+                pass
+            lookupd.stop()
+            assert len(sampler.poll()) == 1 and sampler.problems
 
 
 @pytest.mark.parametrize("name", ["t", "other"])
