@@ -229,18 +229,17 @@ class WorkerPool(Generic[T]):
 
     def _loop(self, in_hand: list[T]) -> None:
         """Take and run items until the end; ``in_hand`` has an item that is not done."""
+        items, sleepers, run = self._items, self._sleepers, self._run_item
         # One call takes an item and notes it: no bytecode in between.
-        take = map(in_hand.append, iter(self._items.popleft, object())).__next__
-        run = self._run_item
-        sleepers = self._sleepers
+        take = map(in_hand.append, iter(items.popleft, object())).__next__
         while True:
-            if not self._items and not self._wait_for_item():
+            if not items and not self._wait_for_item():
                 return
             try:
                 take()
             except IndexError:  # another worker took it
                 continue
-            if sleepers and self._items:
+            if sleepers and items:
                 # Each worker that found more work wakes the next one: a burst reaches all of
                 # them, a trickle only as many as it needs.
                 self._tokens.put(None)
