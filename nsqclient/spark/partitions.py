@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -11,7 +14,7 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, DataLossError, ObjectNotFoundError, StorageError,
 )
 from nsqclient.spark.segment import check_segment, read_rows, warn_of_loss
-from nsqclient.spark.storage.store import Store, shared_store
+from nsqclient.spark.storage.store import Store, open_store
 
 _T = TypeVar("_T")
 
@@ -68,8 +71,17 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
         yield from join_small(_read_stored(partition))
 
 
+@functools.lru_cache(maxsize=10)
+def _open_in_process(url: str, pid: int) -> Store:
+    """Open the storage for all tasks of this process, which Spark uses again and again."""
+    # Spark collects garbage after each task. Without this it would look at every imported module,
+    # and that takes longer than the task.
+    gc.freeze()
+    return open_store(url)
+
+
 def _read_stored(partition: StoredPartition) -> Iterator[Any]:
-    store = shared_store(partition.url)
+    store = _open_in_process(partition.url, os.getpid())  # a process that was forked needs its own
     for key in partition.keys:
         try:
             yield read_rows(check_segment(store.url, key, store.read(key)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -30,6 +31,8 @@ _AT_ONCE = 16
 _CHECK_INTERVAL = 0.5
 #: Seconds between two lines about the work.
 _REPORT_INTERVAL = 30.0
+#: New objects after which Python looks for garbage; by default it does after each read of a socket.
+_NEW_OBJECTS = 10_000
 
 
 class ShardOwners:
@@ -69,6 +72,7 @@ class ShardOwners:
 
     def open(self) -> None:
         """Probe the storage, negotiate with every nsqd that is there, and begin."""
+        gc.set_threshold(_NEW_OBJECTS)
         probe(self._store)
         options = self._options
         if not self._is_job:

@@ -7,8 +7,6 @@ unless there is one of that key. No object is ever changed.
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import uuid
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
@@ -94,19 +92,6 @@ def open_store(url: str) -> Store:
             f"storage {url}: obstore is needed: pip install 'nsqclient[spark-storage]' ({exc})"
         ) from exc
     return ObjectStore(f"{scheme}://{place}")
-
-
-def shared_store(url: str) -> Store:
-    """Return the storage that all tasks of this process read.
-
-    Spark's worker processes live for many tasks, and a process that was forked needs its own.
-    """
-    return _shared_store(url, os.getpid())
-
-
-@functools.lru_cache(maxsize=10)
-def _shared_store(url: str, pid: int) -> Store:
-    return open_store(url)
 
 
 def probe(store: Store) -> None:
