@@ -54,26 +54,6 @@ def test_a_client_too_many_is_closed(make, monkeypatch, caplog):
     wait_until(is_served)
 
 
-def test_stop_ends_clients_and_frees_the_port(make):
-    acceptor = make()
-    acceptor.start()
-    with connect(acceptor.address) as client:
-        client.sendall(b"x")
-        assert client.recv(1) == b"x"
-        acceptor.stop()
-        acceptor.stop()
-        assert read_all(client) == b""
-    make(port=acceptor.port).start()
-
-
-def test_error_for_a_port_in_use_names_the_address(make):
-    first = make()
-    first.start()
-    with pytest.raises(OSError, match=f"cannot listen on {first.address}: ") as caught:
-        make(port=first.port).listen()
-    assert caught.value.errno == errno.EADDRINUSE
-
-
 def test_stop_warns_about_a_thread_that_does_not_end(make, caplog):
     release = threading.Event()
     acceptor = make(lambda _sock, _address: release.wait(10))

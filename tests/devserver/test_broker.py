@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from nsqclient.devserver.broker import Broker, BrokerError, TopicChange, TopicNotFound, Unwritten
+from nsqclient.devserver.broker import Broker, BrokerError, TopicChange, TopicNotFound
 from nsqclient.devserver.queues import Consumer, Backend, QueueLimits
 
 WALL = 1_795_000_000_000_000_000
@@ -177,13 +177,3 @@ def test_full_disk_loses_no_message_on_its_way_to_the_channels():
     for name in ("a", "b"):
         channel = broker.channel("t", name)
         assert [message.body for message in channel.queue.memory] == [b"1"]
-
-
-def test_close_reports_messages_that_could_not_be_written():
-    broker = make_full_broker("full", "good")
-    broker.channel("t", "good").queue.backend.is_full = False
-    for number, name in enumerate(("full", "good")):
-        subscribe(broker, "t", name, number)
-    assert broker.close(keep=True) == [Unwritten("t:full", 1, "No space left on device")]
-    assert broker.channel("t", "good").queue.backend.depth == 1
-    assert make_full_broker("c").close(keep=False) == []
