@@ -20,7 +20,7 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable
-from typing import Any, Optional, Protocol
+from typing import Any, NamedTuple, Optional, Protocol
 
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -68,6 +68,13 @@ def zstd_codec(level: int) -> CodecFactory:
     return make
 
 
+class RotationRules(NamedTuple):
+    """The limits of a file; 0 turns a rule off."""
+
+    size: int = 0  #: bytes; a file that has more is full
+    interval: float = 0.0  #: seconds; a file that is open for longer is old
+
+
 class OutputFile:
     """A file that grows by records.
 
@@ -75,8 +82,8 @@ class OutputFile:
         name, rev: what its name was made of.
         path: where it is.
         codec: makes the codec of each part; None: none.
-        exclusive: the file must not exist; else records are appended to it.
-        end_line: end a line that a crash left unfinished, lest the first record continue it.
+        exclusive: the file must not exist; else records are appended to it, behind the end of a
+            line that a crash left unfinished.
         mode: permissions of a new file, before the umask.
         now: for the rotation.
 
@@ -88,8 +95,8 @@ class OutputFile:
     """
 
     def __init__(
-        self, name: str, rev: int, path: str, codec: CodecFactory, *, exclusive: bool,
-        end_line: bool, mode: int, now: float,
+        self, name: str, rev: int, path: str, codec: CodecFactory, *, exclusive: bool, mode: int,
+        now: float,
     ) -> None:
         self.name = name
         self.rev = rev
@@ -111,7 +118,7 @@ class OutputFile:
             #: Bytes found at the opening and written since, before compression.
             self.size: int = found.st_size
             self._end = self.size
-            if end_line and self.size and not _ends_with_newline(path):
+            if codec is None and self.size and not _ends_with_newline(path):
                 self._write(b"\n")
                 self.size += 1
         except BaseException:
@@ -214,9 +221,8 @@ class OutputPaths:
     Args:
         output_dir, work_dir: directories; created when they are needed.
         codec: for the files.
-        exclusive: a file is never opened twice.
-        end_line: see :class:`OutputFile`.
-        rotate_size: a file that exists and has more bytes is not opened again; 0: no limit.
+        rules: a file that exists and is full is not opened again; with an interval, or a codec,
+            none is.
         file_mode: permissions of new files, before the umask.
         log: for files that are opened and moved.
 
@@ -224,15 +230,14 @@ class OutputPaths:
     """
 
     def __init__(
-        self, output_dir: str, work_dir: str, codec: CodecFactory, *, exclusive: bool,
-        end_line: bool, rotate_size: int, file_mode: int, log: PrefixedLogger,
+        self, output_dir: str, work_dir: str, codec: CodecFactory, rules: RotationRules,
+        file_mode: int, log: PrefixedLogger,
     ) -> None:
         self._output_dir = os.path.abspath(output_dir)
         self._work_dir = os.path.abspath(work_dir)
         self._codec = codec
-        self._exclusive = exclusive
-        self._end_line = end_line
-        self._rotate_size = rotate_size
+        self._exclusive = codec is not None or rules.interval > 0
+        self._rotate_size = rules.size
         self._file_mode = file_mode
         self._log = log
 
@@ -299,9 +304,7 @@ class OutputPaths:
         if not self._exclusive:
             path = os.path.realpath(path)  # a link to another file of the directory
         file = OutputFile(
-            name, rev, path, self._codec, exclusive=self._exclusive, end_line=self._end_line,
-            mode=self._file_mode, now=now,
-        )
+            name, rev, path, self._codec, exclusive=self._exclusive, mode=self._file_mode, now=now)
         self._log.info("opening %s", path)
         return file
 

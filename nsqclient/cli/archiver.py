@@ -11,10 +11,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
-from nsqclient.cli.archive_files import OutputFile, OutputPaths
+from nsqclient.cli.archive_files import OutputFile, OutputPaths, RotationRules
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.consumer.batch import BatchDelegate
 from nsqclient.display import counted
@@ -67,13 +66,6 @@ class FileNames:
             text = format_datetime(self._format, time.localtime(second))
             self._name, self._second = self._template.replace("<DATETIME>", text), second
         return self._name
-
-
-class RotationRules(NamedTuple):
-    """The limits of a file; 0 turns a rule off."""
-
-    size: int = 0  #: bytes; a file that has more is full
-    interval: float = 0.0  #: seconds; a file that is open for longer is old
 
 
 def rotation_reason(

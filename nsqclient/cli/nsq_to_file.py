@@ -19,13 +19,13 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter, RotationRules
+from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter
 from nsqclient.cli.archive_files import (
-    CodecFactory, OutputPaths, OutsideError, gzip_codec, zstd_codec,
+    CodecFactory, OutputPaths, OutsideError, RotationRules, gzip_codec, zstd_codec,
 )
 from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
@@ -232,25 +232,19 @@ class _Tool:
             except OutsideError as exc:
                 self._log.error("topic %s is not archived: %s", topic, exc)
 
-        def on_gone(topic: str) -> bool:
-            return self._leave(consumers, topic)
-
-        timeouts = values["http-client-connect-timeout"], values["http-client-request-timeout"]
-        return TopicWatcher(
-            values["lookupd-http-address"], self._config, timeouts, values["topic-refresh"],
-            on_topic, on_gone, self._log, consumers.fail,
-        )
+        cluster = Cluster(
+            values["lookupd-http-address"], config=self._config,
+            connect_timeout=values["http-client-connect-timeout"],
+            timeout=values["http-client-request-timeout"])
+        return TopicWatcher(cluster, values["topic-refresh"], on_topic,
+                            functools.partial(self._leave, consumers), consumers.fail, self._log)
 
     def _archive(self, consumers: Consumers, topic: str) -> None:
         """Begin to archive a topic."""
         values = self._values
         log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
-        is_plain = self._codec is None
-        paths = OutputPaths(
-            values["output-dir"], self._work_dir, self._codec,
-            exclusive=not is_plain or self._rules.interval > 0, end_line=is_plain,
-            rotate_size=self._rules.size, file_mode=values["file-mode"], log=log,
-        )
+        paths = OutputPaths(values["output-dir"], self._work_dir, self._codec, self._rules,
+                            values["file-mode"], log)
         names = self._names(topic)
         paths.check(names.at(time.time()))
         render: RecordFormatter = lambda message: message.body + b"\n"  # noqa: E731 # as Go's
@@ -290,25 +284,21 @@ class TopicWatcher:
     it, and ``on_gone`` agrees; when it appears again ``on_topic`` is called again.
 
     Args:
-        lookupds: HTTP addresses of nsqlookupds; what one of them knows counts.
-        config: for the connections.
-        timeouts: seconds to connect, and for the rest.
+        cluster: the nsqlookupds; what one of them knows counts. ``stop()`` closes it.
         refresh: seconds between two polls; 0: poll until one is answered.
         on_topic: called on the watcher's thread, and again at the next poll if it raises.
         on_gone: likewise; false or an exception: not yet, called again at the next poll.
-        log: for failures.
         on_wrong: called with the reasons where no server that was given is an nsqlookupd.
+        log: for failures.
 
     Life: ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(
-        self, lookupds: Sequence[str], config: Config, timeouts: tuple[float, float],
-        refresh: float, on_topic: Callable[[str], None], on_gone: Callable[[str], bool],
-        log: PrefixedLogger, on_wrong: Callable[[str], None] = lambda reasons: None,
+        self, cluster: Cluster, refresh: float, on_topic: Callable[[str], None],
+        on_gone: Callable[[str], bool], on_wrong: Callable[[str], None], log: PrefixedLogger,
     ) -> None:
-        self._cluster = Cluster(
-            lookupds, config=config, connect_timeout=timeouts[0], timeout=timeouts[1])
+        self._cluster = cluster
         self._refresh = refresh
         self._on_topic = on_topic
         self._on_gone = on_gone

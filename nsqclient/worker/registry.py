@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +22,7 @@ from nsqclient.option_types import SharedOptions
 from nsqclient.partitioned.header_filter import HeaderFilter
 from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
+from nsqclient.runtime.arguments import closest
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.user_functions import check_function
 
@@ -108,8 +108,8 @@ def register(
     for key in options:
         if key not in OPTIONS:
             known = [*OPTIONS, *_CONSUMER_ARGUMENTS, "workers", "max_in_flight", "middleware"]
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            close = closest(key, known)
+            hint = f"; did you mean {close}?" if close else ""
             raise ConfigError(f"handler {shown}: unknown option {key!r}{hint}")
     given = options if max_in_flight is None else {**options, "max_in_flight": max_in_flight}
     try:

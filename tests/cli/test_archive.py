@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from nsqclient.cli.archiver import Archive, FileNames, RotationRules
-from nsqclient.cli.archive_files import OutputPaths, gzip_codec, zstd_codec
+from nsqclient.cli.archiver import Archive, FileNames
+from nsqclient.cli.archive_files import OutputPaths, RotationRules, gzip_codec, zstd_codec
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message
 from tests.support.packages import needs
@@ -21,12 +21,10 @@ def messages(*bodies, second=0):
     return [make_message(body, timestamp=second * 10**9) for body in bodies]
 
 
-def make(folder, name="t<REV>.<DATETIME>", *, codec=None, exclusive=False, work=None,
+def make(folder, name="t<REV>.<DATETIME>", *, codec=None, work=None,
          rules=RotationRules(), by_timestamp=False, skip_empty=False, done=None, file_mode=0o640):
     paths = OutputPaths(
-        str(folder / "out"), str(work or folder / "out"), codec, exclusive=exclusive,
-        end_line=codec is None, rotate_size=rules.size, log=LOG, file_mode=file_mode,
-    )
+        str(folder / "out"), str(work or folder / "out"), codec, rules, file_mode, LOG)
     return Archive(
         FileNames(name, "%S", topic="t", hostname="h", host_identifier="", pid=1,
                   needs_rev="<REV>" in name, suffix=""),
@@ -69,7 +67,7 @@ def test_a_plain_file_is_appended_to_after_a_restart(tmp_path):
 
 def test_each_sync_ends_a_gzip_member(tmp_path):
     """Each sync ends a member; a file without records is still a gzip file."""
-    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
+    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6))
     archive.tick(1.0)
     archive.close()
     for body in (b"a", b"b"):
@@ -86,7 +84,7 @@ def test_each_sync_ends_a_gzip_member(tmp_path):
 def test_each_sync_ends_a_zstd_frame(tmp_path):
     import zstandard
 
-    archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3), exclusive=True)
+    archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3))
     for body in (b"a", b"b"):
         archive.write(messages(body), 1.0)
         archive.sync()
@@ -97,7 +95,7 @@ def test_each_sync_ends_a_zstd_frame(tmp_path):
 
 
 def test_records_that_were_not_synced_are_rolled_back(tmp_path):
-    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6), exclusive=True)
+    archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6))
     archive.write(messages(b"a"), 1.0)
     archive.sync()
     archive.write(messages(os.urandom(200_000)), 1.0)
@@ -236,7 +234,7 @@ def test_a_period_without_records_has_a_file_unless_skipped(tmp_path, skip_empty
 
 
 def test_messages_choose_their_file_by_their_own_time(tmp_path):
-    archive = make(tmp_path, by_timestamp=True, exclusive=True)
+    archive = make(tmp_path, by_timestamp=True, rules=RotationRules(interval=1e9))
     batch = messages(b"a", second=1) + messages(b"b", second=2) + messages(b"c", second=1)
     archive.write(batch, 50.0)
     archive.tick(51.0)

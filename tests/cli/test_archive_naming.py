@@ -4,8 +4,9 @@ import time
 
 import pytest
 
+from nsqclient.cli.archive_files import RotationRules
 from nsqclient.cli.archiver import (
-    FileNames, RotationRules, count_that_fit, format_datetime, rotation_reason,
+    FileNames, count_that_fit, format_datetime, rotation_reason,
 )
 from nsqclient.cli.flags import CommandLineError
 

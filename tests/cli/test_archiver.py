@@ -56,7 +56,7 @@ class World:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
-@pytest.mark.parametrize("options", [{}, {"codec": gzip_codec(6), "exclusive": True}])
+@pytest.mark.parametrize("options", [{}, {"codec": gzip_codec(6)}])
 def test_messages_are_finished_after_fsync(tmp_path, monkeypatch, options):
     """The file has them on the disk when the first FIN leaves; so it is again with the next two."""
     world = World(tmp_path, monkeypatch, **options)

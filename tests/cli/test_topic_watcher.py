@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient.cli.nsq_to_file import TopicWatcher
-from nsqclient.config import Config
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
+from nsqclient.http.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import tool
@@ -103,8 +103,8 @@ def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
     came, gone, agrees = [], [], [False, True]
     clients = [NsqlookupdHTTP(lookupd.http_address) for lookupd in lookupds]
     watcher = TopicWatcher(
-        [lookupd.http_address for lookupd in lookupds], Config(), (1, 1), 60, came.append,
-        lambda topic: gone.append(topic) or agrees.pop(0), LOG)
+        Cluster(lookupd.http_address for lookupd in lookupds), 60, came.append,
+        lambda topic: gone.append(topic) or agrees.pop(0), [].append, LOG)
     for client in clients:
         client.create_topic("t")
     assert watcher.poll() and came == ["t"]
