@@ -226,6 +226,30 @@ def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
             consume(server, print, config=SHORT).run_until_empty(**where)
 
 
+def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
+    server_factory, lookupd_factory, caplog
+):
+    """That is logged, and the drain cannot end."""
+    lookupd = lookupd_factory()
+    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
+    publish(server, *BODIES)
+    wait_until(lambda: registered(lookupd, "events"))
+    calls = []
+
+    def choose(addresses):
+        calls.append(addresses)
+        if len(calls) > 1:
+            raise ValueError("x")
+        return addresses
+
+    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address], config=SHORT,
+                  discovery_filter=choose, max_in_flight=10) as consumer:
+        wait_until(lambda: consumer.stats().connections)
+        with pytest.raises(ConnectError, match="ValueError"):
+            list(consumer.drain())
+    assert lines(caplog, "the request for the depth failed")
+
+
 @pytest.mark.parametrize("form", ["loop", "handler"])
 def test_an_nsqd_that_is_restarted_or_suspended_in_the_middle_is_drained(
     server_factory, lookupd_factory, form

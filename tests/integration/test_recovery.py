@@ -43,31 +43,26 @@ def addresses(consumer):
     return {connection.address for connection in consumer.stats().connections}
 
 
-def test_a_killed_nsqd_is_back_and_the_others_lose_nothing(cluster):
-    """SIGKILL of one nsqd: it is soon consumed again; what the others had is all handled."""
+@pytest.mark.parametrize("count, end", [(1, "kill"), (3, "stop")], ids=["one", "all"])
+def test_nsqds_that_end_and_come_back_are_consumed_again(cluster, count, end):
+    """What they get then is handled, and what the others had meanwhile."""
     (lookupds, servers), bodies = cluster, set()
-    with discover(lookupds, bodies) as consumer:
-        wait_until(lambda: len(addresses(consumer)) == 3)
-        for server in servers[1:]:
+    gone, others = servers[:count], servers[count:]
+
+    def fill(servers):
+        for server in servers:
             publish(server, *[b"%b-%d" % (server.tcp_address.encode(), n) for n in range(500)])
-        servers[0].kill()
-        servers[0].start()
-        wait_until(lambda: servers[0].tcp_address in addresses(consumer), timeout=20)
-        publish(servers[0], b"after")
-        wait_until(lambda: b"after" in bodies and len(bodies) == 1001, timeout=20)
 
-
-def test_a_restart_of_all_nsqds_is_survived(cluster):
-    (lookupds, servers), bodies = cluster, set()
     with discover(lookupds, bodies) as consumer:
         wait_until(lambda: len(addresses(consumer)) == 3)
-        for server in servers:
-            server.stop()
-        wait_until(lambda: not addresses(consumer))
-        for server in servers:
+        fill(others)
+        for server in gone:
+            getattr(server, end)()
+        wait_until(lambda: len(addresses(consumer)) == len(others))
+        for server in gone:
             server.start()
-            publish(server, *[b"%b-%d" % (server.tcp_address.encode(), n) for n in range(300)])
-        wait_until(lambda: len(bodies) == 900, timeout=30)
+        fill(gone)
+        wait_until(lambda: len(bodies) == 1500, timeout=30)
 
 
 @pytest.mark.real
