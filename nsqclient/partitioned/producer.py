@@ -224,7 +224,7 @@ class PartitionedProducer:
                 closes_after_error=attempts.has_header)
         if not isinstance(error, StaleConnection):
             self.load.note(nsqd, name, error is None or isinstance(error, ServerError), timeout)
-        elif not node.pool.connections():
+        elif not node.connections():
             error = node.last_error or error
         return outcome, error, position
 

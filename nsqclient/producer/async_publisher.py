@@ -33,7 +33,6 @@ from nsqclient.errors import (
 )
 from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
 from nsqclient.producer.outcome import Attempts
-from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -41,7 +40,7 @@ from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.futures import renew_lock, start_all, succeed_all
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread, owner_of_thread
+from nsqclient.runtime.threads import LibraryThread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -199,10 +198,9 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        """Return whether the calling thread is a worker, the timer or a connection's reader."""
+        """Return whether the calling thread is a worker, or the timer."""
         thread = threading.current_thread()
-        return (thread in self._threads or thread.ident == self._timer.ident
-                or isinstance(owner_of_thread(), PipelinedConnection))
+        return thread in self._threads or thread.ident == self._timer.ident
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``condition()``, which a settled message may change; return it."""
@@ -379,7 +377,7 @@ class AsyncPublisher:
         attempts = Attempts(
             first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
         try:
-            self._publisher.publish(command, until, first.seconds, attempts, is_async=True)
+            self._publisher.publish(command, until, first.seconds, attempts)
         except Exception as exc:
             if attempts.is_one_at_fault:
                 self._statistics.count_retried(len(items))

@@ -8,12 +8,12 @@ import random
 import threading
 import time
 
+from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, ServerError, as_cause
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
     SERVER_UNAVAILABLE, Attempts, PublishOutcome, StaleConnection, outcome_of,
 )
-from nsqclient.producer.pool import ConnectionPool, PoolConnection
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
@@ -45,14 +45,12 @@ class Publisher:
 
     def publish(
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
-        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
             attempts: takes notes; None: nobody reads them.
-            is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
 
@@ -62,8 +60,8 @@ class Publisher:
         pause = min(STALL_TIMEOUT, seconds * STALL_PART)
         while True:
             node = self._choose() or self._acquire(
-                until, attempts or self._attempts(seconds, command), is_async)
-            outcome, error, _ = self.attempt(node, command, until, pause, is_async=is_async)
+                until, attempts or self._attempts(seconds, command))
+            outcome, error, _ = self.attempt(node, command, until, pause)
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -83,11 +81,10 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
         """Wait for a connected nsqd. Raises as ``publish``."""
         try:
-            return self._nodes.acquire(
-                Deadline(max(0.0, until - time.monotonic())), is_async)
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -99,18 +96,18 @@ class Publisher:
         """Wait until an nsqd is connected. Raises as ``NodePool.acquire``."""
         while True:
             node = self._nodes.acquire(deadline)
-            conn = node.pool.take(time.monotonic())
+            conn = node.take(time.monotonic())
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, node.pool, deadline.until, 1.0)
+                conn = self._nodes.wait_for_connection(node, deadline.until, 1.0)
             if conn is not None:
-                node.pool.put_back(conn)
+                node.put_back(conn)
                 return
             if deadline.expired():
                 raise ConnectError(node.address, "no connection in time")
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
-        closes_after_error: bool = False, is_async: bool = False,
+        closes_after_error: bool = False,
     ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
         """Send a command once, on a connection to this nsqd; return what is known of it.
 
@@ -118,29 +115,27 @@ class Publisher:
             pause: seconds without progress after which another nsqd is used, if one answers.
             traced: nsqd may answer where it is stored.
             closes_after_error: nsqd may not have read the whole command then.
-            is_async: use the connection that such publishes share.
 
         Blocks: until the response, or the deadline.
         """
         if threading.get_ident() == self._timer.ident:  # a finalizer that runs there
             raise ReentrantCallError()
-        pool = node.pipeline if is_async else node.pool
         conn = None
         is_answered = False
         try:
             now = time.monotonic()
-            conn = pool.take(now)
+            conn = node.take(now)
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, pool, until, pause)
+                conn = self._nodes.wait_for_connection(node, until, pause)
                 if conn is None:
                     return PublishOutcome.NOT_READ, StaleConnection(
                         node.address, "all its connections are in use, or it is lost"), None
                 now = time.monotonic()
             check_at = min(until, now + pause)
-            conn.begin({
+            conn.exchange_under_way = {
                 "until": until, "check_at": check_at, "began": now, "pause": pause,
-                "seen": pool.responses + conn.pieces,
-            })
+                "seen": node.responses + conn.pieces,
+            }
             if check_at < self._timer.due:  # read after the connection says what it waits for
                 self._timer.wake()
             error = conn.exchange(command, traced)
@@ -148,34 +143,34 @@ class Publisher:
         except NSQError as exc:
             if conn is None:
                 raise
-            pool.drop(conn)
+            conn.close()
             self._nodes.on_lost(node, conn, exc)
             return PublishOutcome.UNKNOWN, exc, None
         finally:
             if conn is not None and not is_answered:
-                pool.drop(conn)
-        pool.responses += 1
+                conn.close()
+        node.responses += 1
         if error is not None:
             conn.is_ended = conn.is_ended or closes_after_error
-            return self._reject(node, pool, conn, error)
+            return self._reject(node, conn, error)
         conn.used_at = time.monotonic()
         stored = conn.stored if traced else None
         if node.failures:
             node.failures = 0
         if conn.is_ended:
-            pool.drop(conn)
+            conn.close()
         else:
-            pool.put_back(conn)
+            node.put_back(conn)
         return PublishOutcome.STORED, None, stored
 
     def _reject(
-        self, node: NsqdNode, pool: ConnectionPool, conn: PoolConnection, error: ServerError
+        self, node: NsqdNode, conn: BlockingConnection, error: ServerError
     ) -> tuple[PublishOutcome, NSQError, None]:
         """nsqd refused the command; most errors of a stock nsqd end the connection."""
         if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
             self._nodes.mark_unavailable(node)
         if conn.is_ended:
-            pool.drop(conn)
+            conn.close()
         else:
-            pool.put_back(conn)
+            node.put_back(conn)
         return outcome_of(error), error, None
