@@ -4,9 +4,9 @@ Values and decisions, without a socket, thread, clock or log: ``lookup_table`` m
 nsqlookupds, ``sharding`` finds the partition of a key, ``retry_policy`` says what follows from each
 refusal.
 
-Publishing: ``producer_part`` finds out whether the cluster is a partitioned one; only then a
-Producer uses the rest. ``producer`` chooses the partition of a publish and repeats attempts,
-``producer_metadata`` caches the leaders of the partitions, ``producer_queues`` has a queue for each
+Publishing: ``producer`` finds out whether the cluster is a partitioned one; only then a Producer
+uses the rest. It chooses the partition of a publish and repeats attempts, ``producer_metadata``
+caches the leaders of the partitions, ``producer_queues`` has a queue for each
 partition, for asynchronous publishes. Consuming: leaders of partitions, ordered handling, and
 positions.
 

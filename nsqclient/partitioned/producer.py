@@ -1,5 +1,9 @@
 """``PartitionedProducer``: publishes to partitions, in the calling thread, until it is stored.
 
+It also finds out whether the cluster is a partitioned one: the first nsqd that is connected sends
+its version in its answer to IDENTIFY. A stock cluster costs no further request, and one look at a
+flag for each publish.
+
 The retry table is :mod:`nsqclient.partitioned.retry_policy`. Source: "How we redesign the NSQ smart
 client", "Client as producer" and "Production in ordered message scenario".
 """
@@ -14,17 +18,21 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.errors import NSQError, PartitionError, PublishNotSentError, ServerError
+from nsqclient.errors import (
+    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError,
+)
 from nsqclient.hints import with_hint
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 from nsqclient.partitioned.producer_load import PartitionLoad
 from nsqclient.partitioned.producer_metadata import MetadataCache
-from nsqclient.partitioned.producer_options import PreparedMessage, PublishOptions
+from nsqclient.partitioned.producer_options import (
+    NO_OPTIONS, PreparedMessage, PublishOptions,
+)
 from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
 from nsqclient.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
-from nsqclient.producer.nodes import NodePool
+from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import PublishOutcome, StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
@@ -55,7 +63,7 @@ class Placed(NamedTuple):
 
 
 class PartitionedProducer:
-    """Publishes of one producer to a partitioned cluster.
+    """Publishes of one producer to a partitioned cluster, where it is one.
 
     Args:
         nodes: the nsqds. publisher: sends one attempt to one of them.
@@ -67,6 +75,10 @@ class PartitionedProducer:
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
         sharding: Sharding, tracing: TraceSwitch,
     ) -> None:
+        #: The cluster is known to be a stock one; read without a lock by every publish.
+        self.is_stock: bool = not lookupds
+        self.is_partitioned: bool = False  # it is known to be a partitioned one
+        self._lookupds = lookupds
         self._nodes = nodes
         self._publisher = publisher
         self.config: Config = config
@@ -78,6 +90,65 @@ class PartitionedProducer:
         self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # by topic
         self._closing = Monitor()
         self._is_closed = False  # by the lock of _closing
+
+    # -- what kind of cluster it is
+
+    def detect(self, deadline: Deadline, options: PublishOptions = NO_OPTIONS) -> bool:
+        """Return whether it is partitioned; False for a stock cluster, or an unknown one.
+
+        Blocks: until an nsqd is connected, the first time; at most until the deadline.
+
+        Raises:
+            PartitionError: options are given, and the cluster is a stock one.
+            PublishNotSentError: options are given, and no nsqd was connected in time.
+        """
+        if not (self.is_partitioned or self.is_stock):
+            try:
+                self._note(self._nodes.acquire(deadline))
+            except ClosedError:
+                raise
+            except NSQError as exc:
+                if options:
+                    raise PublishNotSentError(f"no nsqd was connected in time: {exc}") from exc
+                return False  # the stock producer raises the reason
+        if not self.is_partitioned and options:
+            raise self._stock_error(options)
+        if self.is_partitioned and self._is_closed:
+            raise ClosedError("the producer is closed")
+        return self.is_partitioned
+
+    def _note(self, node: NsqdNode) -> None:
+        """Note the kind of one nsqd of the cluster."""
+        if node.is_partitioned:
+            self.is_partitioned = True
+        else:
+            self.is_stock = True
+
+    def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
+        """Check the arguments of an asynchronous publish, as far as the cluster is known.
+
+        Raises:
+            PartitionError: the cluster does not take what was asked for.
+        """
+        if not (self.is_partitioned or self.is_stock):
+            for node in self._nodes.connected:
+                self._note(node)
+        if options is not None and self.is_stock and not self.is_partitioned:
+            raise self._stock_error(options)
+        if is_deferred and self.is_partitioned:
+            self.refuse_deferral()
+
+    def _stock_error(self, options: PublishOptions) -> PartitionError:
+        """Return why a stock cluster does not take these options."""
+        given = [name for name in options._fields if getattr(options, name) is not None]
+        asked = ", ".join(f"{name}=" for name in given)
+        if not self._lookupds:
+            return PartitionError(
+                f"{asked} needs lookupd_http_addresses: nsqlookupds name the leaders of partitions"
+            )
+        return PartitionError(f"{asked} needs a partitioned NSQ, and this cluster is a stock one")
+
+    # -- publishes
 
     def publish(
         self, topic: str, body: bytes, defer: object, options: PublishOptions, deadline: Deadline

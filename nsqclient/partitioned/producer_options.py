@@ -56,6 +56,10 @@ class PublishOptions(NamedTuple):
         return options
 
 
+#: Without any of them.
+NO_OPTIONS = PublishOptions()
+
+
 class PreparedMessage(NamedTuple):
     """A checked message, and the parts of its command."""
 

@@ -13,7 +13,7 @@ from collections import deque
 
 from nsqclient.partitioned.producer import PartitionedProducer, TooManyUnderWay, partition_name
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
-from nsqclient.partitioned.producer_options import PreparedMessage, PublishOptions
+from nsqclient.partitioned.producer_options import NO_OPTIONS, PreparedMessage
 from nsqclient.partitioned.sharding import partition_of
 from nsqclient.producer.async_publisher import AsyncPublisher, Destination, as_outcome
 from nsqclient.producer.futures import PublishFuture
@@ -22,7 +22,6 @@ from nsqclient.runtime.deadline import Deadline
 
 #: Seconds until it is looked again whether a further publish to an nsqd may begin.
 _TURN_PAUSE = 0.05
-_NO_OPTIONS = PublishOptions()
 
 
 class _Batch:
@@ -55,6 +54,20 @@ class PartitionQueues:
             queue.close()
 
     # -- from the queue of a topic to those of its partitions
+
+    def take_over(self, items: deque[PublishFuture]) -> bool:
+        """Move the messages of a topic to the queues of its partitions; False in a stock cluster.
+
+        Blocks and raises as ``PartitionedProducer.detect``.
+        """
+        producer, first = self._producer, items[0]
+        if producer.is_stock and first.options is None:
+            return False
+        deadline = Deadline(max(0.0, first.until - time.monotonic()))
+        if not producer.detect(deadline, first.options or NO_OPTIONS):
+            return False
+        self.distribute(items)
+        return True
 
     def distribute(self, items: deque[PublishFuture]) -> None:
         """Move messages to the queues of their partitions.
@@ -94,7 +107,7 @@ class PartitionQueues:
         is_traced = producer.tracing.is_on(topic)
         if item.options is None and not is_traced:
             return self._queue(topic, None)
-        options = item.options or _NO_OPTIONS
+        options = item.options or NO_OPTIONS
         item.alone, item.options = False, None
         if is_traced or options.trace_id is not None or options.headers is not None:
             message = item.options = producer.prepare(topic, item.body, options)

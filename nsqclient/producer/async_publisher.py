@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from nsqclient.display import counted
 from nsqclient.errors import (
@@ -90,32 +90,28 @@ class Destination:
         return bool(self.items and self.turns) and now >= self.resting_until
 
 
-#: Takes over all messages of a topic's queue, where the cluster is partitioned.
-TakeOver = Callable[["deque[PublishFuture]"], None]
-#: Called with the first message of a topic's queue; may block, and raises what that fails with.
-FindPart = Callable[[PublishFuture], Optional[TakeOver]]
-
-
 class AsyncPublisher:
     """The asynchronous publishes of one producer.
 
     Args:
         timer: calls ``check`` now and then.
         max_body_size: of one command.
+        take_over: takes all messages of a topic's queue where the cluster is partitioned, and
+            returns whether it is; may block, and raises what the first message fails with.
 
     Threads: any.
     """
 
     def __init__(
         self, publisher: Publisher, timer: PoolTimer, window: Window, statistics: Statistics,
-        max_body_size: int, find_part: FindPart = lambda item: None,
+        max_body_size: int, take_over: Callable[[deque[PublishFuture]], bool],
     ) -> None:
         self._publisher = publisher
         self._timer = timer
         self._window = window
         self._statistics = statistics
         self._batch_bytes = min(_BATCH_BYTES, max_body_size)
-        self._find_part = find_part
+        self._take_over = take_over
         #: All without an outcome; changed by single calls, as the next four.
         self._unsettled: set[PublishFuture] = set()
         self._queues: dict[str, Destination] = {}  # by topic
@@ -317,15 +313,13 @@ class AsyncPublisher:
         """Publish all that waits for the topic."""
         self.linger(queue.items)
         while queue.items:
-            item = queue.items[0]
             try:
-                take_over = self._find_part(item)
+                if self._take_over(queue.items):
+                    continue
             except NSQError as exc:
                 self.refuse(queue.items.popleft(), as_outcome(exc))
                 continue
-            if take_over is not None:
-                take_over(queue.items)
-            elif items := self.take(queue.items):
+            if items := self.take(queue.items):
                 self._publish(items)
 
     def linger(self, items: deque[PublishFuture]) -> None:

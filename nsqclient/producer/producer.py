@@ -18,10 +18,11 @@ from nsqclient.config import Config, checked_config
 from nsqclient.discovery import check_addresses
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, InvalidMessageError, PublishError
+from nsqclient.partitioned.producer import PartitionedProducer
 from nsqclient.partitioned.producer_options import (
     Outgoing, PublishOptions, publish_each, with_own_options,
 )
-from nsqclient.partitioned.producer_part import PartitionedPart
+from nsqclient.partitioned.producer_queues import PartitionQueues
 from nsqclient.partitioned.sharding import Key, Sharding, choose_sharding
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
@@ -123,10 +124,11 @@ class Producer:
             self._nodes, self._retry_unknown, self._statistics, self._sticky)
         self._async = AsyncPublisher(
             self._publisher, self._nodes.timer, self._window, self._statistics,
-            config.nsqd_max_body_size, lambda item: self._part.find_queues(item, self._async),
+            config.nsqd_max_body_size, lambda items: self._queues.take_over(items),
         )
-        self._part = PartitionedPart(
+        self._partitioned = PartitionedProducer(
             self._lookupds, self._nodes, self._publisher, config, self._sharding, self._tracing)
+        self._queues = PartitionQueues(self._partitioned, self._async, config.nsqd_max_body_size)
         self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
@@ -174,16 +176,15 @@ class Producer:
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
-        if not self._part.is_stock or not (
+        if not self._partitioned.is_stock or not (
             key is None and trace_id is None and headers is None and partition is None
         ):
             deadline = Deadline(seconds)
             options = PublishOptions(key, trace_id, headers, partition).checked()
-            partitioned = self._part.detect(deadline, options)
-            if partitioned is not None:
+            if self._partitioned.detect(deadline, options):
                 return self._publish(
-                    partitioned.publish, (topic, body, defer, options, deadline), 1, len(body)
-                )
+                    self._partitioned.publish, (topic, body, defer, options, deadline), 1,
+                    len(body))
         if type(topic) is not str or topic not in self._topics:
             self._check_topic(topic)
         data = commands.check_body(body, config.nsqd_max_msg_size)
@@ -256,20 +257,17 @@ class Producer:
                 self._window.messages, Deadline(seconds))
         checked = commands.check_bodies(bodies, config.nsqd_max_msg_size)
         deadline = Deadline(seconds)
-        partitioned = None
-        if not self._part.is_stock or options:
-            partitioned = self._part.detect(deadline, options)
+        is_stock = not options and self._partitioned.is_stock
+        is_stock = is_stock or not self._partitioned.detect(deadline, options)
         stored = 0
         for part in commands.chunk_bodies(checked, config.nsqd_max_body_size):
             try:
                 size = sum(map(len, part))
-                publish: Callable[..., None] = self._publisher.publish
-                if partitioned is None:
-                    command = commands.mpub_unchecked(topic, part)
-                    arguments: tuple[Any, ...] = (command, deadline.until, seconds)
-                else:
-                    publish = partitioned.publish_chunk
-                    arguments = (topic, part, options, deadline)
+                publish: Callable[..., None] = self._partitioned.publish_chunk
+                arguments: tuple[Any, ...] = (topic, part, options, deadline)
+                if is_stock:
+                    publish = self._publisher.publish
+                    arguments = (commands.mpub_unchecked(topic, part), deadline.until, seconds)
                 self._publish(publish, arguments, len(part), size)
             except PublishError as exc:
                 exc.stored = stored
@@ -316,8 +314,8 @@ class Producer:
         options = None
         if not (key is None and trace_id is None and headers is None and partition is None):
             options = PublishOptions(key, trace_id, headers, partition).checked()
-        if options is not None or defer is not None and not self._part.is_stock:
-            self._part.check_async(defer is not None, options)
+        if options is not None or defer is not None and not self._partitioned.is_stock:
+            self._partitioned.check_async(defer is not None, options)
         delay_ms = None
         if defer is not None:
             delay_ms = self._delay_ms(defer)
@@ -435,7 +433,8 @@ class Producer:
         clean = not self._running
         clean = self._async.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)
-        stuck = self._discovery.stop(rest) + self._part.close(rest)
+        stuck = self._discovery.stop(rest) + self._partitioned.close(rest)
+        self._queues.close()
         stuck += self._nodes.close(rest)
         if not self._async.close(rest):
             stuck.append("nsq-publisher")

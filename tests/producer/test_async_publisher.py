@@ -32,14 +32,14 @@ class World:
         self.sends = None
 
     def publisher(
-        self, retry_unknown=True, max_body_size=5_000, find_part=lambda item: None, **window
+        self, retry_unknown=True, max_body_size=5_000, take_over=lambda items: False, **window
     ):
         """Make an AsyncPublisher; it is closed after the test."""
         options = {"messages": 100, "size": 10_000, "blocks": True, **window}
         self.sends = ScriptedPublisher(self.nodes, retry_unknown, self._statistics)
         made = AsyncPublisher(
             self.sends, self.nodes.timer, Window(**options), self._statistics, max_body_size,
-            find_part)
+            take_over)
         self._made.append((made, self.sends))
         return made
 
@@ -359,30 +359,32 @@ def test_a_queue_that_nobody_was_called_for_is_served_nevertheless(world):
     assert world.sends.line(1) == b"PUB t"
 
 
-class TestPart:
-    """Where the cluster is partitioned, its part takes over the queue of a topic."""
+class TestPartitionedCluster:
+    """Where the cluster is partitioned, the queues of partitions take over that of a topic."""
 
-    def test_it_gets_the_whole_queue(self, world):
-        """It is asked with the first message."""
+    def test_they_get_the_whole_queue(self, world):
         taken = []
 
-        def find_part(item):
-            return lambda items: (taken.extend(items), items.clear())
+        def take_over(items):
+            taken.extend(items)
+            items.clear()
+            return True
 
-        publisher = world.publisher(find_part=find_part)
+        publisher = world.publisher(take_over=take_over)
         (item,) = put(publisher, future())
         wait_until(lambda: taken == [item])
         publisher.refuse(item, PublishNotSentError("test"))
 
-    def test_what_it_refuses_fails(self, world):
+    def test_what_they_refuse_fails(self, world):
         """The message alone; the next one is asked for anew."""
         errors = [PartitionError("no")]
 
-        def find_part(item):
+        def take_over(items):
             if errors:
                 raise errors.pop()
+            return False
 
-        publisher = world.publisher(find_part=find_part)
+        publisher = world.publisher(take_over=take_over)
         (item,) = put(publisher, future())
         assert isinstance(item.exception(WAIT), PartitionError)
         put(publisher, future())
