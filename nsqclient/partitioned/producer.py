@@ -33,7 +33,7 @@ from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
 from nsqclient.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
-from nsqclient.producer.outcome import PublishOutcome, StaleConnection
+from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import Stored, StoredPosition, make_header
@@ -269,35 +269,37 @@ class PartitionedProducer:
         if is_async and not self.load.may_begin(nsqd, name):
             raise TooManyUnderWay(nsqd)
         attempts.count += 1
-        outcome, error, position = self._send(
-            attempts, partition, nsqd, build(partition), deadline, is_async)
+        node = self._nodes.node_at(nsqd)
+        error, position = self._send(
+            attempts, partition, node, build(partition), deadline, is_async)
         if error is None:
             self.metadata.on_accepted(attempts.topic, partition, nsqd)
             return Placed(partition, nsqd, position)
-        attempts.on_partition_outcome(outcome, error, nsqd, partition)
+        is_sent = not isinstance(error, StaleConnection)
+        if not is_sent and not node.connections():
+            error = node.last_error or error
+        attempts.on_partition_failure(error, nsqd, partition, is_sent)
         if isinstance(error, ServerError) and error.code in LEADER_CODES:
             # Use another nsqd where this one does not lead it and an nsqlookupd names another.
             self.metadata.on_refused(attempts.topic, partition, nsqd)
         return None
 
     def _send(
-        self, attempts: PartitionAttempts, partition: int, nsqd: str, command: bytes,
+        self, attempts: PartitionAttempts, partition: int, node: NsqdNode, command: bytes,
         deadline: Deadline, is_async: bool,
-    ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
+    ) -> tuple[NSQError | None, StoredPosition | None]:
         """Send one attempt to the leader of a partition, and wait for its outcome."""
         timeout = deadline.at_most(self.config.partition_try_timeout)
         name = partition_name(attempts.topic, partition)
-        node = self._nodes.node_at(nsqd)
-        with self.load.attempt(nsqd, name, is_async):
-            outcome, error, position = self._publisher.attempt(
+        with self.load.attempt(node.address, name, is_async):
+            error, position = self._publisher.attempt(
                 node, command, time.monotonic() + timeout, math.inf, traced=True,
                 # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
                 closes_after_error=attempts.has_header)
         if not isinstance(error, StaleConnection):
-            self.load.note(nsqd, name, error is None or isinstance(error, ServerError), timeout)
-        elif not node.connections():
-            error = node.last_error or error
-        return outcome, error, position
+            is_answered = error is None or isinstance(error, ServerError)
+            self.load.note(node.address, name, is_answered, timeout)
+        return error, position
 
     def _route(
         self, attempts: PartitionAttempts, deadline: Deadline

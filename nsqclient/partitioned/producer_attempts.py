@@ -26,7 +26,7 @@ from nsqclient.partitioned.retry_policy import (
 )
 from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
 from nsqclient.producer.outcome import (
-    Attempts, PublishOutcome, StaleConnection, final_error, is_one_at_fault, rejection,
+    Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
 )
 
 
@@ -72,12 +72,12 @@ class PartitionAttempts(Attempts):
         if meta is None:
             return
         if meta.ordered and self.is_free:
-            raise self._last(PartitionError(
+            raise self.last(PartitionError(
                 f"topic {self.topic} is ordered: give key=, which decides on the partition, or"
                 " partition="
             ))
         if self.has_header and meta.partition_num and not meta.extended:
-            raise self._last(PartitionError(
+            raise self.last(PartitionError(
                 f"topic {self.topic} takes no headers: create it with extend=true"))
 
     def choose(
@@ -107,14 +107,14 @@ class PartitionAttempts(Attempts):
                 text = (f"no nsqlookupd says how many partitions {self.topic} has, which a key"
                         " needs: ask one with a coordinator")
                 if not may_learn_more:
-                    raise self._last(PartitionError(text))
+                    raise self.last(PartitionError(text))
             self._lack(find_problem(), text)
             return None
         partition = self.partition
         if partition is None:
             partition = partition_of(self.key, routes.partition_num, sharding)
         elif partition >= routes.partition_num:
-            raise self._last(PartitionError(
+            raise self.last(PartitionError(
                 f"partition={partition}: topic {self.topic} has partitions 0 to"
                 f" {routes.partition_num - 1}"
             ))
@@ -135,40 +135,31 @@ class PartitionAttempts(Attempts):
         self.reason = problem or self.reason or PublishNotSentError(text)
         self.is_leader_moving = True
 
-    def on_partition_outcome(
-        self, outcome: PublishOutcome, error: NSQError, nsqd: str, partition: int
+    def on_partition_failure(
+        self, error: NSQError, nsqd: str, partition: int, is_sent: bool = True
     ) -> None:
-        """Note an outcome other than STORED; raise where a repetition cannot help.
+        """Note an attempt that was not stored; raise where another one cannot help.
 
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: the final outcome.
         """
         if isinstance(error, ClosedError):
-            raise self._last(error)
+            raise self.last(error)
         self.reason: NSQError | None = error
         self.is_leader_moving = False
         if isinstance(error, StaleConnection):
             return
+        self.is_leader_moving = not is_sent
         self.failed.add(partition)
-        if outcome is PublishOutcome.NOT_READ:
-            self.is_leader_moving = True
         if isinstance(error, ServerError):
             if is_final(error.code, error.text, self.count):
-                self.is_one_at_fault: bool = is_one_at_fault(outcome, error, self.messages)
-                raise self._last(rejection(nsqd, error)) from error
+                self.is_one_at_fault: bool = is_one_at_fault(error, self.messages)
+                raise self.last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES
-        if outcome is PublishOutcome.UNKNOWN:
+        if is_sent and may_be_stored(error):
             self.maybe_stored = True
             if not self.retry_unknown:
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
-
-    def _last(self, error: NSQError) -> NSQError:
-        """Return what ends the publish: an earlier attempt may be stored nevertheless."""
-        if not self.maybe_stored:
-            return error
-        unknown = PublishUnknownError(str(error))
-        unknown.__cause__ = error
-        return unknown
 
     def pause(self, left: float | None, rng: random.Random) -> float | None:
         """Return the seconds to wait before the next attempt; None when this was the last one.

@@ -1,8 +1,6 @@
-"""How one attempt of a publish ended, and what follows from it."""
+"""What follows from an attempt of a publish that failed: stored, rejected or unknown."""
 
 from __future__ import annotations
-
-from enum import Enum
 
 from nsqclient.errors import (
     ClosedError,
@@ -20,15 +18,6 @@ from nsqclient.errors import (
 from nsqclient.hints import with_hint
 
 
-class PublishOutcome(Enum):
-    """What is known about one attempt."""
-
-    STORED = "stored"  #: nsqd answered OK
-    REJECTED = "rejected"  #: nsqd answered with an error: surely not stored
-    NOT_READ = "not read"  #: the connection ended before nsqd read it: surely not stored
-    UNKNOWN = "unknown"  #: the connection ended after the bytes had left
-
-
 class StaleConnection(ConnectError):
     """The connection ended before anything was sent: try again at once."""
 
@@ -39,12 +28,12 @@ _RETRYABLE = frozenset({"E_PUB_FAILED", "E_DPUB_FAILED"})
 SERVER_UNAVAILABLE = _RETRYABLE | {"E_MPUB_FAILED"}
 
 
-def outcome_of(error: ServerError) -> PublishOutcome:
-    """Classify nsqd's error for a publish."""
-    if error.code == "E_MPUB_FAILED":
-        # nsqd puts the messages one by one; those before the failure are stored.
-        return PublishOutcome.UNKNOWN
-    return PublishOutcome.REJECTED
+def may_be_stored(error: NSQError) -> bool:
+    """Return whether the attempt that failed with this error may have stored the message."""
+    if isinstance(error, ServerError):
+        # nsqd puts the messages of an MPUB one by one; those before the failure are stored.
+        return error.code == "E_MPUB_FAILED"
+    return not isinstance(error, StaleConnection)
 
 
 class Attempts:
@@ -70,32 +59,32 @@ class Attempts:
         self._size = size
         self.retry_unknown = retry_unknown
 
-    def on_outcome(self, outcome: PublishOutcome, error: NSQError, address: str) -> None:
+    def on_failure(self, error: NSQError, address: str) -> None:
         """Note an attempt that was not stored; raise where another one cannot help.
 
         Raises:
             PublishRejectedError, PublishUnknownError: the final outcome.
         """
         self.reason = error
-        self.is_one_at_fault = is_one_at_fault(outcome, error, self.messages)
-        failure = self._failure(outcome, error, address)
-        if failure is not None and self.maybe_stored:
-            failure = PublishUnknownError(str(failure))
-        self.maybe_stored = self.maybe_stored or outcome is PublishOutcome.UNKNOWN
+        self.is_one_at_fault = is_one_at_fault(error, self.messages)
+        failure: PublishError | None = None
+        if may_be_stored(error):
+            self.maybe_stored = True
+            if not self.retry_unknown:
+                failure = PublishUnknownError(
+                    f"{address}: the outcome is unknown: {error}{large_body_hint(self._size)}")
+        elif isinstance(error, ServerError) and error.code not in _RETRYABLE:
+            failure = rejection(address, error)
         if failure is not None:
-            raise failure from as_cause(error)
+            raise self.last(failure) from as_cause(error)
 
-    def _failure(
-        self, outcome: PublishOutcome, error: NSQError, address: str
-    ) -> PublishError | None:
-        """Return what an attempt that was not stored fails with; None when it may be repeated."""
-        if outcome is PublishOutcome.REJECTED and isinstance(error, ServerError):
-            rejected = rejection(address, error)
-            return None if rejected.retryable else rejected
-        if outcome is PublishOutcome.NOT_READ or self.retry_unknown:
-            return None
-        return PublishUnknownError(
-            f"{address}: the outcome is unknown: {error}{large_body_hint(self._size)}")
+    def last(self, error: NSQError) -> NSQError:
+        """Return what ends the publish: an earlier attempt may have stored it nevertheless."""
+        if not self.maybe_stored or isinstance(error, PublishUnknownError):
+            return error
+        unknown = PublishUnknownError(str(error))
+        unknown.__cause__ = error
+        return unknown
 
     def timed_out(self, error: NSQError | None = None) -> PublishError:
         """Build the exception for a publish whose time is over; ``error``: where no other is known.
@@ -119,21 +108,19 @@ class Attempts:
             return self.timed_out(error)
         # Trying again cannot help.
         if self.maybe_stored:
-            return PublishUnknownError(str(error))
+            return self.last(error)
         code = error.code if isinstance(error, ServerError) else None
         # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
         return PublishNotSentError(with_hint(error), code, isinstance(error, DiscoveryError))
 
 
-def is_one_at_fault(outcome: PublishOutcome, error: NSQError | None, messages: int) -> bool:
+def is_one_at_fault(error: NSQError, messages: int) -> bool:
     """Return whether several messages were rejected because of one of them.
 
     Each is then to be sent again alone, and only that one fails.
     """
-    return (
-        messages > 1 and outcome is PublishOutcome.REJECTED and isinstance(error, ServerError)
-        and error.code in ("E_BAD_MESSAGE", "E_BAD_BODY")
-    )
+    return (messages > 1 and isinstance(error, ServerError)
+            and error.code in ("E_BAD_MESSAGE", "E_BAD_BODY"))
 
 
 def rejection(address: str, error: ServerError) -> PublishRejectedError:

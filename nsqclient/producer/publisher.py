@@ -8,12 +8,9 @@ import random
 import threading
 import time
 
-from nsqclient.connection.blocking import BlockingConnection
-from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, ServerError, as_cause
+from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, as_cause
 from nsqclient.producer.nodes import NodePool, NsqdNode
-from nsqclient.producer.outcome import (
-    SERVER_UNAVAILABLE, Attempts, PublishOutcome, StaleConnection, outcome_of,
-)
+from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
@@ -61,12 +58,12 @@ class Publisher:
         while True:
             node = self._choose() or self._acquire(
                 until, attempts or self._attempts(seconds, command))
-            outcome, error, _ = self.attempt(node, command, until, pause)
+            error, _ = self.attempt(node, command, until, pause)
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
             if not isinstance(error, StaleConnection):
-                attempts.on_outcome(outcome, error, node.address)
+                attempts.on_failure(error, node.address)
                 self.statistics.count_retried(attempts.messages)
             if time.monotonic() >= until:
                 raise attempts.timed_out(error)
@@ -108,13 +105,15 @@ class Publisher:
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
         closes_after_error: bool = False,
-    ) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
-        """Send a command once, on a connection to this nsqd; return what is known of it.
+    ) -> tuple[NSQError | None, StoredPosition | None]:
+        """Send a command once, on a connection to this nsqd.
 
         Args:
             pause: seconds without progress after which another nsqd is used, if one answers.
             traced: nsqd may answer where it is stored.
             closes_after_error: nsqd may not have read the whole command then.
+
+        Returns: why it failed, None when it is stored; and where, if it was traced.
 
         Blocks: until the response, or the deadline.
         """
@@ -128,7 +127,7 @@ class Publisher:
             if conn is None:
                 conn = self._nodes.wait_for_connection(node, until, pause)
                 if conn is None:
-                    return PublishOutcome.NOT_READ, StaleConnection(
+                    return StaleConnection(
                         node.address, "all its connections are in use, or it is lost"), None
                 now = time.monotonic()
             check_at = min(until, now + pause)
@@ -145,32 +144,21 @@ class Publisher:
                 raise
             conn.close()
             self._nodes.on_lost(node, conn, exc)
-            return PublishOutcome.UNKNOWN, exc, None
+            return exc, None
         finally:
             if conn is not None and not is_answered:
                 conn.close()
         node.responses += 1
-        if error is not None:
-            conn.is_ended = conn.is_ended or closes_after_error
-            return self._reject(node, conn, error)
-        conn.used_at = time.monotonic()
-        stored = conn.stored if traced else None
-        if node.failures:
-            node.failures = 0
-        if conn.is_ended:
-            conn.close()
-        else:
-            node.put_back(conn)
-        return PublishOutcome.STORED, None, stored
-
-    def _reject(
-        self, node: NsqdNode, conn: BlockingConnection, error: ServerError
-    ) -> tuple[PublishOutcome, NSQError, None]:
-        """nsqd refused the command; most errors of a stock nsqd end the connection."""
-        if error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
+        stored = None
+        if error is None:
+            conn.used_at = time.monotonic()
+            stored = conn.stored if traced else None
+            if node.failures:
+                node.failures = 0
+        elif error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
             self._nodes.mark_unavailable(node)
-        if conn.is_ended:
+        if conn.is_ended or error is not None and closes_after_error:
             conn.close()
         else:
             node.put_back(conn)
-        return outcome_of(error), error, None
+        return error, stored

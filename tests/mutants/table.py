@@ -415,11 +415,14 @@ _TABLE = {
                "    if False:\n        return PublishUnknownError(text)\n",
                "test_the_deadline_ends_the_retries"),
         Mutant("unknown_is_retried", "retry_unknown=False makes no duplicate",
-               "NOT_READ or self.retry_unknown:", "NOT_READ or True:",
+               "            if not self.retry_unknown:\n", "            if False:\n",
                "test_unknown_where_no_retry_is_allowed"),
+        Mutant("no_answer_is_rejected", "a publish that nsqd does not answer is unknown",
+               "return not isinstance(error, StaleConnection)", "return False",
+               "test_the_deadline_ends_the_retries"),
         Mutant("half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
-               "return PublishOutcome.UNKNOWN", "return PublishOutcome.REJECTED",
-               "test_each_answer_has_an_outcome")],
+               'return error.code == "E_MPUB_FAILED"', "return False",
+               "test_what_an_attempt_that_failed_may_have_stored")],
     ("nsqclient/producer/pool.py", "tests/producer/test_pool.py"): [
         Mutant("deadline_is_not_watched", "a publish ends at its deadline",
                "        if now >= until:\n", "        if False:\n",
@@ -447,13 +450,8 @@ _TABLE = {
     ("nsqclient/producer/publisher.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("refused_headers_stay",
                "after an error to MPUB_EXT its connection is not used again",
-               "conn.is_ended or closes_after_error", "conn.is_ended",
+               "if conn.is_ended or error is not None and closes_after_error:", "if conn.is_ended:",
                "test_a_refused_publish_with_headers_closes_its_connection")],
-    ("nsqclient/producer/publisher.py", "tests/producer/test_publish.py"): [
-        Mutant("no_answer_is_rejected", "a publish that nsqd does not answer is unknown",
-               "return PublishOutcome.UNKNOWN, exc, None",
-               "return PublishOutcome.NOT_READ, exc, None",
-               "test_the_deadline_ends_the_retries")],
     ("nsqclient/protocol/client.py", "tests/protocol/test_client.py"): [
         Mutant("heartbeat_unanswered", "a heartbeat is answered",
                "                self._out.append(commands.NOP)", "                pass",

@@ -8,7 +8,6 @@ from nsqclient.errors import (
 )
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.partitioned.sharding import RoundRobin, murmur3
-from nsqclient.producer.outcome import PublishOutcome
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 
 NSQD = "n:1"
@@ -22,7 +21,7 @@ def choose(attempts, routes, **options):
 
 def after_a_lost_answer(**options):
     attempts = PartitionAttempts("t", True, **options)
-    attempts.on_partition_outcome(PublishOutcome.UNKNOWN, LOST, NSQD, 0)
+    attempts.on_partition_failure(LOST, NSQD, 0)
     return attempts
 
 
@@ -39,21 +38,21 @@ def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
 def test_a_refusal_is_raised_with_its_code():
     attempts = PartitionAttempts("t", True)
     with pytest.raises(PublishRejectedError) as caught:
-        attempts.on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
+        attempts.on_partition_failure(REFUSAL, NSQD, 0)
     assert caught.value.code == "E_BAD_MESSAGE"
 
 
 def test_a_refusal_after_a_lost_answer_is_unknown():
     with pytest.raises(PublishUnknownError, match="E_BAD_MESSAGE"):
-        after_a_lost_answer().on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
+        after_a_lost_answer().on_partition_failure(REFUSAL, NSQD, 0)
 
 
 def test_a_closed_producer_is_said_unless_an_answer_was_lost():
     error = ClosedError("closed")
     with pytest.raises(ClosedError):
-        PartitionAttempts("t", True).on_partition_outcome(PublishOutcome.NOT_READ, error, NSQD, 0)
+        PartitionAttempts("t", True).on_partition_failure(error, NSQD, 0)
     with pytest.raises(PublishUnknownError, match="closed"):
-        after_a_lost_answer().on_partition_outcome(PublishOutcome.NOT_READ, error, NSQD, 0)
+        after_a_lost_answer().on_partition_failure(error, NSQD, 0)
 
 
 def test_one_of_several_messages_may_be_at_fault():
@@ -61,7 +60,7 @@ def test_one_of_several_messages_may_be_at_fault():
     for messages, expected in ((1, False), (2, True)):
         attempts = PartitionAttempts("t", True, messages=messages)
         with pytest.raises(PublishRejectedError):
-            attempts.on_partition_outcome(PublishOutcome.REJECTED, REFUSAL, NSQD, 0)
+            attempts.on_partition_failure(REFUSAL, NSQD, 0)
         assert attempts.is_one_at_fault is expected
 
 

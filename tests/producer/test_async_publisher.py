@@ -6,12 +6,12 @@ import time
 import pytest
 
 from nsqclient.errors import (
-    ClosedError, ConfigError, PartitionError, PublishNotSentError, PublishRejectedError,
-    PublishUnknownError, ReentrantCallError, server_error,
+    ClosedError, ConfigError, ConnectionLostError, PartitionError, PublishNotSentError,
+    PublishRejectedError, PublishUnknownError, ReentrantCallError, server_error,
 )
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.futures import PublishFuture
-from nsqclient.producer.outcome import PublishOutcome
+from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.stats import Statistics
 from nsqclient.runtime.deadline import Deadline
 from tests.support.fake_nodes import FakeNodes, ScriptedPublisher
@@ -19,6 +19,7 @@ from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.waiting import wait_until
 
 WAIT = 30.0
+LOST = ConnectionLostError("nsqd:4150", "lost")
 REFUSAL = server_error(b"E_BAD_MESSAGE too big")
 
 
@@ -88,7 +89,7 @@ def test_a_stored_message_is_counted_before_anybody_hears_of_it(world):
     item.add_done_callback(lambda done: seen.append((world.counts, publisher.pending)))
     put(publisher, item)
     assert world.sends.line(0) == b"PUB t"
-    world.sends.token(0).settle(PublishOutcome.STORED)
+    world.sends.token(0).settle()
     assert item.result(WAIT) is None
     wait_until(lambda: seen == [({"published": 1}, 0)])
 
@@ -100,7 +101,7 @@ def test_messages_of_one_topic_share_an_mpub(world):
     put(publisher, future(), future(), future(delay_ms=5), future())
     for number, line in enumerate([b"PUB t", b"MPUB t", b"DPUB t 5", b"PUB t"]):
         assert world.sends.line(number) == line
-        world.sends.token(number).settle(PublishOutcome.STORED)
+        world.sends.token(number).settle()
     assert first is world.sends.token(0)
 
 
@@ -116,10 +117,10 @@ def test_an_mpub_stays_under_the_body_limit(world, limit, line):
     publisher = world.publisher(max_body_size=limit)
     first = busy(world, publisher)
     put(publisher, *[future(body=b"x" * 100) for _ in range(4)])
-    first.settle(PublishOutcome.STORED)
+    first.settle()
     for number in (1, 2):
         assert world.sends.line(number) == line
-        world.sends.token(number).settle(PublishOutcome.STORED)
+        world.sends.token(number).settle()
 
 
 def test_messages_wait_for_others_until_somebody_waits_for_them(world):
@@ -128,16 +129,15 @@ def test_messages_wait_for_others_until_somebody_waits_for_them(world):
     flushed = threading.Thread(target=publisher.flush, args=(Deadline(WAIT),))
     flushed.start()
     assert world.sends.line(0) == b"MPUB t"
-    world.sends.token(0).settle(PublishOutcome.STORED)
+    world.sends.token(0).settle()
     flushed.join(WAIT)
     assert not publisher.pending
 
 
-@pytest.mark.parametrize("outcome", [PublishOutcome.NOT_READ, PublishOutcome.UNKNOWN])
-def test_what_may_be_sent_again_is_sent_again(world, outcome):
+def test_what_may_be_sent_again_is_sent_again(world):
     (item,) = put(world.publisher(), future())
-    world.sends.token(0).settle(outcome)
-    world.sends.token(1).settle(PublishOutcome.STORED)
+    world.sends.token(0).settle(LOST)
+    world.sends.token(1).settle()
     assert item.result(WAIT) is None
     wait_until(lambda: world.counts == {"published": 1, "retried": 1})
 
@@ -148,12 +148,12 @@ def test_a_refusal_after_an_unknown_try_is_unknown(world, is_alone):
     publisher = world.publisher()
     first = busy(world, publisher)
     items = put(publisher, *[future() for _ in range(1 if is_alone else 2)])
-    first.settle(PublishOutcome.STORED)
-    world.sends.token(1).settle(PublishOutcome.UNKNOWN)
-    world.sends.token(2).settle(PublishOutcome.REJECTED, REFUSAL)
+    first.settle()
+    world.sends.token(1).settle(LOST)
+    world.sends.token(2).settle(REFUSAL)
     if not is_alone:
         for number in (3, 4):
-            world.sends.token(number).settle(PublishOutcome.REJECTED, REFUSAL)
+            world.sends.token(number).settle(REFUSAL)
     assert all(isinstance(item.exception(WAIT), PublishUnknownError) for item in items)
 
 
@@ -161,10 +161,10 @@ def test_a_refused_mpub_is_taken_apart(world):
     publisher = world.publisher()
     first = busy(world, publisher)
     good, bad = put(publisher, future(body=b"good"), future(body=b"bad"))
-    first.settle(PublishOutcome.STORED)
-    world.sends.token(1).settle(PublishOutcome.REJECTED, REFUSAL)
-    world.sends.token(2).settle(PublishOutcome.STORED)
-    world.sends.token(3).settle(PublishOutcome.REJECTED, REFUSAL)
+    first.settle()
+    world.sends.token(1).settle(REFUSAL)
+    world.sends.token(2).settle()
+    world.sends.token(3).settle(REFUSAL)
     assert good.result(WAIT) is None
     assert isinstance(bad.exception(WAIT), PublishRejectedError)
 
@@ -213,7 +213,7 @@ def test_without_a_thread_nothing_is_pending(world, no_thread, role):
 def test_failures_are_logged_that_nobody_looked_at(world, caplog):
     publisher = world.publisher()
     publisher.put(future())
-    world.sends.token(0).settle(PublishOutcome.REJECTED, server_error(b"E_BAD_TOPIC t"))
+    world.sends.token(0).settle(server_error(b"E_BAD_TOPIC t"))
     wait_until(lambda: "1 asynchronous publish failed" in caplog.text)
 
 
@@ -222,7 +222,7 @@ def test_a_cancelled_message_is_not_sent(world):
     first = busy(world, publisher)
     (item,) = put(publisher, future())
     assert item.cancel()
-    first.settle(PublishOutcome.STORED)
+    first.settle()
     wait_until(lambda: publisher.pending == 0)
     assert len(world.sends.sent) == 1
 
@@ -232,7 +232,7 @@ def test_the_window_admits_one_after_the_other(world):
     put(publisher, future("a"))
     second = threading.Thread(target=put, args=(publisher, future("b")))
     second.start()
-    world.sends.token(0).settle(PublishOutcome.STORED)
+    world.sends.token(0).settle()
     second.join(WAIT)
     assert world.sends.line(1) == b"PUB b"
 
@@ -260,7 +260,7 @@ def test_a_callback_that_would_wait_for_its_own_thread_gets_an_error(world):
             raised.append(exc)
 
     item.add_done_callback(publish_two)
-    world.sends.token(0).settle(PublishOutcome.STORED)
+    world.sends.token(0).settle()
     wait_until(lambda: raised)
     assert {world.sends.line(1), world.sends.line(2)} == {b"PUB b", b"PUB c"}
 
@@ -280,16 +280,17 @@ def test_close_gives_every_pending_message_an_outcome(world):
     assert publisher.pending == 0
 
 
-@pytest.mark.parametrize(("outcome", "error"), [
-    (PublishOutcome.UNKNOWN, PublishUnknownError), (PublishOutcome.NOT_READ, PublishNotSentError),
+@pytest.mark.parametrize(("failure", "error"), [
+    (LOST, PublishUnknownError),
+    (StaleConnection("nsqd:4150", "lost before"), PublishNotSentError),
 ])
-def test_a_retry_that_close_prevents_has_an_outcome(world, outcome, error):
+def test_a_retry_that_close_prevents_has_an_outcome(world, failure, error):
     """A connection lost during close(): there is no nsqd for the next try."""
     publisher = world.publisher()
     (item,) = put(publisher, future())
     token = world.sends.token(0)
     world.nodes.close()
-    token.settle(outcome)
+    token.settle(failure)
     assert type(item.exception(WAIT)) is error
 
 
@@ -319,7 +320,7 @@ def test_many_topics_share_a_queue(world, monkeypatch):
     put(publisher, *[future(f"t{number}") for number in range(4)])
     assert not publisher.flush(Deadline(0.05))
     for number in range(4):
-        world.sends.token(number).settle(PublishOutcome.STORED)
+        world.sends.token(number).settle()
     assert publisher.flush(Deadline(WAIT))
     assert {sent.line for sent in world.sends.sent} == {b"PUB t%d" % number for number in range(4)}
 
@@ -342,14 +343,14 @@ def test_an_interrupted_call_leaves_nothing_behind(world, monkeypatch):
     with pytest.raises(Interrupt):
         publisher.put(future())
     queue.items = items
-    first.settle(PublishOutcome.STORED)
+    first.settle()
     assert publisher.flush(Deadline(WAIT)) and len(world.sends.sent) == 1
 
 
 def test_a_queue_that_nobody_was_called_for_is_served_nevertheless(world):
     """A signal handler raised between the mark and the call: the timer calls."""
     publisher = world.publisher()
-    busy(world, publisher).settle(PublishOutcome.STORED)
+    busy(world, publisher).settle()
     assert publisher.flush(Deadline(WAIT))
     queue = publisher._queues["t"]
     wait_until(lambda: queue.turns)

@@ -14,7 +14,7 @@ from nsqclient.errors import (
     ReentrantCallError, server_error,
 )
 from nsqclient.producer.outcome import (
-    Attempts, PublishOutcome, final_error, is_one_at_fault, outcome_of, rejection,
+    Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
 )
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -172,13 +172,13 @@ def test_close_ends_a_publish_that_waits(sent_before):
     timer.join()
 
 
-@pytest.mark.parametrize(("answer", "outcome"), [
-    (b"E_PUB_FAILED disk", PublishOutcome.REJECTED),
-    (b"E_MPUB_FAILED disk", PublishOutcome.UNKNOWN),
+@pytest.mark.parametrize(("error", "expected"), [
+    (server_error(b"E_PUB_FAILED disk"), False), (server_error(b"E_MPUB_FAILED disk"), True),
+    (ConnectError("nsqd:4150", "reset"), True), (StaleConnection("nsqd:4150", "lost"), False),
 ])
-def test_each_answer_has_an_outcome(answer, outcome):
-    """Only a failed MPUB may be stored in part."""
-    assert outcome_of(server_error(answer)) is outcome
+def test_what_an_attempt_that_failed_may_have_stored(error, expected):
+    """A failed MPUB is stored in part, perhaps."""
+    assert may_be_stored(error) is expected
 
 
 @pytest.mark.parametrize(("answer", "retryable", "one"), [
@@ -192,8 +192,8 @@ def test_what_a_refusal_says(answer, retryable, one):
     refused = rejection("nsqd:4150", error)
     assert (refused.code, refused.retryable) == (error.code, retryable)
     assert "nsqd:4150" in str(refused)
-    assert is_one_at_fault(PublishOutcome.REJECTED, error, 2) is one
-    assert not is_one_at_fault(PublishOutcome.REJECTED, error, 1)
+    assert is_one_at_fault(error, 2) is one
+    assert not is_one_at_fault(error, 1)
 
 
 @pytest.mark.parametrize(("reason", "maybe_stored", "kind"), [

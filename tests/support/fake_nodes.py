@@ -6,7 +6,6 @@ import threading
 import time
 
 from nsqclient.errors import ClosedError, ConnectError, NSQError
-from nsqclient.producer.outcome import PublishOutcome
 from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol.extensions import StoredPosition
@@ -57,20 +56,17 @@ class Sent:
         self.line = command.partition(b"\n")[0]
         self._is_settled = threading.Event()
         self._error: NSQError | None = None
-        self._outcome = PublishOutcome.STORED
 
-    def settle(self, outcome: PublishOutcome, error: NSQError | None = None) -> None:
-        """Nsqd has answered, or the connection has ended."""
-        self._outcome, self._error = outcome, error
-        if error is None and outcome is not PublishOutcome.STORED:
-            self._error = ConnectError("nsqd:4150", "lost")
+    def settle(self, error: NSQError | None = None) -> None:
+        """Nsqd has stored it; or it has refused it, or the connection has ended."""
+        self._error = error
         self._is_settled.set()
 
-    def wait(self, until: float) -> tuple[PublishOutcome, NSQError | None, StoredPosition | None]:
+    def wait(self, until: float) -> tuple[NSQError | None, StoredPosition | None]:
         """Return what the attempt has led to; unknown at the deadline."""
         if not self._is_settled.wait(max(0.0, until - time.monotonic())):
-            return PublishOutcome.UNKNOWN, ConnectError("nsqd:4150", "no answer in time"), None
-        return self._outcome, self._error, None
+            return ConnectError("nsqd:4150", "no answer in time"), None
+        return self._error, None
 
 
 class ScriptedPublisher(Publisher):
@@ -93,7 +89,7 @@ class ScriptedPublisher(Publisher):
 
     def settle_all(self) -> None:
         for sent in self.sent:
-            sent.settle(PublishOutcome.STORED)
+            sent.settle()
 
     def line(self, number: int) -> bytes:
         """Wait for an attempt, by its number from 0, and return the line of the command."""
