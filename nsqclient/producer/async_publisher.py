@@ -31,14 +31,15 @@ from nsqclient.errors import (
     ReentrantCallError,
     as_cause,
 )
-from nsqclient.producer.futures import PublishFuture, UnretrievedErrors
+from nsqclient.producer.futures import (
+    PublishFuture, UnretrievedErrors, renew_lock, start_all, succeed_all,
+)
 from nsqclient.producer.outcome import Attempts
 from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.futures import renew_lock, start_all, succeed_all
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import LibraryThread
 

@@ -503,7 +503,7 @@ _TABLE = {
         Mutant("dials_not_shared", "the addresses of one nsqlookupd do not take all slots",
                "if source.under_way >= self._share:", "if False:",
                "test_a_source_never_uses_the_share_of_another")],
-    ("nsqclient/runtime/futures.py", "tests/producer/test_futures.py"): [
+    ("nsqclient/producer/futures.py", "tests/producer/test_futures.py"): [
         Mutant("begun_twice", "a message is published by one thread, or fails, and not both",
                "in futures if future._state == PENDING)", "in futures)",
                "test_of_several_threads_one_begins_a_message")],
