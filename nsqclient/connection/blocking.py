@@ -8,6 +8,7 @@ never came.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -123,33 +124,24 @@ class BlockingConnection(NsqdSocket):
         Raises:
             NSQError: the connection ended, was cut, or the response is none.
         """
+        core = self._core
+        is_plain = not (self._has_layers or traced)
         try:
-            if self._has_layers or traced:
-                return self._exchange(command, traced)
-            if len(command) > _PIECE:
+            if is_plain and len(command) <= _PIECE:
+                self._send(command)
+            elif is_plain:
                 self._write(command)
             else:
-                self._send(command)
+                (core.send_traced_publish if traced else core.send_publish)(command, self)
+                self._write(core.data_to_send())
             data = self._recv(_READ, 0)
         except OSError as exc:
             data = self._rest_after(exc)
-        if data == _STORED:
-            if self.exchange_under_way.pop("until", None) is None:
-                self.is_ended = True  # the timer is about to shut it down, or has
-            return None
-        # The core has not seen the command.
-        self._core.send_publish(command, self)
-        self._core.data_to_send()
-        return self._read_answer(data)
-
-    def _exchange(self, command: bytes, traced: bool) -> ServerError | None:
-        core = self._core
-        (core.send_traced_publish if traced else core.send_publish)(command, self)
-        try:
-            self._write(core.data_to_send())
-            data = self._recv(_READ, 0)
-        except OSError as exc:
-            data = self._rest_after(exc)
+        if is_plain:
+            if data == _STORED:
+                return self._finish(None)
+            core.send_publish(command, self)  # it has not seen the command
+            core.data_to_send()
         return self._read_answer(data)
 
     def _read_answer(self, data: bytes) -> ServerError | None:
@@ -162,7 +154,10 @@ class BlockingConnection(NsqdSocket):
             core.receive_data(data)
             events = core.take_events()
             if core.state is State.READY and core.has_data_to_send():  # the NOP to a heartbeat
-                self._write_rest()
+                try:
+                    self._write(core.data_to_send())
+                except OSError as exc:
+                    raise self._lost(exc) from exc
             for event in events:
                 if isinstance(event, Published):
                     self.stored = event.stored
@@ -171,27 +166,15 @@ class BlockingConnection(NsqdSocket):
                     self.is_ended = True
                 if isinstance(event, (FatalError, PublishFailed)):
                     return self._finish(event.error)
-            data = b"" if core.has_buffered_input else self._receive()
+            try:
+                data = b"" if core.has_buffered_input else self._recv(_READ, 0)
+            except OSError as exc:
+                data = self._rest_after(exc)
 
     def _finish(self, error: ServerError | None) -> ServerError | None:
         if self.exchange_under_way.pop("until", None) is None:
-            self.is_ended = True
+            self.is_ended = True  # the timer is about to shut it down, or has
         return error
-
-    def _receive(self) -> bytes:
-        try:
-            return self._recv(_READ, 0)
-        except OSError as exc:
-            return self._rest_after(exc)
-
-    def _write_rest(self) -> None:
-        try:
-            self._write(self._core.data_to_send())
-        except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            assert self._transport is not None
-            raise self._error or self._transport.lost(exc) from exc
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -201,18 +184,21 @@ class BlockingConnection(NsqdSocket):
 
     def _rest_after(self, exc: OSError) -> bytes:
         """Return what nsqd has sent before a system call failed: perhaps it says why."""
+        data = None
+        if self._error is None and is_of_system(exc):
+            assert self._transport is not None
+            with contextlib.suppress(ConnectionLostError):
+                data = self._transport.recv_waiting(_READ)
+        if not data:
+            raise self._lost(exc) from exc
+        return data
+
+    def _lost(self, exc: OSError) -> NSQError:
+        """Return what a system call that failed means; raise what a signal handler raised."""
         if not is_of_system(exc):
             raise exc
         assert self._transport is not None
-        data = None
-        if self._error is None:
-            try:
-                data = self._transport.recv_waiting(_READ)
-            except ConnectionLostError:
-                pass
-        if not data:
-            raise self._error or self._transport.lost(exc) from exc
-        return data
+        return self._error or self._transport.lost(exc)
 
     # -- between two commands
 

@@ -8,8 +8,8 @@ exchanged while it waits for an event. Source: client guide, "Feature Negotiatio
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from nsqclient.config import Config, build_tls_context
 from nsqclient.display import LONGEST_TEXT, printable
@@ -32,8 +32,6 @@ from nsqclient.runtime.addresses import parse_address
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
-E = TypeVar("E", bound=Event)
-
 _FEATURES = ("tls_v1", "deflate", "snappy")
 
 
@@ -50,12 +48,9 @@ class Subscribe(NamedTuple):
     identify: Mapping[str, Any] = {}  #: more fields of IDENTIFY
 
 
-class WaitFor(Protocol):
-    """Sends what the core has to send, receives, and returns the first event of a type."""
-
-    def __call__(self, wanted: type[E]) -> E:
-        """Block until it is there; raise when it cannot come any more."""
-        ...
+#: Sends what the core has to send, receives, and returns the first event of a type; raises when it
+#: cannot come any more.
+WaitFor = Callable[[type[Event]], Any]
 
 
 def negotiate(
@@ -83,7 +78,7 @@ def negotiate(
     if wanted is not None:
         payload.update(wanted.identify)
     core.send_identify(payload)
-    settings = wait_for(Identified).settings
+    settings: ServerSettings = wait_for(Identified).settings
     _check_tag(address, payload.get("desired_tag"), settings)
     _check_granted(address, config, settings)
     if tls is not None:

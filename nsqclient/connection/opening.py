@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from typing import TypeVar, cast
 
 from nsqclient.config import Config
 from nsqclient.connection.handshake import Subscribe, negotiate
@@ -22,8 +21,6 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import Transport, is_of_system
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
-
-E = TypeVar("E", bound=Event)
 
 
 class NsqdSocket:
@@ -76,7 +73,7 @@ class NsqdSocket:
             self._need_not_ended()
         self._writer.attach(transport)
 
-        def wait_for(wanted: type[E]) -> E:
+        def wait_for(wanted: type[Event]) -> Event:
             return self._await_event(transport, wanted, deadline)
 
         try:
@@ -92,7 +89,9 @@ class NsqdSocket:
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
                     extra=log_fields(nsqd=self.address))
 
-    def _await_event(self, transport: Transport, wanted: type[E], deadline: Deadline) -> E:
+    def _await_event(
+        self, transport: Transport, wanted: type[Event], deadline: Deadline
+    ) -> Event:
         """Exchange bytes until the wanted event is there; drop those before it."""
         core = self._core
         while True:
@@ -102,8 +101,7 @@ class NsqdSocket:
                 if isinstance(event, FatalError):
                     raise event.error
                 if isinstance(event, wanted):
-                    # narrowed by isinstance; mypy loses the TypeVar over a Union of tuples
-                    return cast(E, event)
+                    return event
             has_buffered_input = core.has_buffered_input
             data = b"" if has_buffered_input else transport.recv()
             while data is None or deadline.expired():  # heartbeats without end are no answer

@@ -280,7 +280,11 @@ class NodePool:
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
-            due = min(due, again, self._dial_missing(node, now))
+            with self._changed.lock:
+                retry_at = self._put_missing(node, now)
+            if retry_at < math.inf and not node.connections():
+                node.release_waiters()  # they may find another nsqd
+            due = min(due, again, retry_at)
         self._dials.dispatch()
         return due
 
@@ -293,19 +297,11 @@ class NodePool:
 
     # -- dialing
 
-    def _dial_missing(self, node: NsqdNode, now: float) -> float:
-        """Have dialed what publishes wait for, and what is not connected.
-
-        Returns: when to look again.
-        """
-        with self._changed.lock:
-            due = self._put_missing(node, now)
-        if due < math.inf and not node.connections():
-            node.release_waiters()  # they may find another nsqd
-        return due
-
     def _put_missing(self, node: NsqdNode, now: float) -> float:
-        """Put what is missing, where the nsqd has rested; return when it has. Needs _changed."""
+        """Have dialed what publishes wait for, and what is not connected. Needs _changed.
+
+        Returns: when the nsqd has rested, if that is not yet so.
+        """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
         missing = node.missing()
