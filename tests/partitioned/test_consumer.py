@@ -181,15 +181,19 @@ def test_a_partitioned_nsqd_that_was_given_by_address_is_refused(cluster):
     assert {c.name for nsqd in cluster.nsqds for c in nsqd.commands} == {"IDENTIFY"}
 
 
-def test_a_refused_fin_on_a_young_connection_is_explained(cluster, consume, caplog):
-    """The message cannot have timed out: the leader changed."""
+@pytest.mark.parametrize("age, said", [
+    (0.0, "the leader has just changed"), (2.1, "the message timed out"),
+])
+def test_a_refused_fin_is_explained(cluster, consume, caplog, age, said):
+    """On a connection that is younger than msg_timeout no message can have timed out."""
     cluster.create_topic("t", 1, channels=["c"])
-    consume(Collector(), connected=1)
+    consumer = consume(Collector(), connected=1)
+    consumer._core.flow.subscriptions[0]._opened_at -= age
     cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
     cluster.publish("t", 0, b"x")
-    wait_until(lambda: "the leader has just changed" in caplog.text)
+    wait_until(lambda: said in caplog.text)
     assert "E_FIN_FAILED" in caplog.text
-    assert "timed out" not in caplog.text
+    assert ("timed out" in caplog.text) is (age > 0)
 
 
 def test_stock_cluster_gets_one_request_per_round():
