@@ -13,9 +13,7 @@ from nsqclient import (
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.silent_addresses import silent_addresses
-from tests.support.servers.scripted import (
-    BEAT, OK, ScriptedServer, error, message, response,
-)
+from tests.support.servers.scripted import BEAT, OK, ScriptedServer, error, response
 from tests.support.waiting import wait_until
 
 
@@ -54,21 +52,6 @@ def finish(conn, delegate):
     assert conn.join(Deadline(5))
     assert len(delegate.closed) == 1
     return delegate.closed[0]
-
-
-@pytest.mark.parametrize("cut", [1, 4, 9, 36])
-def test_an_end_inside_a_frame_is_a_lost_connection(cut):
-    """EOF at any byte of a frame is reported once, with no message made of half a frame."""
-    def script(peer):
-        peer.subscribe()
-        peer.send(message()[:cut])
-
-    with ScriptedServer(script) as server:
-        conn, delegate = connect(server, subscribe=("t", "c"))
-        assert delegate.ended.wait(5)
-        reason, _ = finish(conn, delegate)
-    assert isinstance(reason, ConnectionLostError)
-    assert delegate.messages == []
 
 
 @pytest.mark.parametrize(("answer", "expected"), [

@@ -496,7 +496,7 @@ _TABLE = {
         Mutant("rounds_without_jitter", "consumers do not ask all at once",
                "return interval * (1 + jitter * rng.random())", "return interval",
                "test_a_jittered_interval_stays_near_its_length")],
-    ("nsqclient/runtime/dialing.py", "tests/runtime/test_dial_queue.py"): [
+    ("nsqclient/runtime/dialing.py", "tests/runtime/test_dialing.py"): [
         Mutant("dials_without_limit", "no more addresses are dialed at once than there are slots",
                "if len(self._under_way) >= self._limit:", "if False:",
                "test_no_more_than_the_limit_are_under_way"),
