@@ -36,7 +36,7 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
-from nsqclient.protocol.extensions import Stored, StoredPosition, make_header
+from nsqclient.protocol.extensions import Stored, StoredPosition, make_header, partition_name
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
@@ -47,11 +47,6 @@ UNANSWERED_AFTER = 0.1
 
 class TooManyUnderWay(NSQError):
     """Nothing was sent: enough publishes to this nsqd are under way."""
-
-
-def partition_name(topic: str, partition: int) -> str:
-    """Return the words of a command that name a partition."""
-    return f"{topic} {partition}"
 
 
 class Placed(NamedTuple):
@@ -160,7 +155,7 @@ class PartitionedProducer:
         attempts = self.attempts(topic, options.key, options.partition, bool(message.header))
 
         def build(partition: int) -> bytes:
-            return message.command(topic, partition, self.config.nsqd_max_msg_size)
+            return message.command(topic, partition)
 
         placed = self._publish(attempts, build, deadline)
         return self.stored(topic, message, placed)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from nsqclient.errors import InvalidMessageError, PartitionError, PublishError
 from nsqclient.partitioned.sharding import Key, check_key
 from nsqclient.protocol import commands, extensions
-from nsqclient.protocol.extensions import check_partition_argument, check_trace_id, make_header
+from nsqclient.protocol.extensions import (
+    check_partition, check_trace_id, make_header, partition_name,
+)
 from nsqclient.runtime.deadline import Deadline
 
 
@@ -48,7 +50,7 @@ class PublishOptions(NamedTuple):
             if key is not options.key:
                 options = options._replace(key=key)
         elif options.partition is not None:
-            check_partition_argument(options.partition)
+            check_partition(options.partition)
         if options.trace_id is not None:
             check_trace_id(options.trace_id)
         if options.headers is not None:
@@ -68,13 +70,13 @@ class PreparedMessage(NamedTuple):
     header: bytes = b""
     is_logged: bool = False  #: in the trace log
 
-    def command(self, topic: str, partition: int, limit: int) -> bytes:
+    def command(self, topic: str, partition: int) -> bytes:
         """Return the command that brings it alone to a partition."""
         if self.header:
-            return extensions.pub_ext(topic, partition, self.header, self.body, limit)
+            return extensions.pub_ext(topic, partition, self.header, self.body)
         if self.trace_id is not None:
-            return extensions.pub_trace(topic, partition, self.trace_id, self.body, limit)
-        return extensions.pub(topic, partition, self.body, limit)
+            return extensions.pub_trace(topic, partition, self.trace_id, self.body)
+        return commands.pub_unchecked(partition_name(topic, partition), self.body)
 
 
 def with_own_options(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from nsqclient.partitioned.producer import PartitionedProducer, TooManyUnderWay, partition_name
+from nsqclient.partitioned.producer import PartitionedProducer, TooManyUnderWay
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 from nsqclient.partitioned.producer_options import NO_OPTIONS, PreparedMessage
 from nsqclient.partitioned.sharding import partition_of
@@ -246,15 +246,14 @@ class _PartitionQueue(Destination):
         return None
 
     def _command(self, batch: _Batch, partition: int) -> bytes:
-        items, config = batch.items, self._producer.config
+        items = batch.items
         if len(items) == 1 and items[0].options is not None:
             message: PreparedMessage = items[0].options
-            return message.command(self.topic, partition, config.nsqd_max_msg_size)
+            return message.command(self.topic, partition)
         if batch.attempts.has_header:
             return extensions.mpub_ext(
-                self.topic, partition, [(_message(item).header, item.body) for item in items],
-                config.nsqd_max_msg_size, config.nsqd_max_body_size)
-        name = partition_name(self.topic, partition)
+                self.topic, partition, [(_message(item).header, item.body) for item in items])
+        name = extensions.partition_name(self.topic, partition)
         return commands.pub_or_mpub(name, [item.body for item in items])
 
     def _end(self, batch: _Batch, error: Exception) -> None:

@@ -241,13 +241,12 @@ def _id(message_id: bytes, binary: bool) -> bytes:
     return message_id
 
 
-def fin(message_id: bytes, *, binary: bool = False) -> bytes:
-    """FIN: the message is done. ``binary``: its id is one of a partitioned nsqd."""
-    return b"FIN %b\n" % _id(message_id, binary)
-
-
 def req(message_id: bytes, delay_ms: int, *, binary: bool = False) -> bytes:
-    """REQ: give the message back, to be delivered again after ``delay_ms``."""
+    """REQ: give the message back, to be delivered again after ``delay_ms``.
+
+    Args:
+        binary: its id is one of a partitioned nsqd.
+    """
     if delay_ms < 0:
         raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")
     return b"REQ %b %d\n" % (_id(message_id, binary), min(delay_ms, _MAX_DELAY_MS))

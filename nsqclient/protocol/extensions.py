@@ -1,7 +1,8 @@
 """What the partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
 
-Client and embedded server share the values. As in :mod:`commands`, an invalid command cannot be
-built. Each publish needs its partition: the server chooses any partition for a command without one.
+Client and embedded server share the values. Commands are built of values
+that were checked before, with the functions here and in :mod:`commands`. Each publish needs its
+partition: the server chooses any partition for a command without one.
 Source: "How we redesign the NSQ smart client"; where it and the server (0.3.7-HA) differ, the
 server is followed: ``docs/topics/partitions.rst``.
 """
@@ -10,15 +11,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
-from nsqclient.protocol.commands import (
-    DEFAULT_MAX_BODY_SIZE,
-    DEFAULT_MAX_MSG_SIZE,
-    check_body,
-)
+from nsqclient.errors import InvalidMessageError, RemoteProtocolError
 from nsqclient.protocol.frames import OK
 from nsqclient.protocol.names import check_channel, check_topic
 
@@ -257,24 +253,17 @@ def check_partition(partition: object) -> int:
     """Return a partition number that can be.
 
     Raises:
-        LocalProtocolError: it is no whole number from 0 to 1023.
+        InvalidMessageError: it is no whole number from 0 to 1023.
     """
     if isinstance(partition, int) and not isinstance(partition, bool):
         if 0 <= partition <= MAX_PARTITION:
             return partition
-    raise LocalProtocolError(f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
+    raise InvalidMessageError(f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
 
 
-def check_partition_argument(partition: object) -> int:
-    """As ``check_partition``, for an argument of a publish.
-
-    Raises:
-        InvalidMessageError: it cannot be.
-    """
-    try:
-        return check_partition(partition)
-    except LocalProtocolError as exc:
-        raise InvalidMessageError(str(exc)) from exc
+def partition_name(topic: str, partition: int) -> str:
+    """Return the words of a command that name a partition, in place of a topic."""
+    return f"{topic} {partition}"
 
 
 def sub(
@@ -289,78 +278,35 @@ def sub(
     return words.encode()
 
 
-def _line(name: str, topic: str, partition: int) -> bytes:
-    return f"{name} {check_topic(topic)} {check_partition(partition)}\n".encode()
+def pub_trace(topic: str, partition: int, trace_id: int, body: bytes) -> bytes:
+    """PUB_TRACE: ``[4 B size][8 B trace id][body]``. The server answers 30 bytes."""
+    return _publish("PUB_TRACE", topic, partition, _trace.pack(trace_id) + body)
+
+
+def pub_ext(topic: str, partition: int, header: bytes, body: bytes) -> bytes:
+    """PUB_EXT: ``[4 B size][2 B length][JSON header][body]``; ``header`` from ``make_header``.
+
+    The server answers OK, or 30 bytes when the header has a trace id.
+    """
+    return _publish("PUB_EXT", topic, partition, _with_header(header, body))
+
+
+def mpub_ext(topic: str, partition: int, messages: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """MPUB_EXT of (JSON header or empty, body). The server answers OK.
+
+    After an error to it the rest of its body is read as commands: the connection is lost.
+    """
+    sized = [_sized(_with_header(header, body)) for header, body in messages]
+    return _publish("MPUB_EXT", topic, partition, _size.pack(len(sized)) + b"".join(sized))
+
+
+def _publish(name: str, topic: str, partition: int, body: bytes) -> bytes:
+    return f"{name} {partition_name(topic, partition)}\n".encode() + _sized(body)
 
 
 def _sized(body: bytes) -> bytes:
     return _size.pack(len(body)) + body
 
 
-def pub(topic: str, partition: int, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
-    """PUB: one message to one partition. The server answers OK."""
-    return _line("PUB", topic, partition) + _sized(check_body(body, max_msg_size))
-
-
-def pub_trace(
-    topic: str, partition: int, trace_id: int, body: bytes,
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
-) -> bytes:
-    """PUB_TRACE: ``[4 B size][8 B trace id][body]``. The server answers 30 bytes."""
-    payload = _traced(trace_id, check_body(body, max_msg_size))
-    return _line("PUB_TRACE", topic, partition) + _sized(payload)
-
-
-def pub_ext(
-    topic: str, partition: int, header: bytes, body: bytes,
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
-) -> bytes:
-    """PUB_EXT: ``[4 B size][2 B length][JSON header][body]``; ``header`` from ``make_header``.
-
-    The server answers OK, or 30 bytes when the header has a trace id.
-    """
-    if not header:
-        raise InvalidMessageError("PUB_EXT needs a header: the server refuses an empty one")
-    payload = _with_header(header, check_body(body, max_msg_size))
-    return _line("PUB_EXT", topic, partition) + _sized(payload)
-
-
-def mpub(
-    topic: str, partition: int, bodies: Sequence[bytes],
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
-) -> bytes:
-    """MPUB: several messages to one partition. The server answers OK."""
-    checked = [check_body(body, max_msg_size) for body in bodies]
-    return _line("MPUB", topic, partition) + _many(checked, max_body_size)
-
-
-def mpub_ext(
-    topic: str, partition: int, messages: Sequence[tuple[bytes, bytes]],
-    max_msg_size: int = DEFAULT_MAX_MSG_SIZE, max_body_size: int = DEFAULT_MAX_BODY_SIZE,
-) -> bytes:
-    """MPUB_EXT of (JSON header or empty, body). The server answers OK.
-
-    After an error to it the rest of its body is read as commands: the connection is lost.
-    """
-    payloads = [_with_header(header, check_body(body, max_msg_size)) for header, body in messages]
-    return _line("MPUB_EXT", topic, partition) + _many(payloads, max_body_size)
-
-
-def _traced(trace_id: int, body: bytes) -> bytes:
-    return _trace.pack(check_trace_id(trace_id)) + body
-
-
 def _with_header(header: bytes, body: bytes) -> bytes:
     return _length.pack(len(header)) + header + body
-
-
-def _many(payloads: Sequence[bytes], max_body_size: int) -> bytes:
-    if not payloads:
-        raise InvalidMessageError("MPUB needs at least one message")
-    body = _size.pack(len(payloads)) + b"".join([_sized(payload) for payload in payloads])
-    if len(body) > max_body_size:
-        raise InvalidMessageError(
-            f"MPUB body of {len(body)} bytes is over nsqd's limit of {max_body_size}"
-            " (nsqd --max-body-size, our option nsqd_max_body_size)"
-        )
-    return _sized(body)

@@ -26,7 +26,7 @@ DOWN = (
 UP = (
     commands.pub("t", b"x"), commands.dpub("t", 100, b"x" * 500),
     commands.mpub("t", [b"a", b"b" * 300]), commands.sub("t", "c"), b"RDY 10\n",
-    commands.fin(ID), commands.req(ID, 5), commands.touch(ID), b"NOP\n", commands.CLS,
+    b"FIN %b\n" % ID, commands.req(ID, 5), commands.touch(ID), b"NOP\n", commands.CLS,
     commands.auth("s"),
 )
 #: What mutations like to write: sizes at the edges, and what starts a layer or a protocol.

@@ -31,7 +31,6 @@ ID = b"0123456789abcdef"
          b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc"),
         (commands.rdy(0, 2500), b"RDY 0\n"),
         (commands.rdy(2500, 2500), b"RDY 2500\n"),
-        (commands.fin(ID), b"FIN 0123456789abcdef\n"),
         (commands.req(ID, 0), b"REQ 0123456789abcdef 0\n"),
         (commands.req(ID, 90_000), b"REQ 0123456789abcdef 90000\n"),
         (commands.touch(ID), b"TOUCH 0123456789abcdef\n"),
@@ -121,7 +120,7 @@ NOT_BUILT = [
        f"RDY {count} is out of range: 0 to {most}")
       for count, most in ((-1, 2500), (2501, 2500), (1, 0))),
     *((build, (name, *more), LocalProtocolError, "16 hex digits")
-      for build, *more in ((commands.fin,), (commands.touch,), (commands.req, 0))
+      for build, *more in ((commands.touch,), (commands.req, 0))
       for name in (b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf",
                    b"01234567 9abcdef")),
     (commands.req, (ID, -1), LocalProtocolError, "negative"),

@@ -135,8 +135,8 @@ def test_sub_names_the_partition(step):
 
 @STEPS
 @pytest.mark.parametrize(("command", "expected"), [
-    (extensions.pub("t", 2, b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
-    (extensions.mpub("t", 2, [b"x", b"y"]),
+    (commands.pub_unchecked("t 2", b"x"), PartitionPub("PUB", "t", 2, [NewMessage(b"x")])),
+    (commands.mpub_unchecked("t 2", [b"x", b"y"]),
      PartitionPub("MPUB", "t", 2, [NewMessage(b"x"), NewMessage(b"y")])),
     (extensions.pub_trace("t", 0, 2**64 - 1, b"x"),
      PartitionPub("PUB_TRACE", "t", 0, [NewMessage(b"x", 2**64 - 1)])),
@@ -157,7 +157,7 @@ _ID = make_internal_id(3, 7).to_bytes(8, "big") + bytes(8)
 
 
 @pytest.mark.parametrize("data", [
-    extensions.pub("t", 2, b"x") + extensions.mpub("u", 0, [b"x", b"\n"]) + b"NOP\n",
+    commands.pub_unchecked("t 2", b"x") + commands.mpub_unchecked("u 0", [b"x", b"\n"]) + b"NOP\n",
     b"PUB t 0\n" + (2**20 + 1).to_bytes(4, "big") + b"x",
     b"PUB t 0\n" + (0).to_bytes(4, "big") + b"x",
     b"PUB t 0\n" + (-1).to_bytes(4, "big", signed=True) + b"x",
@@ -209,10 +209,10 @@ def test_ids_may_hold_newlines_and_spaces(step):
 def test_binary_ids_are_only_for_partitioned_servers():
     """A stock nsqd would read a newline in an id as the end of the command."""
     with pytest.raises(LocalProtocolError, match="hex digits"):
-        commands.fin(WILD_ID)
+        commands.touch(WILD_ID)
     with pytest.raises(LocalProtocolError, match="16 bytes"):
         commands.touch(WILD_ID + b"x", binary=True)
-    assert commands.fin(WILD_ID, binary=True) == b"FIN " + WILD_ID + b"\n"
+    assert commands.touch(WILD_ID, binary=True) == b"TOUCH " + WILD_ID + b"\n"
 
 
 @pytest.mark.parametrize("data, heard", [
@@ -232,12 +232,12 @@ def test_a_word_more_hides_the_partition(data, heard):
 def test_some_refusals_spare_a_publisher(code, step):
     pair = Pair(step)
     pair.refuse[PartitionPub] = (code, "")
-    pair.publish(extensions.pub("t", 0, b"x"))
+    pair.publish(commands.pub_unchecked("t 0", b"x"))
     failed = pair.events[-1]
     assert isinstance(failed, PublishFailed)
     assert (failed.token, failed.error.code) == ("token", code)
     pair.refuse.clear()
-    pair.publish(extensions.pub("t", 0, b"x"))
+    pair.publish(commands.pub_unchecked("t 0", b"x"))
     assert pair.events[-1] == Published("token")
 
 
@@ -272,16 +272,12 @@ def test_empty_bodies_are_bad(line):
 
 
 @pytest.mark.parametrize("build", [
-    lambda: extensions.pub("t", -1, b"x"),
-    lambda: extensions.pub("t", 1024, b"x"),
-    lambda: extensions.pub("t", True, b"x"),
+    lambda: extensions.check_partition(-1),
+    lambda: extensions.check_partition(1024),
+    lambda: extensions.check_partition(True),
     lambda: extensions.sub("t", "c", "0"),
-    lambda: extensions.pub("t", 0, b""),
-    lambda: extensions.pub_trace("t", 0, -1, b"x"),
-    lambda: extensions.pub_trace("t", 0, 2**64, b"x"),
-    lambda: extensions.pub_ext("t", 0, b"", b"x"),
-    lambda: extensions.mpub("t", 0, []),
-    lambda: extensions.mpub("t", 0, [b"x" * 100], max_body_size=50),
+    lambda: extensions.check_trace_id(-1),
+    lambda: extensions.check_trace_id(2**64),
     lambda: make_header({"##x": "y"}),
     lambda: make_header({1: "y"}),
     lambda: make_header({"k": object()}),
