@@ -8,116 +8,45 @@ commands, and pytest in suites that do not use the fixtures, load no more than t
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.version import __version__
+from nsqclient.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from nsqclient.config import Config
-    from nsqclient.connection.connection import Connection
-    from nsqclient.consumer.batch import BatchHandler
-    from nsqclient.consumer.consumer import Consumer
+if TYPE_CHECKING:  # "as": so that type checkers take them for names of this module
+    from nsqclient.config import Config as Config
+    from nsqclient.connection.connection import Connection as Connection
+    from nsqclient.consumer.batch import BatchHandler as BatchHandler
+    from nsqclient.consumer.consumer import Consumer as Consumer
     from nsqclient.consumer.dead_letters import (
-        DeadLetter, DeadLetterDirectory, DeadLetterTopic,
+        DeadLetter as DeadLetter, DeadLetterDirectory as DeadLetterDirectory,
+        DeadLetterTopic as DeadLetterTopic,
     )
-    from nsqclient.consumer.middleware import Handling
-    from nsqclient.partitioned.consumer_processor import BlockedAction
-    from nsqclient.consumer.retry import Retry, RetryTable
+    from nsqclient.consumer.middleware import Handling as Handling
+    from nsqclient.partitioned.consumer_processor import BlockedAction as BlockedAction
+    from nsqclient.consumer.retry import Retry as Retry, RetryTable as RetryTable
     from nsqclient.consumer.stats import (
-        ConnectionStats,
-        ConsumerStats,
-        DrainReport,
-        Health,
-        StopReport,
+        ConnectionStats as ConnectionStats, ConsumerStats as ConsumerStats,
+        DrainReport as DrainReport, Health as Health, StopReport as StopReport,
     )
     from nsqclient.errors import (
-        AlreadyRespondedError,
-        ClosedError,
-        ConfigError,
-        ConnectError,
-        ConnectionLostError,
-        DiscoveryError,
-        InvalidChannelError,
-        InvalidMessageError,
-        InvalidTopicError,
-        LocalProtocolError,
-        NegotiationError,
-        NotNSQError,
-        NSQConnectionError,
-        NSQError,
-        NSQHTTPError,
-        OrderError,
-        PartitionError,
-        PublishError,
-        PublishNotSentError,
-        PublishRejectedError,
-        PublishUnknownError,
-        ReentrantCallError,
-        RemoteProtocolError,
-        ServerError,
-        TLSError,
-        WriteTimeoutError,
+        AlreadyRespondedError as AlreadyRespondedError, ClosedError as ClosedError,
+        ConfigError as ConfigError, ConnectError as ConnectError,
+        ConnectionLostError as ConnectionLostError, DiscoveryError as DiscoveryError,
+        InvalidChannelError as InvalidChannelError, InvalidMessageError as InvalidMessageError,
+        InvalidTopicError as InvalidTopicError, LocalProtocolError as LocalProtocolError,
+        NegotiationError as NegotiationError, NotNSQError as NotNSQError,
+        NSQConnectionError as NSQConnectionError, NSQError as NSQError,
+        NSQHTTPError as NSQHTTPError, OrderError as OrderError, PartitionError as PartitionError,
+        PublishError as PublishError, PublishNotSentError as PublishNotSentError,
+        PublishRejectedError as PublishRejectedError, PublishUnknownError as PublishUnknownError,
+        ReentrantCallError as ReentrantCallError, RemoteProtocolError as RemoteProtocolError,
+        ServerError as ServerError, TLSError as TLSError, WriteTimeoutError as WriteTimeoutError,
     )
-    from nsqclient.message import GiveUp, Message, Requeue
-    from nsqclient.partitioned.header_filter import HeaderFilter
-    from nsqclient.partitioned.producer_options import Outgoing
-    from nsqclient.partitioned.start_position import StartPosition
-    from nsqclient.producer.producer import Producer
-    from nsqclient.producer.stats import ProducerStats
-    from nsqclient.worker.registry import handler
-
-__all__ = [
-    "AlreadyRespondedError",
-    "BatchHandler",
-    "BlockedAction",
-    "ClosedError",
-    "Config",
-    "ConfigError",
-    "ConnectError",
-    "Connection",
-    "ConnectionLostError",
-    "ConnectionStats",
-    "Consumer",
-    "ConsumerStats",
-    "DeadLetter",
-    "DeadLetterDirectory",
-    "DeadLetterTopic",
-    "DiscoveryError",
-    "DrainReport",
-    "GiveUp",
-    "Handling",
-    "HeaderFilter",
-    "Health",
-    "InvalidChannelError",
-    "InvalidMessageError",
-    "InvalidTopicError",
-    "LocalProtocolError",
-    "Message",
-    "NSQConnectionError",
-    "NSQError",
-    "NSQHTTPError",
-    "NegotiationError",
-    "NotNSQError",
-    "OrderError",
-    "Outgoing",
-    "PartitionError",
-    "Producer",
-    "ProducerStats",
-    "PublishError",
-    "PublishNotSentError",
-    "PublishRejectedError",
-    "PublishUnknownError",
-    "ReentrantCallError",
-    "RemoteProtocolError",
-    "Requeue",
-    "Retry",
-    "RetryTable",
-    "ServerError",
-    "StartPosition",
-    "StopReport",
-    "TLSError",
-    "WriteTimeoutError",
-    "__version__",
-    "handler",
-]
+    from nsqclient.message import GiveUp as GiveUp, Message as Message, Requeue as Requeue
+    from nsqclient.partitioned.header_filter import HeaderFilter as HeaderFilter
+    from nsqclient.partitioned.producer_options import Outgoing as Outgoing
+    from nsqclient.partitioned.start_position import StartPosition as StartPosition
+    from nsqclient.producer.producer import Producer as Producer
+    from nsqclient.producer.stats import ProducerStats as ProducerStats
+    from nsqclient.worker.registry import handler as handler
 
 #: module -> the public names that it defines.
 _DEFINED_IN = {
@@ -150,6 +79,7 @@ _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
     "discovery", "hints", "http", "protocol", "runtime",
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
+__all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

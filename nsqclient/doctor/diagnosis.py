@@ -12,9 +12,10 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from nsqclient.config import Config
+from nsqclient.doctor.checks import (
+    LookupdView, check_clock, check_counters, check_lookupd, check_nsqd, check_topic,
+)
 from nsqclient.doctor.findings import Finding, Severity, curl, error, ok, warning
-from nsqclient.doctor.lookupd import LookupdView, check_clock, check_lookupd
-from nsqclient.doctor.nsqd import check_counters, check_nsqd, check_topic
 from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for

@@ -109,14 +109,15 @@ class Cluster:
         timeout: float = 5.0,
         rewrite: Callable[[str, int], str] = format_address,
     ) -> None:
-        self._config = config
-        self._timeouts = connect_timeout, timeout
+        self._options: dict[str, Any] = {
+            "config": config, "connect_timeout": connect_timeout, "timeout": timeout}
         self._rewrite = rewrite
         # A little more than a request may take: its own error is more precise than ours.
         self._ask_all = AskAll(connect_timeout + timeout + 0.5)
         self._lock = threading.Lock()
         self._nsqds: dict[str, NsqdHTTP] = {}  # guarded by _lock, as the others
-        self._lookupds = {without_password(each): self._lookupd(each) for each in lookupds}
+        self._lookupds = {
+            without_password(each): NsqlookupdHTTP(each, **self._options) for each in lookupds}
         #: Address without password -> address as given; never changed.
         self._given_nsqds = {without_password(each): each for each in nsqds}
         self._known: tuple[float, Nodes] | None = None
@@ -132,9 +133,9 @@ class Cluster:
         """Replace the nsqlookupds; a present one may be given by its address without password."""
         known = {shown: client.address for shown, client in self.lookupds().items()}
         clients = [
-            self._lookupd(known.get(each, each) if isinstance(each, str) else each)
-            for each in addresses
-        ]
+            NsqlookupdHTTP(known.get(each, each) if isinstance(each, str) else each,
+                           **self._options)
+            for each in addresses]
         fresh = {without_password(client.address): client for client in clients}
         with self._lock:
             former, self._lookupds = self._lookupds, fresh
@@ -239,11 +240,6 @@ class Cluster:
 
     # -- inside
 
-    def _lookupd(self, address: str) -> NsqlookupdHTTP:
-        connect_timeout, timeout = self._timeouts
-        return NsqlookupdHTTP(
-            address, self._config, connect_timeout=connect_timeout, timeout=timeout)
-
     def _nsqd(self, address: str) -> NsqdHTTP:
         with self._lock:
             # Put at the end again: the least recently used client goes first.
@@ -251,10 +247,7 @@ class Cluster:
             if client is None:
                 if len(self._nsqds) >= _MOST_CLIENTS:
                     self._nsqds.pop(next(iter(self._nsqds))).close()
-                connect_timeout, timeout = self._timeouts
-                client = NsqdHTTP(
-                    self._given_nsqds.get(address, address), self._config,
-                    connect_timeout=connect_timeout, timeout=timeout)
+                client = NsqdHTTP(self._given_nsqds.get(address, address), **self._options)
             self._nsqds[address] = client
             return client
 

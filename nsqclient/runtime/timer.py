@@ -26,11 +26,10 @@ logger: logging.Logger = logging.getLogger("nsqclient.timer")
 class TimerTask:
     """A scheduled call; ``cancel()`` may come at any time, from any thread."""
 
-    __slots__ = ("_action", "_timer")
+    __slots__ = ("_action",)
 
-    def __init__(self, action: Callable[[], None], timer: Timer) -> None:
+    def __init__(self, action: Callable[[], None]) -> None:
         self._action: Callable[[], None] | None = action
-        self._timer = timer
 
     def cancel(self) -> None:
         """Make sure that the task does not start from now on. Idempotent."""
@@ -70,7 +69,7 @@ class Timer:
 
     def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
         """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
-        task = TimerTask(action, self)
+        task = TimerTask(action)
         due = time.monotonic() + max(0.0, delay)
         with self._lock:
             if not self._stopping:
