@@ -7,7 +7,8 @@ that a server does not send is 0, empty or false.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
@@ -24,14 +25,6 @@ class NsqdInfo:
     http_port: int
     tcp_port: int
 
-    @classmethod
-    def read(cls, fields: JsonReader) -> NsqdInfo:
-        """Build it from JSON."""
-        return cls(
-            fields.text("version"), fields.text("broadcast_address"), fields.text("hostname"),
-            fields.number("http_port"), fields.number("tcp_port"),
-        )
-
 
 @dataclass(frozen=True)
 class ClientStats:
@@ -46,16 +39,6 @@ class ClientStats:
     message_count: int
     finish_count: int
     requeue_count: int
-
-    @classmethod
-    def read(cls, fields: JsonReader) -> ClientStats:
-        """Build it from JSON."""
-        return cls(
-            fields.text("client_id"), fields.text("hostname"), fields.text("remote_address"),
-            fields.text("user_agent"), fields.number("ready_count"),
-            fields.number("in_flight_count"), fields.number("message_count"),
-            fields.number("finish_count"), fields.number("requeue_count"),
-        )
 
 
 @dataclass(frozen=True)
@@ -75,34 +58,27 @@ class ChannelStats:
     clients: tuple[ClientStats, ...]
 
     @classmethod
-    def read(cls, fields: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
+    def read(cls, found: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
         """Build it from JSON."""
-        clients = tuple(ClientStats.read(item) for item in fields.objects("clients"))
-        depth, in_flight = fields.number("depth"), fields.number("in_flight_count")
-        return cls(
-            fields.text("channel_name"),
+        given = {}
+        if has_partitions:
             # A partitioned nsqd counts messages in flight among those that wait.
-            max(0, depth - in_flight) if has_partitions else depth,
-            0 if has_partitions else fields.number("backend_depth"), in_flight,
-            fields.number("deferred_count"), fields.number("message_count"),
-            fields.number("requeue_count"), fields.number("timeout_count"),
-            fields.number("client_num" if has_partitions else "client_count"),
-            fields.flag("paused"), clients,
-        )
+            given = {
+                "depth": max(0, found.number("depth") - found.number("in_flight_count")),
+                "backend_depth": 0, "client_count": found.number("client_num"),
+            }
+        clients = tuple(item.build(ClientStats) for item in found.objects("clients"))
+        return found.build(cls, name=found.text("channel_name"), clients=clients, **given)
 
     @classmethod
     def sum(cls, parts: Sequence[ChannelStats]) -> ChannelStats:
         """Return the sum of a channel over partitions."""
-
-        def total(name: str) -> int:
-            return sum(getattr(each, name) for each in parts)
-
-        return cls(
-            parts[0].name, total("depth"), total("backend_depth"), total("in_flight_count"),
-            total("deferred_count"), total("message_count"), total("requeue_count"),
-            total("timeout_count"), total("client_count"), any(each.paused for each in parts),
-            tuple(client for each in parts for client in each.clients),
-        )
+        totals: dict[str, Any] = {
+            field.name: sum(getattr(each, field.name) for each in parts)
+            for field in fields(cls) if field.type == "int"}
+        return replace(
+            parts[0], paused=any(each.paused for each in parts),
+            clients=tuple(client for each in parts for client in each.clients), **totals)
 
 
 @dataclass(frozen=True)
@@ -130,20 +106,15 @@ class TopicStats:
         return next((channel for channel in self.channels if channel.name == name), None)
 
     @classmethod
-    def read(cls, fields: JsonReader) -> TopicStats:
+    def read(cls, found: JsonReader) -> TopicStats:
         """Build it from JSON."""
-        partition = parse_uint(fields.text("topic_partition"), 19)
+        partition = parse_uint(found.text("topic_partition"), 19)
         # What a partitioned nsqd calls the depth of a topic is the size of its queue in bytes.
-        return cls(
-            fields.text("topic_name"),
-            fields.number("depth") if partition is None else 0,
-            fields.number("backend_depth") if partition is None else 0,
-            fields.number("message_count"), fields.number("message_bytes"),
-            fields.flag("paused"),
-            tuple(ChannelStats.read(item, has_partitions=partition is not None)
-                  for item in fields.objects("channels")),
-            partition, fields.flag("is_leader"),
-        )
+        given = {} if partition is None else {"depth": 0, "backend_depth": 0}
+        channels = tuple(ChannelStats.read(item, has_partitions=partition is not None)
+                         for item in found.objects("channels"))
+        return found.build(
+            cls, name=found.text("topic_name"), channels=channels, partition=partition, **given)
 
     @classmethod
     def sum(cls, partitions: Sequence[TopicStats]) -> TopicStats:
@@ -186,12 +157,10 @@ class Stats:
         return found[0] if found else None
 
     @classmethod
-    def read(cls, fields: JsonReader) -> Stats:
+    def read(cls, found: JsonReader) -> Stats:
         """Build it from JSON."""
-        return cls(
-            fields.text("version"), fields.text("health"),
-            tuple(TopicStats.read(item) for item in fields.objects("topics")),
-        )
+        return found.build(
+            cls, topics=tuple(TopicStats.read(item) for item in found.objects("topics")))
 
 
 @dataclass(frozen=True)
@@ -199,11 +168,6 @@ class LookupdInfo:
     """``/info`` of nsqlookupd."""
 
     version: str
-
-    @classmethod
-    def read(cls, fields: JsonReader) -> LookupdInfo:
-        """Build it from JSON."""
-        return cls(fields.text("version"))
 
 
 @dataclass(frozen=True)
@@ -228,22 +192,19 @@ class Producer:
         return format_address(self.broadcast_address, self.http_port)
 
     @classmethod
-    def read(cls, fields: JsonReader) -> Producer:
+    def read(cls, found: JsonReader) -> Producer:
         """Build it from JSON.
 
         Raises:
             InvalidField: its host or a port is invalid: these are dialed and become a part of URLs.
         """
-        host = fields.text("broadcast_address")
-        ports = fields.number("tcp_port"), fields.number("http_port")
+        host = found.text("broadcast_address")
+        ports = found.number("tcp_port"), found.number("http_port")
         if host and not is_host(host):
             raise InvalidField(f"producer.broadcast_address is {host!r:.200}")
         if not all(0 <= port < 65536 for port in ports):
             raise InvalidField(f"producer has the ports {ports!r:.100}")
-        return cls(
-            fields.text("remote_address"), fields.text("hostname"), host, *ports,
-            fields.text("version"),
-        )
+        return found.build(cls)
 
 
 @dataclass(frozen=True)
@@ -275,11 +236,11 @@ class Node:
     tombstoned: tuple[str, ...]  #: those of its topics that lookups hide for now
 
     @classmethod
-    def read(cls, fields: JsonReader) -> Node:
+    def read(cls, found: JsonReader) -> Node:
         """Build it from JSON."""
-        topics = fields.texts("topics")
-        marks = fields.flags("tombstones")
+        topics = found.texts("topics")
+        marks = found.flags("tombstones")
         return cls(
-            Producer.read(fields), topics,
+            Producer.read(found), topics,
             tuple(topic for topic, mark in zip(topics, marks) if mark),
         )

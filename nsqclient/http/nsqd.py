@@ -124,7 +124,7 @@ class NsqdHTTP(HTTPClient):
 
     def info(self) -> NsqdInfo:
         """Ask for version, addresses and limits."""
-        return self._ask("info", NsqdInfo.read)
+        return self._ask("info", lambda fields: fields.build(NsqdInfo))
 
     def stats(
         self,

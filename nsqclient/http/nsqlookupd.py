@@ -8,7 +8,6 @@ incomplete, empty or null.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, parse_uint
+from nsqclient.runtime.addresses import format_address, is_host, parse_uint
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
@@ -28,8 +27,6 @@ _unusable_lines = LineLimit(logger)
 
 T = TypeVar("T")
 
-#: It becomes a part of a URL that is asked, so it must be nothing else than a host.
-_HOST = re.compile(r"[\w.:-]{1,255}", re.ASCII)
 #: The longest partition number or port that is converted; its range is checked afterwards.
 _DIGITS = 10
 
@@ -55,7 +52,7 @@ class NsqlookupdHTTP(HTTPClient):
 
     def info(self) -> LookupdInfo:
         """Ask for its version."""
-        return self._ask("info", LookupdInfo.read)
+        return self._ask("info", lambda fields: fields.build(LookupdInfo))
 
     def lookup(self, topic: str, access: str = "") -> Lookup:
         """Ask which nsqds have a topic, and for its channels.
@@ -210,7 +207,7 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
     found = []
     for node in fields.objects("lookupdnodes"):
         host, port = node.text("NodeIP"), parse_uint(node.text("HttpPort"), _DIGITS)
-        if _HOST.fullmatch(host) and port is not None and 0 < port < 65536:
+        if is_host(host) and port is not None and 0 < port < 65536:
             is_leader = bool(leader) and node.text("ID") == leader
             found.append(LookupdNode(format_address(host, port), is_leader))
         else:

@@ -9,10 +9,15 @@ default, because older servers have fewer; one of the wrong type is an error.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 from nsqclient.display import LONGEST_TEXT, printable
+
+T = TypeVar("T")
 
 #: Bytes; a caller that expects less sets its own limit.
 MAX_SIZE = 64 * 1024 * 1024
@@ -109,6 +114,12 @@ class InvalidField(Exception):
     """A field has the wrong type; the text says which."""
 
 
+@functools.cache  # a response may have thousands of the same class
+def _fields_of(kind: Callable[..., Any]) -> list[tuple[str, Any]]:
+    return [(each.name, each.type)
+            for each in dataclasses.fields(kind)]  # type: ignore[arg-type] # a class
+
+
 class JsonReader:
     """Reads the fields of a JSON object.
 
@@ -167,6 +178,15 @@ class JsonReader:
         """An object by its keys; missing: empty."""
         found: dict[str, Any] = self._get(name, dict, {})
         return found
+
+    def build(self, kind: Callable[..., T], **given: Any) -> T:
+        """A dataclass, from the fields of the same names, and from what is given."""
+        read: dict[Any, Callable[[str], object]] = {
+            "str": self.text, "int": self.number, "bool": self.flag}
+        for name, of_type in _fields_of(kind):
+            if name not in given:
+                given[name] = read[of_type](name)
+        return kind(**given)
 
     def has(self, name: str) -> bool:
         """Return whether the field is present and not null."""
