@@ -32,9 +32,7 @@ from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_http_timeouts, add_http_tls_flags, read_consumer_config, read_http_tls,
 )
 from nsqclient.config import build_tls_context
-from nsqclient.http.limits import (
-    ACCEPT_ENCODING, TooLarge, TotalTimeoutAdapter, UnexpectedEncoding, read_body,
-)
+from nsqclient.http.limits import TooLarge, TotalTimeoutAdapter, read_body
 from nsqclient.display import masked_address, without_password
 from nsqclient.version import __version__
 
@@ -167,7 +165,7 @@ class Requester:
         session.verify = context is None or context.verify_mode is not ssl.CERT_NONE
         session.headers.clear()
         session.headers.update({
-            "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": ACCEPT_ENCODING,
+            "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": "gzip",
             **headers,
         })
 
@@ -185,7 +183,7 @@ class Requester:
                 response = self._session.post(
                     url, data=body, timeout=self._timeouts, stream=True)
             read_body(response, _MAX_ANSWER)
-        except (TooLarge, UnexpectedEncoding):
+        except TooLarge:
             pass  # it has answered; the body is not needed
         except (requests.exceptions.RequestException, ValueError) as exc:
             # ValueError: of a Location that is no URL or not UTF-8.

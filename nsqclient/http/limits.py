@@ -20,17 +20,10 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ReadTimeoutError
 
 _CHUNK = 64 * 1024
-#: The value of Accept-Encoding: all that ``read_body`` decodes.
-ACCEPT_ENCODING = "gzip"
-_ENCODINGS = ("", "identity", ACCEPT_ENCODING)
 
 
 class TooLarge(Exception):
     """The response has more bytes than the caller accepts."""
-
-
-class UnexpectedEncoding(Exception):
-    """The response has a Content-Encoding that was not requested."""
 
 
 class TotalTimeoutAdapter(HTTPAdapter):
@@ -80,18 +73,13 @@ def read_body(response: requests.Response, most: int) -> bytes:
     """Read the body of a response to a request with ``stream=True``, and release it.
 
     Raises:
-        TooLarge: it has more than ``most`` bytes, decompressed.
-        UnexpectedEncoding: it has an encoding other than gzip, or more than one. Nothing of it was
-            decoded: each encoding can multiply the size of the one before by a thousand, and not
-            every version of urllib3 limits the output of each.
+        TooLarge: it has more than ``most`` bytes, decompressed. Of each encoding, urllib3
+            decompresses only a part at once.
         requests.exceptions.Timeout: it did not arrive in time.
         requests.exceptions.RequestException: the connection broke.
     """
     parts, size = [], 0
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
     try:
-        if encoding not in _ENCODINGS:
-            raise UnexpectedEncoding(f"its answer has the Content-Encoding {encoding!r:.100}")
         for part in response.iter_content(_CHUNK):
             size += len(part)
             if size > most:

@@ -21,9 +21,7 @@ from nsqclient.errors import (
     ConfigError, NSQHTTPResponseError, NSQHTTPError, NSQHTTPTransportError, NSQHTTPStatusError,
     as_cause,
 )
-from nsqclient.http.limits import (
-    ACCEPT_ENCODING, TooLarge, UnexpectedEncoding, mount_adapters, read_body,
-)
+from nsqclient.http.limits import TooLarge, mount_adapters, read_body
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import (
     InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
@@ -116,7 +114,7 @@ class HTTPClient:
             bearer_token = self._default_token(config)
         # As bytes, because a str would have to be Latin-1.
         sent = {
-            "Accept": _ACCEPT, "Accept-Encoding": ACCEPT_ENCODING,
+            "Accept": _ACCEPT, "Accept-Encoding": "gzip",
             "User-Agent": config.user_agent, **(headers or {}),
         }
         if bearer_token:
@@ -221,7 +219,7 @@ class HTTPClient:
             if method == "GET":
                 response = self._follow(response, deadline)
             answer = read_body(response, self._max_answer_size)
-        except (TooLarge, UnexpectedEncoding) as exc:
+        except TooLarge as exc:
             raise self._unusable(endpoint, str(exc)) from None
         except requests.exceptions.InvalidHeader as exc:
             raise self._unusable(endpoint, f"its headers contradict each other: {exc}") from exc

@@ -108,26 +108,6 @@ def test_size_limit_is_for_the_decompressed_response(leak_guard):
             http.stats_text()
 
 
-@pytest.mark.parametrize("headers", [
-    *({"Content-Encoding": value} for value in ("gzip,gzip", "identity, gzip", "deflate",
-                                                "GZIP, GZIP")),
-    {"Content-Encoding": "gzip", "content-encoding": "gzip"},
-], ids=str)
-def test_encoding_that_was_not_requested_is_refused(leak_guard, headers):
-    """Nothing of it is decoded: a body that is encoded twice can grow a millionfold."""
-    with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
-        server.body = gzip.compress(gzip.compress(bytes(64 * MIB), 1))
-        server.headers = headers
-        tracemalloc.start()
-        try:
-            with pytest.raises(
-                    NSQHTTPResponseError, match="not a usable answer: .* Content-Encoding"):
-                http.stats_text()
-            assert tracemalloc.get_traced_memory()[1] < 8 * MIB
-        finally:
-            tracemalloc.stop()
-
-
 @pytest.mark.parametrize("encoding", ["gzip", "GZip", "identity"])
 def test_gzip_and_identity_are_read(leak_guard, encoding):
     """A proxy before nsqd may compress its answers once."""
@@ -135,6 +115,23 @@ def test_gzip_and_identity_are_read(leak_guard, encoding):
         server.body = b"text" if encoding == "identity" else gzip.compress(b"text")
         server.headers = {"Content-Encoding": encoding}
         assert http.stats_text() == "text"
+
+
+@pytest.mark.parametrize("headers", [
+    {"Content-Encoding": "gzip, gzip"}, {"Content-Encoding": "gzip", "content-encoding": "gzip"},
+], ids=["one header", "two headers"])
+def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard, headers):
+    """It could grow a millionfold."""
+    with recording() as server, NsqdHTTP(server.address, max_answer_size=MIB) as http:
+        server.body = gzip.compress(gzip.compress(bytes(64 * MIB), 1))
+        server.headers = headers
+        tracemalloc.start()
+        try:
+            with pytest.raises(NSQHTTPResponseError, match="more than 1048576 bytes"):
+                http.stats_text()
+            assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+        finally:
+            tracemalloc.stop()
 
 
 def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
