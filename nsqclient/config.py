@@ -14,15 +14,14 @@ import socket
 import ssl
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
 from nsqclient.errors import ConfigError
-from nsqclient.option_types import BackoffStrategy
 from nsqclient.runtime.addresses import parse_local_address
 from nsqclient.runtime.arguments import check_names, checks_names, closest
-from nsqclient.runtime.deadline import format_duration, parse_duration, to_seconds
+from nsqclient.runtime.deadline import Duration, format_duration, parse_duration, to_seconds
 from nsqclient.runtime.delays import exponential, full_jitter
 from nsqclient.runtime.tls import client_context
 from nsqclient.secrets import SECRETS, read_secret
@@ -31,7 +30,8 @@ from nsqclient.version import __version__
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from nsqclient.option_types import ConfigOptions
+#: A backoff strategy: (attempt, multiplier in seconds, random source) -> seconds.
+BackoffStrategy = Callable[[int, float, random.Random], float]
 
 STRATEGIES: dict[str, BackoffStrategy] = {"exponential": exponential, "full_jitter": full_jitter}
 
@@ -72,6 +72,77 @@ def _flag(default: bool, help: str, identify: str | None = None) -> Any:
 
 def _text(default: str, help: str, identify: str | None = None, secret: bool = False) -> Any:
     return _option("str", default, help, identify=identify, secret=secret)
+
+
+class SharedOptions(TypedDict, total=False):
+    """What ``Config(...)`` and ``@nsqclient.handler`` take by name; for type checkers.
+
+    A test compares it with the table.
+    """
+
+    dial_timeout: Duration
+    read_timeout: Duration
+    write_timeout: Duration
+    local_addr: str
+    lookupd_poll_interval: Duration
+    lookupd_poll_jitter: float
+    lookupd_poll_timeout: Duration
+    skip_lookupd_authorization: bool
+    lookupd_authorized_hosts: str
+    max_attempts: int
+    drain_patience: Duration
+    default_requeue_delay: Duration
+    max_requeue_delay: Duration
+    ordered_retry_delay: Duration
+    ordered_max_retry_delay: Duration
+    backoff_strategy: Union[str, BackoffStrategy]
+    max_backoff_duration: Duration
+    backoff_multiplier: Duration
+    low_rdy_idle_timeout: Duration
+    low_rdy_timeout: Duration
+    rdy_redistribute_interval: Duration
+    rdy_share_of_timeout: float
+    client_id: str
+    hostname: str
+    user_agent: str
+    heartbeat_interval: Duration
+    sample_rate: int
+    output_buffer_size: int
+    output_buffer_timeout: Duration
+    msg_timeout: Duration
+    topology_region: str
+    topology_zone: str
+    tls_v1: bool
+    tls_root_ca_file: str
+    tls_cert: str
+    tls_key: str
+    tls_key_password: str
+    tls_key_password_file: str
+    tls_insecure_skip_verify: bool
+    tls_min_version: str
+    tls_server_name: str
+    tls_config: Union[ssl.SSLContext, None]
+    deflate: bool
+    deflate_level: int
+    snappy: bool
+    auth_secret: str
+    auth_secret_file: str
+    max_msg_size: int
+    max_queued_bytes: int
+    nsqd_max_msg_size: int
+    nsqd_max_body_size: int
+    nsqd_max_req_timeout: Duration
+    publish_timeout: Duration
+    max_connections: int
+    idle_timeout: Duration
+    partition_try_timeout: Duration
+    max_reconnect_delay: Duration
+
+
+class ConfigOptions(SharedOptions, total=False):
+    """What ``Config(...)`` and ``Config.replace`` take by name."""
+
+    max_in_flight: int
 
 
 @checks_names("an option: write config=Config({name}=...)")

@@ -15,10 +15,10 @@ from nsqclient.consumer.retry import Decision, show_delays
 from nsqclient.errors import AlreadyRespondedError, ConfigError, NSQConnectionError
 from nsqclient.log_records import log_fields
 from nsqclient.message import GiveUp, Message, Requeue, raise_decision
+from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
-from nsqclient.runtime.user_functions import check_function, check_result
 
 logger: logging.Logger = logging.getLogger("nsqclient.batch")
 

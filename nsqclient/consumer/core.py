@@ -49,11 +49,11 @@ from nsqclient.partitioned.consumer_subscription import (
 )
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
+from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
-from nsqclient.runtime.user_functions import check_function, check_result
 from nsqclient.runtime.workers import WorkerPool
 
 #: What each function of the user's is called with.

@@ -28,7 +28,7 @@ from nsqclient.errors import ConfigError, InvalidMessageError, PublishRejectedEr
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.names import check_topic, is_valid_name
-from nsqclient.runtime.user_functions import check_function
+from nsqclient.runtime.arguments import check_function
 
 logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 

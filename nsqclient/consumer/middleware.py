@@ -16,7 +16,7 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.processor import Handler
 from nsqclient.errors import ConfigError
 from nsqclient.message import Message, raise_decision
-from nsqclient.runtime.user_functions import check_function
+from nsqclient.runtime.arguments import check_function
 
 
 class Handling(NamedTuple):

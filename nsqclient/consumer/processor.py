@@ -16,8 +16,8 @@ from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
+from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.threads import is_for_caller
-from nsqclient.runtime.user_functions import check_result
 from nsqclient.runtime.workers import WorkerPool
 
 Handler = Callable[[Message], Any]

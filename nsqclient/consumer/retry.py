@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Union
 from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import ConfigError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
+from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.delays import growing_delay
-from nsqclient.runtime.user_functions import check_function, check_result
 
 #: (message, what the handler raised) -> what to do; None: what happens without a policy.
 RetryPolicy = Callable[[Message, BaseException], Union[Requeue, GiveUp, None]]

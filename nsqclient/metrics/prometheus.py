@@ -38,9 +38,9 @@ from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.message import Message, Requeue, raise_decision
 from nsqclient.producer.producer import Producer
 from nsqclient.producer.stats import ProducerStats
+from nsqclient.runtime.arguments import check_function
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.user_functions import check_function
 
 #: Values of the labels, and the value.
 Samples = Iterable[tuple[tuple[str, ...], float]]

@@ -22,9 +22,9 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, OrderError
 from nsqclient.message import GiveUp, Message, Requeue
+from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
-from nsqclient.runtime.user_functions import check_result
 
 #: Failures of one message from which on its attempts are logged.
 _WARN_AFTER = 10

@@ -79,7 +79,7 @@ class Statistics:
             del self.recent[:number]
         latencies = [latency for _, _, latency in recent]
         self._latencies.extend(latencies)
-        self._histogram.observe_all(latencies)
+        self._histogram.observe(*latencies)
 
     def snapshot(
         self, pending: int, connected: list[str], known: list[str], connections: dict[str, int]

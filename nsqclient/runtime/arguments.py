@@ -1,20 +1,38 @@
-"""``checks_names``: unknown keyword arguments of the public classes, and what was meant.
+"""What users give to the public classes: names of keyword arguments, and functions.
 
 Python's own error says that a name is unknown. A person wants to know which one is close, or where
 the name belongs.
+
+Calling an ``async def`` or a generator function runs none of its code. As a handler it would handle
+nothing, and every message would be finished. ``check_function`` refuses it where it is given;
+``check_result`` finds at the call what cannot be seen before.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import (
+    AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping,
+)
+from concurrent.futures import Future
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
 from typing import Any, NoReturn, TypeVar
+
+from nsqclient.errors import ConfigError
 
 C = TypeVar("C", bound=type)
 
 #: Class -> (its keyword arguments, where a name belongs that another class was given).
 _known: dict[str, tuple[tuple[str, ...], str]] = {}
+
+_ASYNC = CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR
+_LAZY = (Awaitable, Generator, AsyncGenerator)
+#: Looked for first: the question for an abstract class takes a microsecond.
+_PLAIN = frozenset([type(None), bool, int, float, str, bytes, list, tuple, dict, set])
+#: Partials of methods of callable objects ...: nothing sensible has more layers.
+_MOST_LAYERS = 20
 
 
 def closest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -86,4 +104,110 @@ def _hint(name: str, cls: str) -> str:
         close = closest(name, names)
         if close:
             return f"did you mean {close}? It is {place.format(name=close)}"
+    return ""
+
+
+def check_function(
+    function: object, name: str, *arguments: str, may_be_class: bool = False,
+    may_be_generator: bool = False,
+) -> None:
+    """Refuse a function that does nothing when it is called, or cannot be called.
+
+    What is looked at is what a call runs: the function behind partials, bound methods and
+    ``__call__``. A plain wrapper around an ``async def`` may run it, so ``__wrapped__`` does not
+    count.
+
+    Args:
+        name: what the function is for, such as ``on_error``.
+        arguments: names of the positional arguments that it will be called with. A function
+            whose signature cannot be read is accepted.
+        may_be_class, may_be_generator: for a function whose result is iterated over.
+
+    Raises:
+        ConfigError: says what to write instead.
+    """
+    if not callable(function):
+        raise ConfigError(f"{name} is not callable: {function!r:.80}")
+    shown = getattr(function, "__qualname__", None)
+    shown = shown if isinstance(shown, str) else f"{function!r:.80}"
+    if isinstance(function, type) and not may_be_class:
+        raise ConfigError(f"{name}: {shown} is a class: give a function, or an object of the class")
+    flags = _find_flags(function)
+    if flags & _ASYNC:
+        raise ConfigError(
+            f"{name}: {shown} is asynchronous, and calling it would do nothing: it is called in a"
+            " thread; write def, not async def"
+        )
+    if flags & CO_GENERATOR and not may_be_generator:
+        raise ConfigError(
+            f"{name}: {shown} is a generator, and calling it would do nothing: write it without"
+            " yield"
+        )
+    problem = _find_misfit(function, arguments)
+    if problem:
+        raise ConfigError(
+            f"{name}: {shown} cannot be called with ({', '.join(arguments)}): {problem}; give it"
+            " these parameters, and bind others with functools.partial"
+        )
+
+
+def check_result(result: object, may_be_future: bool = True) -> None:
+    """Raise when a call has returned work that is still to be done.
+
+    A coroutine is closed, so that it does not complain of never having been awaited.
+
+    Args:
+        may_be_future: whether it may go on in the background, as ``pool.submit()`` makes it.
+
+    Raises:
+        TypeError: it is an awaitable or a generator, which nobody runs, or a Future that nobody
+            waits for; says what to write instead.
+    """
+    if not may_be_future and isinstance(result, Future):
+        raise TypeError(
+            f"it returned {result!r:.80}, and nobody waits for that: return after its result(), or"
+            " call enable_async() and answer the message when it is done"
+        )
+    if type(result) in _PLAIN or not isinstance(result, _LAZY):
+        return
+    if isinstance(result, (Coroutine, Generator)):
+        result.close()
+    advice = "without yield" if isinstance(result, Generator) else "def, not async def"
+    raise TypeError(
+        f"it returned {result!r:.80}, which nothing runs: do the work before returning (write"
+        f" {advice})"
+    )
+
+
+def _find_flags(function: object) -> int:
+    """Return the code flags of the Python function that a call runs; 0 where there is none."""
+    for _ in range(_MOST_LAYERS):
+        kind = type(function)
+        if isinstance(function, types.FunctionType) and kind is types.FunctionType:
+            return function.__code__.co_flags
+        call = getattr(kind, "__call__", None)
+        if type(call) is not types.WrapperDescriptorType:
+            function = call  # its class has a __call__ written in Python
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, (types.MethodType, staticmethod)):
+            function = function.__func__
+        else:
+            return 0
+    return 0
+
+
+def _find_misfit(function: object, arguments: tuple[str, ...]) -> str:
+    """Say why the function cannot be called with so many arguments; empty where it can."""
+    if function.__class__ is not type(function):
+        return ""  # it stands in for another function: that one's signature says little
+    try:
+        # Of a wrapper its own: it may give arguments to what it wraps.
+        signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]
+    except Exception:  # none to be read; whatever annotations and proxies raise
+        return ""
+    try:
+        signature.bind(*arguments)
+    except TypeError as exc:
+        return str(exc)
     return ""

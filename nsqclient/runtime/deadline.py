@@ -100,18 +100,15 @@ def _decimal(value: float, digits: int) -> str:
 class Deadline:
     """A point in time, computed from a timeout; None: no limit. Immutable. Threads: any."""
 
-    __slots__ = ("timeout", "began", "until")
+    __slots__ = ("timeout", "until")
 
     def __init__(self, timeout: float | None) -> None:
         #: The seconds that were asked for; errors name this total, not what was left.
         self.timeout: float | None = timeout
-        #: When it was made, on time.monotonic().
-        began = time.monotonic()
-        self.began: float = began
         #: The point in time, on time.monotonic(); ``inf`` without a limit.
         self.until: float = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
-            self.until = began + timeout  # what no lock can wait for is no limit
+            self.until = time.monotonic() + timeout  # what no lock can wait for is no limit
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None without a limit."""

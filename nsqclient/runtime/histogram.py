@@ -47,15 +47,8 @@ class Histogram:
         self._counts = [0] * (len(self._bounds) + 1)  # guarded by _lock, as _sum
         self._sum = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count a value. Below a microsecond."""
-        index = bisect_left(self._bounds, value)
-        with self._lock:
-            self._counts[index] += 1
-            self._sum += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Count values."""
+    def observe(self, *values: float) -> None:
+        """Count values. About a microsecond."""
         indexes = [bisect_left(self._bounds, value) for value in values]
         with self._lock:
             for index in indexes:

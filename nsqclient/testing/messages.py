@@ -18,8 +18,8 @@ from nsqclient.consumer.retry import Decision, RetryPolicy, decide
 from nsqclient.errors import AlreadyRespondedError, ConfigError
 from nsqclient.message import Failure, Message, Requeue, raise_decision
 from nsqclient.protocol.commands import NO_JSON, check_body, chosen_body
+from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.user_functions import check_result
 
 if TYPE_CHECKING:
     from nsqclient.devserver.nsqd import Nsqd

@@ -21,7 +21,7 @@ from nsqclient.discovery import lookup
 from nsqclient.display import counted, without_password
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.hints import with_hint
-from nsqclient.runtime.user_functions import check_function
+from nsqclient.runtime.arguments import check_function
 from nsqclient.worker.loading import UnknownTargetError
 from nsqclient.worker.registry import Registration
 

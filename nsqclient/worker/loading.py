@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from nsqclient.consumer.processor import Handler
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.user_functions import check_function
+from nsqclient.runtime.arguments import check_function
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nsqclient.config import OPTIONS, Config
+from nsqclient.config import Config, OPTIONS, SharedOptions
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.partitioned.consumer_processor import BlockedPolicy
@@ -18,13 +18,11 @@ from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.retry import RetryPolicy
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
-from nsqclient.option_types import SharedOptions
 from nsqclient.partitioned.header_filter import HeaderFilter
 from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
-from nsqclient.runtime.arguments import closest
+from nsqclient.runtime.arguments import check_function, closest
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.user_functions import check_function
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -514,7 +514,7 @@ _TABLE = {
         Mutant("any_certificate", "TLS verifies by default",
                "    if not verify:\n", "    if True:\n",
                "test_a_client_verifies_by_default")],
-    ("nsqclient/runtime/user_functions.py", "tests/runtime/test_user_functions.py"): [
+    ("nsqclient/runtime/arguments.py", "tests/runtime/test_arguments.py"): [
         Mutant("async_handler", "a handler that would do nothing when it is called is refused",
                "if flags & _ASYNC:", "if False:",
                "test_a_function_that_would_do_nothing_is_refused"),

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.user_functions import check_function, check_result
+from nsqclient.runtime.arguments import check_function, check_result
 
 
 def plain(message):
