@@ -347,6 +347,10 @@ _TABLE = {
         Mutant("lookupd_tombstone", "a tombstone hides an nsqd from lookups",
                "            and not producer.is_tombstoned(now, self._tombstone_lifetime)\n", "",
                "test_a_tombstone_hides_one_producer_of_one_topic_for_a_while")],
+    ("nsqclient/display.py", "tests/test_display.py"): [
+        Mutant("control_characters", "a server's text cannot forge a log line",
+               "each if each.isprintable() else repr(each)[1:-1] for", "each for",
+               "test_control_characters_are_escaped")],
     ("nsqclient/http/channel_depth.py", "tests/consumer/test_drain_decision.py"): [
         Mutant("drain_ends_early", "a drain does not end while messages wait",
                "return sum(one.coming for one in self.known.values())", "return 0",
@@ -489,6 +493,13 @@ _TABLE = {
         Mutant("json_without_depth", "JSON of a server has a limit of depth",
                "if containers > MAX_DEPTH and", "if False and",
                "test_depth_is_limited")],
+    ("nsqclient/runtime/arguments.py", "tests/runtime/test_arguments.py"): [
+        Mutant("async_handler", "a handler that would do nothing when it is called is refused",
+               "if flags & _ASYNC:", "if False:",
+               "test_a_function_that_would_do_nothing_is_refused"),
+        Mutant("lazy_result", "a handler that returns work which nobody does has failed",
+               "type(result) in _PLAIN or", "True or",
+               "test_a_result_that_is_still_to_be_done_is_a_failure")],
     ("nsqclient/runtime/delays.py", "tests/runtime/test_delays.py"): [
         Mutant("requeue_delay_grows", "the automatic delay grows with the attempts",
                "min(default * attempts, maximum)", "min(default, maximum)",
@@ -514,21 +525,10 @@ _TABLE = {
         Mutant("any_certificate", "TLS verifies by default",
                "    if not verify:\n", "    if True:\n",
                "test_a_client_verifies_by_default")],
-    ("nsqclient/runtime/arguments.py", "tests/runtime/test_arguments.py"): [
-        Mutant("async_handler", "a handler that would do nothing when it is called is refused",
-               "if flags & _ASYNC:", "if False:",
-               "test_a_function_that_would_do_nothing_is_refused"),
-        Mutant("lazy_result", "a handler that returns work which nobody does has failed",
-               "type(result) in _PLAIN or", "True or",
-               "test_a_result_that_is_still_to_be_done_is_a_failure")],
     ("nsqclient/runtime/workers.py", "tests/runtime/test_workers.py"): [
         Mutant("workers_not_joined", "a pool that was stopped has no thread left",
                "thread.join(None if deadline is None else deadline.remaining())", "pass",
                "test_stop_lets_workers_finish_what_is_queued")],
-    ("nsqclient/display.py", "tests/test_display.py"): [
-        Mutant("control_characters", "a server's text cannot forge a log line",
-               "each if each.isprintable() else repr(each)[1:-1] for", "each for",
-               "test_control_characters_are_escaped")],
     ("nsqclient/spark/ingest/known_ids.py", "tests/spark/ingest/test_known_ids.py"): [
         Mutant("log_doubt_forgotten",
                "a copy after a lost connection is recognised after a restart",
