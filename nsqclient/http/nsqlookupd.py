@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nsqclient.config import Config
 from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
 from nsqclient.http.session import HTTPClient, Server
 from nsqclient.http.urls import lookup_url
@@ -48,7 +47,7 @@ class NsqlookupdHTTP(HTTPClient):
     Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
     """
 
-    _server = Server("nsqlookupd", 4160, 4161, lookup_url)
+    _server = Server("nsqlookupd", 4160, 4161, lookup_url, takes_secret=True)
 
     def info(self) -> LookupdInfo:
         """Ask for its version."""
@@ -90,7 +89,8 @@ class NsqlookupdHTTP(HTTPClient):
 
     def nodes(self) -> tuple[Node, ...]:
         """Ask for every nsqd that is registered."""
-        return self._read("nodes", self._ask_json("nodes"), _read_nodes)
+        return self._read("nodes", self._ask_json("nodes"),
+                          lambda data: _readable(_with_producers(data), Node.read))
 
     def create_topic(self, topic: str) -> None:
         """Register a topic that no nsqd has yet."""
@@ -120,9 +120,6 @@ class NsqlookupdHTTP(HTTPClient):
         """
         self._send("POST", "topic/tombstone", {"topic": check_topic(topic), "node": node})
 
-    def _default_token(self, config: Config) -> str:
-        return config.auth_secret if config.skip_lookupd_authorization else ""
-
 
 def _read_lookup(data: Any) -> Lookup:
     if is_partitioned(data):
@@ -133,10 +130,6 @@ def _read_lookup(data: Any) -> Lookup:
         )
     fields = _with_producers(data)
     return Lookup(fields.texts("channels"), _readable(fields, Producer.read))
-
-
-def _read_nodes(data: Any) -> tuple[Node, ...]:
-    return _readable(_with_producers(data), Node.read)
 
 
 def _with_producers(data: Any) -> JsonReader:

@@ -50,6 +50,7 @@ class Server(NamedTuple):
     tcp_port: int
     http_port: int
     url: Callable[[str, str], str]  #: (address, endpoint) -> URL
+    takes_secret: bool = False  #: ``auth_secret`` is sent to it
 
 
 class BrokenUpload(NSQHTTPTransportError):
@@ -110,8 +111,8 @@ class HTTPClient:
             to_seconds(connect_timeout, "connect_timeout", minimum=0.001),
             to_seconds(timeout, "timeout", minimum=0.001),
         )
-        if bearer_token is None:
-            bearer_token = self._default_token(config)
+        if bearer_token is None and self._server.takes_secret:
+            bearer_token = config.auth_secret if config.skip_lookupd_authorization else ""
         # As bytes, because a str would have to be Latin-1.
         sent = {
             "Accept": _ACCEPT, "Accept-Encoding": "gzip",
@@ -151,9 +152,6 @@ class HTTPClient:
         self._send("GET", "ping")
 
     # -- for the two clients
-
-    def _default_token(self, config: Config) -> str:
-        return ""
 
     def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
         params = {"topic": check_topic(topic)}
