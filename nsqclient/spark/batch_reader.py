@@ -43,7 +43,7 @@ class NsqBatchReader(DataSourceReader):
         options = self._options
         if options.mode == "peek":
             return [
-                PeekedPartition(bytes(encode_segment(options.topic, options.channel, part)))
+                PeekedPartition(encode_segment(options.topic, options.channel, part))
                 for part in split_by_bytes(peek(options))
             ] or [StoredPartition("", [])]
         if options.mode == "replay":

@@ -48,7 +48,7 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 def encode_segment(
     topic: str, channel: str, parts: Sequence[tuple[str, Sequence[RawMessage]]],
     writer: str = "0" * 32, owner: str = "",
-) -> Any:
+) -> bytes:
     """Build the bytes of a segment.
 
     Args:
@@ -79,13 +79,13 @@ def encode_segment(
     return _seal(sink.getvalue())
 
 
-def _seal(data: Any) -> bytearray:
+def _seal(data: Any) -> bytes:
     """Put the checksum of a file into both places that are kept for it."""
     checksum = b"%08x" % zlib.crc32(data)
     sealed = bytearray(data)
     for place in _places(sealed):
         sealed[place:place + _CRC] = checksum
-    return sealed
+    return bytes(sealed)
 
 
 def _places(data: Any) -> list[int]:

@@ -80,7 +80,8 @@ class MessageBuffer:
             while True:
                 now = time.monotonic()
                 due = self._first + self._roll_interval if self._batches else math.inf
-                is_due = self._closed or self._is_many() or now >= due
+                is_many = self._rows >= self._wanted or self._bytes > MOST_BYTES
+                is_due = self._closed or is_many or now >= due
                 if is_due or now >= until:
                     break
                 self._due.wait(min(due, until) - now)
@@ -97,9 +98,6 @@ class MessageBuffer:
         for sub, batch in batches:
             segments.setdefault(sub, []).extend(batch)
         return list(segments.items()), is_last
-
-    def _is_many(self) -> bool:
-        return self._rows >= self._wanted or self._bytes > MOST_BYTES
 
     @property
     def is_full(self) -> bool:

@@ -26,10 +26,6 @@ class Retention:
         self._commits: deque[tuple[int, float]] = deque()  # the last segment, and when
         self._expired = 0
 
-    def __len__(self) -> int:
-        """How many times are remembered."""
-        return len(self._commits)
-
     def committed(self, number: int, now: float) -> None:
         """Spark has committed everything up to ``number``. ``now`` is any rising clock."""
         commits = self._commits

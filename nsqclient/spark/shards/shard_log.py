@@ -209,8 +209,7 @@ class ShardLog:
         keys, rows = self._keys, sum(len(messages) for _, messages in parts)
         data = b""
         if rows:
-            data = bytes(encode_segment(
-                keys.topic, keys.channel, parts, self.writer, self.owner))
+            data = encode_segment(keys.topic, keys.channel, parts, self.writer, self.owner)
         with self._appending:
             found = self._append(data, rows, claims)
             if found is not None:

@@ -25,5 +25,5 @@ def test_the_memory_is_bounded_whatever_the_time():
     retention = Retention(1000.0)
     for number in range(1, 100_001):
         retention.committed(number, number / 100)
-    assert len(retention) <= 1100
+    assert len(retention._commits) <= 1100
     assert 49_700 <= retention.expired(1500.0) <= 50_000
