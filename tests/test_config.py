@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nsqclient import Consumer, Producer
-from nsqclient.config import OPTIONS, Config
+from nsqclient.config import OPTIONS, Config, ConfigOptions, SharedOptions
 from nsqclient.errors import ConfigError, InvalidChannelError, NSQError
-from nsqclient.option_types import ConfigOptions, SharedOptions
 from nsqclient.secrets import SECRETS, secrets_of, with_secrets
 from nsqclient.version import __version__
 from nsqclient.worker.registry import HandlerOptions
