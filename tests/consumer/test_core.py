@@ -1,9 +1,11 @@
 """Callbacks are called with their arguments, and harmless when they fail."""
 
+import time
+
 import pytest
 
 from nsqclient import Consumer
-from nsqclient.errors import ConfigError
+from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.runtime.threads import LibraryThread
 
 
@@ -77,3 +79,8 @@ def test_a_function_is_checked_when_the_consumer_is_made(name, parameters):
     for function in refused:
         with pytest.raises(ConfigError, match=f"^{name}"):
             make_consumer(**{name: function})
+
+
+def test_a_loop_that_ends_before_the_first_dial_says_how_to_wait_longer():
+    with pytest.raises(ConnectError, match="give messages\\(\\) a longer timeout"):
+        make_consumer()._core.check_connected(time.monotonic())

@@ -112,9 +112,11 @@ def test_calls_after_close_raise_closed_error(server):
     producer.publish("events", b"x")
     assert producer.close()
     assert producer.close()
-    for call in (lambda: producer.publish("events", b"x"), producer.ping):
+    for call in (producer.publish, producer.publish_async):
         with pytest.raises(ClosedError):
-            call()
+            call("events", b"x")
+    with pytest.raises(ClosedError):
+        producer.ping()
 
 
 def test_ping_connects_without_publishing(producer, server):

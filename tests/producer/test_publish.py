@@ -18,6 +18,7 @@ from nsqclient.producer.outcome import (
 )
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
+from nsqclient.runtime.deadline import Deadline
 
 LOST = ConnectionLostError("nsqd:4150", "reset by the peer")
 DISK = server_error(b"E_PUB_FAILED disk")
@@ -108,6 +109,22 @@ def test_a_permanent_refusal_is_not_retried():
     with pytest.raises(PublishRejectedError) as caught:
         publish(TOO_BIG, None)
     assert caught.value.code == "E_BAD_MESSAGE" and caught.value.__cause__ is TOO_BIG
+
+
+@pytest.mark.parametrize("conn", [object(), None])
+def test_ping_waits_for_a_connection_that_is_in_use(conn):
+    returned = []
+    pool = SimpleNamespace(take=lambda now: None, put_back=returned.append)
+    nodes = SimpleNamespace(
+        acquire=lambda deadline: SimpleNamespace(address="nsqd:4150", pool=pool),
+        wait_for_connection=lambda *arguments: conn, timer=None)
+    ping = Publisher(nodes, True, Statistics()).ping
+    if conn is None:
+        with pytest.raises(ConnectError, match="no connection in time"):
+            ping(Deadline(0))
+    else:
+        ping(Deadline(0))
+        assert returned == [conn]
 
 
 def test_a_publish_on_the_thread_that_watches_the_deadlines_is_an_error():
