@@ -32,19 +32,13 @@ _ANSWER_TIMEOUT = 2.0
 class _ToolConsumer(LookingConsumer):
     """A consumer that ends with its tool when no nsqd that was named can be reached."""
 
-    def __init__(
-        self, *args: Any, survives: Callable[[], bool], is_limited: bool, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, is_limited: bool, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._survives = survives
         self._core.warns_of_few_in_flight = not is_limited
 
     def count_nsqds(self) -> int:
         """Return how many nsqds, or partitions of them, are known."""
         return len(self._core.connections.addresses())
-
-    def _is_dial_retried(self, error: NSQError) -> bool:
-        return self._survives()
 
 
 class Consumers:
@@ -90,8 +84,8 @@ class Consumers:
         consumer: _ToolConsumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
             lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
-            on_error=lambda error: self._on_error(consumer, error), survives=self._survives,
-            guard=guard, is_limited=is_limited, **options,
+            on_error=lambda error: self._on_error(consumer, error), guard=guard,
+            is_limited=is_limited, **options,
         )
         with self._lock:
             self._all.append(consumer)
@@ -151,11 +145,6 @@ class Consumers:
     def _on_connect(self, address: str) -> None:
         with self._lock:
             self._connected = True
-
-    def _survives(self) -> bool:
-        """Return whether consumers go on after a failed dial; else ``_on_error`` decides."""
-        with self._lock:
-            return self._connected or not self._nsqds
 
     def _on_error(self, consumer: Consumer, error: NSQError) -> None:
         """Stop the tool when nothing can be consumed at the start.

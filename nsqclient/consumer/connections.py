@@ -63,6 +63,9 @@ class NsqdSources(NamedTuple):
     lookupds: Sequence[str]  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd; returns those to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
+    #: Called before each subscription with an address, and whether it is that of a partition;
+    #: raises an NSQError where this nsqd may not be subscribed to. May block.
+    check_nsqd: Callable[[str, bool], None] | None = None
 
     def choose(self, routes: TopicRoutes, partitions: Container[int] | None) -> TopicRoutes:
         """Return what the user chooses of an answer; raises what the user's function raises."""
@@ -91,16 +94,8 @@ class ConnectionsOwner(Protocol):
         """Build a Subscription that is not open yet, to a partition where the place has one."""
         ...
 
-    def check_nsqd(self, address: str, has_partitions: bool) -> None:
-        """Return if an nsqd may be subscribed to, or raise an NSQError. May block."""
-        ...
-
     def on_connected(self, sub: Subscription) -> None:
         """The Subscription is open; give it RDY and start it."""
-        ...
-
-    def is_dial_retried(self, error: NSQError) -> bool:
-        """Return whether a dial that failed so is certain not to end the consumer."""
         ...
 
     def on_error(self, error: NSQError) -> None:
@@ -119,8 +114,8 @@ class ConnectionManager:
     the ``max_dials`` dials under way. An nsqlookupd that another one listed uses the part of
     that one.
 
-    Life: ``start()``, then ``stop()`` and ``join_dials()``; not restarted. Threads: any; nothing
-    here blocks, save ``join_dials()``, and what runs on background threads and on those that dial.
+    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, save what
+    runs on background threads and on those that dial.
     """
 
     def __init__(
@@ -134,26 +129,25 @@ class ConnectionManager:
         make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
         self._topic = context.topic
+        self._config = context.config
+        self._timer = context.timer
+        self._log = context.log
         self._sources = sources
         self._partitions = options.partitions
-        self._log = context.log
+        self._owner = owner
         # An nsqlookupd decides how many addresses there are.
         self._discoveries = LineLimit(self._log)
         self.failed_dials: LineLimit = LineLimit(self._log)
-        self._config = context.config
-        self._timer = context.timer
-        self._owner = owner
         self._rng = random.Random()
         self._lock = Lock()
         # Guarded by _lock, as all below.
         self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in sources.nsqds}
         self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
         self._table = self._leaders.table
-        #: nsqlookupd -> the given one through which it is known; by _lock, as below
+        #: nsqlookupd that was ever named -> the given one through which it is known
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
-        #: nsqlookupd -> what its last answer named.
-        self._named: dict[str, frozenset[Endpoint]] = {}
-        self._dials: DialScheduler[Endpoint] = DialScheduler(
+        #: Closed by ``stop()``, and then to be joined.
+        self.dials: DialScheduler[Endpoint] = DialScheduler(
             ([DIRECT] if self._entries else []) + list(self._seeds), self._dial,
             self._timer.schedule, limit=max_dials, make_thread=make_thread,
         )
@@ -181,7 +175,7 @@ class ConnectionManager:
         with self._lock:
             for place, entry in self._entries.items():
                 self._put(place, entry)
-        self._dials.dispatch()
+        self.dials.dispatch()
         if self._table.addresses:
             self.poll()
 
@@ -189,16 +183,8 @@ class ConnectionManager:
         """Dial and ask no more; return the subscriptions that are open or being opened."""
         with self._lock:
             self._stopped = True
-            self._dials.close()
+            self.dials.close()
             return self._subscriptions()
-
-    def join_dials(self, deadline: Deadline) -> list[str]:
-        """Wait for the dials under way; return the names of threads that stay. After ``stop()``."""
-        return self._dials.join(deadline)
-
-    def is_dialer(self) -> bool:
-        """Return whether the calling thread dials."""
-        return self._dials.is_dialer()
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
@@ -268,7 +254,7 @@ class ConnectionManager:
                 if not had_worked:
                     self._schedule_round()
         if entry.direct:
-            self._dials.dispatch()
+            self.dials.dispatch()
         elif had_worked:
             self.poll()
 
@@ -279,7 +265,7 @@ class ConnectionManager:
     ) -> None:
         """Have it dialed; dispatch() comes next. Needs _lock."""
         standing = standing_of(entry.has_worked, entry.failures)
-        self._dials.put(place, self._named_by(place, entry, lookupd), standing, retry_at)
+        self.dials.put(place, self._named_by(place, entry, lookupd), standing, retry_at)
 
     def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
         """Have it dialed when it has rested; dispatch() comes next. Needs _lock."""
@@ -290,7 +276,7 @@ class ConnectionManager:
 
     def _named_by(self, place: Endpoint, entry: NsqdEntry, lookupd: str = "") -> set[str]:
         """The sources that named it; ``lookupd`` where there is no other. Needs _lock."""
-        sources = {self._seeds[one] for one, named in self._named.items() if place in named}
+        sources = {self._seeds[one] for one in self._table.naming(place)}
         if entry.direct:
             sources.add(DIRECT)
         if not sources and lookupd:
@@ -306,7 +292,8 @@ class ConnectionManager:
             sub = entry.sub = self._owner.make_subscription(self._leaders.target(place, entry))
             sub.has_address_only = entry.direct
         try:
-            self._owner.check_nsqd(place.address, place.partition is not None)
+            if self._sources.check_nsqd is not None:
+                self._sources.check_nsqd(place.address, place.partition is not None)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
             self._on_dial_failed(place, entry, exc)
@@ -357,7 +344,7 @@ class ConnectionManager:
             if isinstance(error, ServerError) and error.code in LEADER_CODES:
                 self._want_other_leader(place)
             learned_order = self._leaders.must_order and not knew_order
-        self._dials.dispatch()
+        self.dials.dispatch()
         if redial is Redial.NEVER:
             self._report_incompatibility(news)
         elif redial is Redial.LATER:
@@ -365,9 +352,8 @@ class ConnectionManager:
             if not getattr(error, "is_repeated", False):
                 self._log.log(
                     self.failed_dials.level(logging.WARNING),
-                    "cannot consume from %s%s: %s", place,
-                    ", trying again" if self._owner.is_dial_retried(error) else "",
-                    with_hint(error, str(place)), extra=log_fields(nsqd=str(place)))
+                    "cannot consume from %s: %s", place, with_hint(error, str(place)),
+                    extra=log_fields(nsqd=str(place)))
             self._owner.on_error(error)
         elif learned_order:
             self._log.info("the topic is ordered, as nsqd says: it is consumed in order")
@@ -379,10 +365,8 @@ class ConnectionManager:
         if refused.partition is None or leader is None or leader == refused.address:
             return
         other = Endpoint(leader, refused.partition)
-        for lookupd, named in self._named.items():
-            if other in named:
-                self._want(lookupd, [other], merged)
-                return
+        for lookupd in self._table.naming(other):
+            self._want(lookupd, [other], merged)
 
     # -- lookups
 
@@ -493,7 +477,7 @@ class ConnectionManager:
         subs = []
         for place in places:
             sub = self._entries.pop(place).sub
-            self._dials.discard(place)
+            self.dials.discard(place)
             if sub is not None:
                 subs.append(sub)
         return subs
@@ -504,11 +488,10 @@ class ConnectionManager:
             if self._stopped:
                 return
             self._table.on_answer(lookupd, found.routes, found.lookupds)
-            self._ask_new_lookupds(lookupd, found)
+            new = [address for address, _ in found.lookupds if address not in self._seeds]
+            self._seeds.update((address, self._seeds[lookupd]) for address in new)
+            self._poller.ask(new)
             places = [Endpoint(address) for address in found.routes.plain]
-            named = frozenset(places).union(
-                Endpoint(nsqd, partition) for partition, nsqd in found.routes.partitions.items()
-            )
             gone: list[Subscription] = []
             for late in self._poller.late(LATE_AFTER):
                 self._table.on_late(late)  # newer answers replace its last one
@@ -516,7 +499,7 @@ class ConnectionManager:
             if merged.is_partitioned:
                 places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
                 gone = self._forget(self._leaders.left_behind(merged, self._entries))
-            self._drop(self._name(lookupd, named))
+            self._follow_sources()
             news = self._check_topic()
             if self.incompatibility is None:
                 self._want(lookupd, places, merged)
@@ -529,33 +512,19 @@ class ConnectionManager:
                 self._partition_count = count
         if is_new_count:
             self._owner.on_partitions(count)  # before they share max_in_flight
-        self._dials.dispatch()
+        self.dials.dispatch()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
         self._report_incompatibility(news)
 
-    def _name(self, lookupd: str, named: frozenset[Endpoint]) -> set[Endpoint]:
-        """Note what an answer names; return what was named before and may be no longer.
-
-        Needs _lock.
-        """
-        dropped = set(self._named.get(lookupd, ())) - named
-        self._named[lookupd] = named
-        for forgotten in set(self._named).difference(self._table.addresses):
-            dropped |= self._named.pop(forgotten)
-        return dropped
-
-    def _drop(self, places: Iterable[Endpoint]) -> None:
-        """Some nsqlookupd names these no longer. Needs _lock."""
-        for place in places:
-            entry = self._entries.get(place)
-            if entry is None or entry.direct:
-                continue
+    def _follow_sources(self) -> None:
+        """Note who names what is dialed now, and drop what nobody names. Needs _lock."""
+        for place, entry in list(self._entries.items()):
             sources = self._named_by(place, entry)
             if sources:
-                self._dials.set_sources(place, sources)
+                self.dials.set_sources(place, sources)
                 continue
-            self._dials.discard(place)
+            self.dials.discard(place)
             # While it is being dialed it has a connection that stop() must find; what worked is
             # remembered for _FORGET_AFTER.
             if entry.sub is None and not entry.is_lost:
@@ -573,12 +542,6 @@ class ConnectionManager:
             self._log.error("cannot be consumed: %s", news)
             self._owner.on_error(news)
 
-    def _ask_new_lookupds(self, lookupd: str, found: LookupResult) -> None:
-        """Ask the nsqlookupds that were named for the first time. Needs _lock."""
-        named = self._leaders.new_lookupds(address for address, _ in found.lookupds)
-        self._seeds.update((address, self._seeds[lookupd]) for address in named)
-        self._poller.ask(named)
-
     def _want(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
         """Have dialed what was named and is due. Needs _lock."""
         now = time.monotonic()
@@ -591,10 +554,7 @@ class ConnectionManager:
                     without_password(lookupd), place, extra=log_fields(nsqd=str(place)))
                 entry = self._entries[place] = NsqdEntry(direct=False)
             entry.listed_at = now
-            if entry.sub is not None:
-                continue
-            if place in self._dials:
-                self._dials.set_sources(place, self._named_by(place, entry, lookupd))
+            if entry.sub is not None or place in self.dials:
                 continue
             if place.partition is not None and not entry.has_toggled_extend:
                 entry.extended = extended

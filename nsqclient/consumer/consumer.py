@@ -27,7 +27,7 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.message import Message
 from nsqclient.partitioned.consumer_options import check_partition_options
-from nsqclient.partitioned.consumer_processor import BlockedPolicy, check_ordered
+from nsqclient.partitioned.consumer_processor import BlockedPolicy
 from nsqclient.partitioned.header_filter import HeaderFilter
 from nsqclient.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
@@ -144,14 +144,11 @@ class Consumer:
             config = config.replace(max_in_flight=max_in_flight)
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
-        check_ordered(
-            ordered, config, is_batch=isinstance(handler, BatchHandler),
-            has_nsqds=bool(nsqd_tcp_addresses), has_policy=on_blocked is not None,
-        )
         partition_options = check_partition_options(
             config, ordered=ordered, partitions=partitions, start_at=start_at,
             with_offsets=with_offsets, desired_tag=desired_tag, header_filter=header_filter,
-            has_nsqds=bool(nsqd_tcp_addresses),
+            has_nsqds=bool(nsqd_tcp_addresses), is_batch=isinstance(handler, BatchHandler),
+            has_policy=on_blocked is not None,
         )
         check_retry(
             retry, config.max_attempts, has_handler=handler is not None, ordered=ordered)
@@ -166,24 +163,18 @@ class Consumer:
         self._handler = handler
         self._settings = ConsumerSettings(
             self.topic, self.channel, config,
-            NsqdSources(nsqd_tcp_addresses, lookupd_http_addresses, discovery_filter),
+            NsqdSources(nsqd_tcp_addresses, lookupd_http_addresses, discovery_filter,
+                        self._check_nsqd),
             HandlerSettings(
                 handler, on_giving_up, retry, on_blocked, workers if handler is not None else 0),
             {"on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
              "on_backoff": on_backoff},
             partition_options,
         )
-        self._core = self._make_core()
+        # All that a forked child must have of its own.
+        self._core = ConsumerCore(self._settings)
         self._is_forgotten = True
         register_for_fork(self)
-
-    def _make_core(self) -> ConsumerCore:
-        """Make everything that a forked child must have of its own."""
-        return ConsumerCore(self._settings, self._is_dial_retried, self._check_nsqd)
-
-    def _is_dial_retried(self, error: NSQError) -> bool:
-        """Return whether a dial that failed so is certain to be repeated."""
-        return True
 
     def _check_nsqd(self, address: str, has_partitions: bool) -> None:
         """Return if an nsqd may be subscribed to, or raise an NSQError. On a thread that dials."""
@@ -196,7 +187,7 @@ class Consumer:
         self._core.connections.abandon()
         if isinstance(self._handler, BatchHandler):
             self._handler._unbind()
-        self._core = self._make_core()
+        self._core = ConsumerCore(self._settings)
 
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.

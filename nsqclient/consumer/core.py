@@ -43,7 +43,6 @@ from nsqclient.partitioned.consumer_leaders import (
 )
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.partitioned.consumer_processor import OrderedProcessor
-from nsqclient.partitioned.consumer_start import ChannelStarts
 from nsqclient.partitioned.consumer_subscription import (
     OrderedSubscription, PartitionSubscription,
 )
@@ -101,23 +100,12 @@ class ConsumerSettings:
 class ConsumerCore:
     """The parts of one consumer, and what its connections report to.
 
-    Args:
-        is_dial_retried: returns whether a dial that failed so is certain to be repeated.
-        check_nsqd: returns if an nsqd may be subscribed to, or raises an NSQError.
-
     Life: ``start()``, ``shutdown.stop()``; a forked child makes another one. Threads: any.
     """
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        is_dial_retried: Callable[[NSQError], bool],
-        check_nsqd: Callable[[str, bool], None],
-    ) -> None:
+    def __init__(self, settings: ConsumerSettings) -> None:
         self._settings = settings
         config, handling = settings.config, settings.handling
-        self.is_dial_retried: Callable[[NSQError], bool] = is_dial_retried
-        self.check_nsqd: Callable[[str, bool], None] = check_nsqd
         self.log: PrefixedLogger = consumer_log(settings.topic, settings.channel)
         self._lock = Lock()
         self.is_started: bool = False  #: all threads run
@@ -139,7 +127,7 @@ class ConsumerCore:
         context = ConsumerContext(
             settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
         self.context: ConsumerContext = context
-        self._starts = ChannelStarts(context, settings.partitions)
+        self._begun: set[int] = set()  # partitions whose channel is at its start position
         self.flow: FlowControl = FlowControl(
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
@@ -200,7 +188,7 @@ class ConsumerCore:
         owner = owner_of_thread()  # of a connection's reader
         return (
             self.processor.workers.is_worker() or self._background.is_worker()
-            or self._timer.is_timer() or self.connections.is_dialer()
+            or self._timer.is_timer() or self.connections.dials.is_dialer()
             or self.processor.is_iterated_by_caller()
             or isinstance(owner, Subscription) and owner.reports_to(self)
         )
@@ -214,7 +202,7 @@ class ConsumerCore:
         make = OrderedSubscription if target.ordered else PartitionSubscription
         return make(
             target, self.context, self, self._unhandled, self._settings.partitions, self.tracing,
-            self._starts.apply)
+            self._begun)
 
     def on_connected(self, sub: Subscription) -> None:
         """Start a Subscription that is open."""

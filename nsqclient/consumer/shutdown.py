@@ -164,7 +164,7 @@ class Shutdown:
         if not self._timer.stop(rest):
             stuck.append("nsq-timer")
         self._background.take_all()
-        stuck += self._connections.join_dials(rest)
+        stuck += self._connections.dials.join(rest)
         stuck += self._background.stop(rest) + self._processor.workers.stop(rest)
         if stuck:
             self._log.warning(

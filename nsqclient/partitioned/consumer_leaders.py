@@ -117,14 +117,7 @@ class PartitionLeaders:
         self._has_no_headers = False  # likewise, of a topic without metadata
         #: An nsqd that was given by its address turned out to be a partitioned one.
         self.refusal: PartitionError | None = None
-        self._seen = set(self.table.addresses)
         self.reminder: UnreadReminder = UnreadReminder()
-
-    def new_lookupds(self, lookupds: Iterable[str]) -> list[str]:
-        """Return those nsqlookupds that were never named before, once."""
-        new = [address for address in lookupds if address not in self._seen]
-        self._seen.update(new)
-        return new
 
     def left_behind(
         self, merged: TopicRoutes, entries: Mapping[Endpoint, NsqdEntry]

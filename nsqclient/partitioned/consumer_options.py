@@ -76,18 +76,29 @@ def check_partition_options(
     desired_tag: str,
     header_filter: HeaderFilter | None,
     has_nsqds: bool,
+    is_batch: bool,
+    has_policy: bool,
 ) -> PartitionOptions:
-    """Check the arguments; ``ordered`` is checked already.
+    """Check the arguments.
+
+    Args:
+        has_nsqds, is_batch, has_policy: what else was given: addresses of nsqds, a BatchHandler as
+            the handler, ``on_blocked``.
 
     Raises:
         ConfigError: one is wrong, or they do not fit; says what to do.
     """
+    for name, value in (("ordered", ordered), ("with_offsets", with_offsets)):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, not {value!r}")
     options = PartitionOptions(
         ordered, _check_partitions(partitions), _check_start(start_at),
         with_offsets, desired_tag, header_filter,
     )
-    if not isinstance(with_offsets, bool):
-        raise ConfigError(f"with_offsets must be True or False, not {with_offsets!r}")
+    if has_policy and not ordered:
+        raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
+    if is_batch and ordered:
+        raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
     _check_tag(desired_tag)
     if header_filter is not None and not isinstance(header_filter, HeaderFilter):
         raise ConfigError(
@@ -100,9 +111,9 @@ def check_partition_options(
             f"{options.given[0]} needs lookupd_http_addresses instead of nsqd_tcp_addresses: the"
             " leader of a partition changes"
         )
-    if config.sample_rate and (with_offsets or start_at is not None):
-        raise ConfigError(
-            "sample_rate cannot be combined with start_at or with_offsets: nsqd refuses it")
+    if config.sample_rate and (ordered or with_offsets or start_at is not None):
+        raise ConfigError("sample_rate cannot be combined with ordered, start_at or with_offsets:"
+                          " nsqd refuses it")
     return options
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from enum import Enum
 from itertools import filterfalse
 
-from nsqclient.config import Config
 from nsqclient.consumer.context import ConsumerContext, log_failure
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.log_records import log_fields
@@ -20,7 +19,7 @@ from nsqclient.partitioned.consumer_subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
-from nsqclient.errors import ConfigError, OrderError
+from nsqclient.errors import OrderError
 from nsqclient.message import GiveUp, Message, Requeue
 from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.lock import Lock
@@ -43,31 +42,6 @@ class BlockedAction(Enum):
 #: (message, what went wrong) -> a decision, seconds to wait before the next try, or None for
 #: ``BlockedAction.RETRY``. What went wrong is an OrderError, or what the handler raised.
 BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None"]
-
-
-def check_ordered(
-    ordered: object, config: Config, *, is_batch: bool, has_nsqds: bool, has_policy: bool
-) -> None:
-    """Check the arguments of a consumer that go with ``ordered``.
-
-    Raises:
-        ConfigError: they do not fit; says what to do.
-    """
-    if not isinstance(ordered, bool):
-        raise ConfigError(f"ordered must be True or False, not {ordered!r}")
-    if not ordered:
-        if has_policy:
-            raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
-        return
-    if config.sample_rate:
-        raise ConfigError("sample_rate would break the order: nsqd refuses it with ordered=True")
-    if has_nsqds:
-        raise ConfigError(
-            "ordered=True needs lookupd_http_addresses instead of nsqd_tcp_addresses: the leader of"
-            " a partition changes"
-        )
-    if is_batch:
-        raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
 
 
 class OrderedProcessor(MessageProcessor):

@@ -1,5 +1,8 @@
 """Subscriptions to one partition: plain, and ordered.
 
+SUB_ADVANCED takes a start position too, but ignores the partition next to it, and an ordered topic
+refuses the command. So the channel is moved to its start by nsqd's HTTP API, before.
+
 An ordered one never skips: a message that failed waits here, touched, until it is requeued with
 REQ 0, because the server ignores every longer delay. Meanwhile it sends nothing else of that
 partition. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
@@ -9,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from nsqclient.consumer.context import ConsumerContext
@@ -27,15 +29,21 @@ from nsqclient.consumer.subscription import (
     body_of,
 )
 from nsqclient.display import counted
-from nsqclient.errors import ServerError
+from nsqclient.errors import (
+    ConnectError, NSQHTTPError, NSQHTTPStatusError, ServerError, as_cause, server_error,
+)
 from nsqclient.message import Message, Responder
-from nsqclient.partitioned.lookup_table import Endpoint
+from nsqclient.partitioned.retry_policy import LEADER_CODES
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 _NO_EXTENSION = MessageExtension()
+#: Seconds for each of the requests that set the start of a channel.
+_TIMEOUT = 3.0
+#: The answer of nsqd where a partition has no messages. Its channels are at its start then.
+_NO_MESSAGES = "commit log end of file"
 
 
 class PartitionMessage(Message):
@@ -81,13 +89,14 @@ class PartitionSubscription(Subscription):
     Args:
         options: what the consumer asked for.
         tracing: says whether deliveries are logged.
-        prepare: called in ``open()``, before anything is dialed.
+        begun: the partitions of the consumer whose channel is at its start; changed by single
+            calls.
     """
 
     def __init__(
         self, target: PartitionTarget, context: ConsumerContext, owner: SubscriptionOwner,
         unhandled: UnhandledDeliveries, options: PartitionOptions, tracing: TraceSwitch,
-        prepare: Callable[[Endpoint, str], None],
+        begun: set[int],
     ) -> None:
         place = target.place
         super().__init__(place.address, context, owner, unhandled)
@@ -99,7 +108,9 @@ class PartitionSubscription(Subscription):
             with_offsets=options.with_offsets or options.start_at is not None,
             identify=options.identify_fields(),
         )
-        self._prepare = partial(prepare, place, target.http_address)
+        self._start = options.start_of(place.partition)
+        self._http_address = target.http_address
+        self._begun = begun
         self._tracing = tracing
         self._opened_at = 0.0  # on time.monotonic()
 
@@ -130,10 +141,56 @@ class PartitionSubscription(Subscription):
         """Consumers publish nothing."""
 
     def open(self, deadline: Deadline) -> None:
-        """As ``Subscription.open``. Moves the channel before, where that was asked for."""
-        self._prepare()
+        """As ``Subscription.open``. Moves the channel before, where that was asked for.
+
+        Raises:
+            ServerError: this nsqd does not lead the partition.
+            ConnectError: the start position could not be set, with the reason.
+        """
+        if self._start is not None and self._partition not in self._begun:
+            try:
+                self._move_to_start()
+            except NSQHTTPError as exc:
+                if isinstance(exc, NSQHTTPStatusError) and exc.message in LEADER_CODES:
+                    raise server_error(exc.message.encode()) from as_cause(exc)
+                raise ConnectError(
+                    self.address, f"partition {self._partition} could not be set to {self._start}"
+                    f" through its HTTP API {self._http_address}: {exc.reason}"
+                ) from as_cause(exc)
+            self._begun.add(self._partition)
         super().open(deadline)
         self._opened_at = time.monotonic()
+
+    def _move_to_start(self) -> None:
+        """Move the channel of the partition. Blocks: three requests.
+
+        A channel that has consumers is left where it is: nsqd, too, takes the start of the first
+        consumer alone.
+        """
+        # Here, since requests takes longer to import than the rest of the library.
+        from nsqclient.http.nsqd import NsqdHTTP
+
+        where = (self.topic, self._partition, self.channel)
+        fields = log_fields(nsqd=self.address)
+        with NsqdHTTP(self._http_address, self._config, timeout=_TIMEOUT,
+                      connect_timeout=self._config.dial_timeout) as client:
+            client.create_partition_channel(*where)
+            consumers = client.count_partition_consumers(*where)
+            if consumers:
+                self._log.warning(
+                    "%s: the start position %s is not applied: the channel has %s, and nsqd takes"
+                    " the position of the first one", self.place, self._start,
+                    counted(consumers, "consumer"), extra=fields)
+                return
+            try:
+                client.set_channel_offset(*where, str(self._start))
+            except NSQHTTPStatusError as exc:
+                if exc.message != _NO_MESSAGES:
+                    raise
+                self._log.info("%s: no messages yet: the channel starts with the first one",
+                               self.place, extra=fields)
+                return
+        self._log.info("%s: the channel starts at %s", self.place, self._start, extra=fields)
 
     def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
         if time.monotonic() - self._opened_at >= self.msg_timeout:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 #: Failures in a row after which an address that is no seed is forgotten; ``/listlookup`` names a
@@ -67,6 +68,12 @@ class TopicRoutes:
                         if number in wanted},
             excluded=self.excluded.union(each for each in known if each not in wanted),
         )
+
+    @cached_property
+    def places(self) -> frozenset[Endpoint]:
+        """All nsqds without partitions, and the leaders of partitions."""
+        return frozenset(map(Endpoint, self.plain)).union(
+            Endpoint(nsqd, partition) for partition, nsqd in self.partitions.items())
 
     @property
     def partition_num(self) -> int:
@@ -142,6 +149,11 @@ class LookupTable:
                 self._lookupds[node] = Lookupd(is_seed=False)
         for node, other in self._lookupds.items():
             other.is_leader = node in leaders
+
+    def naming(self, place: Endpoint) -> list[str]:
+        """Return the nsqlookupds whose last answer names a place."""
+        return [address for address, lookupd in self._lookupds.items()
+                if lookupd.routes is not None and place in lookupd.routes.places]
 
     def on_failure(self, address: str) -> None:
         """Store that one did not answer: its last answer counts only without a fresh one."""

@@ -300,7 +300,7 @@ def test_an_exception_whose_text_cannot_be_had_has_its_type():
         def __str__(self):
             raise RuntimeError("no text")
 
-    assert DeadLetter.of(letter(raised=Odd()), 0.0, "h").exception.endswith("Odd")
+    assert "Odd" in DeadLetter.of(letter(raised=Odd()), 0.0, "h").exception
 
 
 def test_an_odd_time_is_left_out():

@@ -68,7 +68,7 @@ class World:
         self.sub = FakeSubscription(self.log, behaviour)
         connections = SimpleNamespace(
             stop=lambda: [self.sub], subscriptions=lambda: [self.sub],
-            join_dials=lambda deadline: [],
+            dials=SimpleNamespace(join=lambda deadline: []),
         )
         flow = SimpleNamespace(stop=lambda: self.log.append("no RDY"))
         processor = SimpleNamespace(

@@ -148,7 +148,7 @@ class Ingest:
         self._background.take_all()
         stuck += self._background.stop(rest)
         for lane in self._lanes:
-            stuck += lane.join_dials(rest)
+            stuck += lane.dials.join(rest)
         if written:
             self._writer.pass_reports()
         else:
@@ -215,9 +215,6 @@ class Ingest:
             return BulkSubscription(key, place.address, self._context, self)
         return BulkPartitionSubscription(key, target, self._context, self)
 
-    def check_nsqd(self, address: str, has_partitions: bool) -> None:
-        """For ConnectionManager: every nsqd may be subscribed to."""
-
     def on_connected(self, sub: Subscription) -> None:
         """For ConnectionManager: give it RDY, and start it."""
         assert isinstance(sub, BulkSubscription)
@@ -242,10 +239,6 @@ class Ingest:
         """For ConnectionManager: the topic has so many partitions."""
         if self._flow.max_in_flight < count:
             warn_of_few_in_flight(self._log, self._flow.max_in_flight, count)
-
-    def is_dial_retried(self, error: NSQError) -> bool:
-        """For ConnectionManager: whether another dial may succeed."""
-        return not _is_fatal(error)
 
     def on_error(self, error: NSQError) -> None:
         """For ConnectionManager: a dial or a lookup failed; some are of no use to repeat."""
