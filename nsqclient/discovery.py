@@ -87,6 +87,7 @@ class LookupResult(NamedTuple):
     lookupds: tuple[tuple[str, bool], ...] = ()
     #: Why there are no routes, where it said so.
     problem: str = ""
+    is_known: bool = True  #: it knows the topic, maybe without an nsqd
 
 
 def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
@@ -119,9 +120,10 @@ def lookup_topic(address: str, topic: str, access: str, config: Config) -> Looku
     """
     try:
         with _client(address, config) as client:
-            routes, problem = _routes(client, address, topic, access)
-            lookupds = _lookupds(client, address) if routes.is_partitioned else ()
-            return LookupResult(routes, lookupds, problem)
+            found = _find(client, address, topic, access)
+            if found.routes.is_partitioned:
+                found = found._replace(lookupds=_lookupds(client, address))
+            return found
     except (NSQHTTPError, TLSError) as exc:
         reason = exc.reason
         if isinstance(exc, NSQHTTPStatusError) and exc.status in (401, 403) and config.auth_secret \
@@ -131,32 +133,28 @@ def lookup_topic(address: str, topic: str, access: str, config: Config) -> Looku
         raise DiscoveryError(address, reason) from as_cause(exc)
 
 
-def _routes(
-    client: NsqlookupdHTTP, address: str, topic: str, access: str
-) -> tuple[TopicRoutes, str]:
+def _find(client: NsqlookupdHTTP, address: str, topic: str, access: str) -> LookupResult:
     try:
         found = client.lookup(topic, access)
     except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
             logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
                          extra=log_fields(topic=topic))
-            return TopicRoutes(), ""
+            return LookupResult(TopicRoutes(), is_known=False)
         if exc.message.startswith(_NOT_FOR_WRITERS):
-            return TopicRoutes(is_partitioned=True), exc.message
+            return LookupResult(TopicRoutes(is_partitioned=True), problem=exc.message)
         raise
-    if found.partitions is None:
-        return TopicRoutes(plain=tuple(_usable(address, found.producers))), ""
-    leaders, http_addresses = {}, {}
-    for partition, producer in found.partitions.items():
-        for nsqd in _usable(address, [producer]):
-            leaders[partition] = nsqd
-            http_addresses[nsqd] = producer.http_address
+    leaders = {
+        partition: nsqd for partition, producer in (found.partitions or {}).items()
+        for nsqd in _usable(address, [producer])}
     # An nsqd that is listed and leads no partition is one without support for them.
     led = {*leaders.values()}
     plain = [nsqd for nsqd in _usable(address, found.producers) if nsqd not in led]
-    return TopicRoutes(
-        tuple(plain), leaders, found.meta, is_partitioned=True, http_addresses=http_addresses
-    ), ""
+    return LookupResult(TopicRoutes(
+        tuple(plain), leaders, found.meta, is_partitioned=found.partitions is not None,
+        http_addresses={
+            one.tcp_address: one.http_address if one.http_port else ""
+            for one in [*found.producers, *(found.partitions or {}).values()]}))
 
 
 def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:

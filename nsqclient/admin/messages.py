@@ -27,10 +27,11 @@ from typing import Any, NamedTuple
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.settings import AdminSettings
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.dead_letters import DeadLetter
 from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
-from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.producer.producer import Producer
@@ -182,7 +183,7 @@ def make_reader(
         on_error=lambda error: logger.info("%s/%s: %s", topic, channel, error),
     )
     query = DepthQuery(
-        topic, channel, settings.http_config, nsqds=list(clients), creates_channel=False,
+        topic, channel, settings.http_config, NsqdSources(list(clients)), creates_channel=False,
         http_of={address: client.address for address, client in clients.items()})
     return consumer, query
 

@@ -13,6 +13,7 @@ from nsqclient import (
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
 from nsqclient.connection.probe import probe
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
 from nsqclient.consumer.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
@@ -197,12 +198,13 @@ def make_guard(
         may_create: the user wants the channel to be created.
     """
     def ask(nsqd: str) -> TopicStats | None:
-        from nsqclient.http.channel_depth import DepthQuery  # takes long to import
+        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
         from nsqclient.http.nsqd import NsqdHTTP
 
         query = DepthQuery(
-            topic, channel, config, nsqds=values["nsqd-tcp-address"],
-            nsqd_http=values["nsqd-http-address"], lookupds=values["lookupd-http-address"])
+            topic, channel, config,
+            NsqdSources(values["nsqd-tcp-address"], values["lookupd-http-address"]),
+            nsqd_http=values["nsqd-http-address"])
         try:
             http = query.find_http(nsqd)
         except NSQError as exc:

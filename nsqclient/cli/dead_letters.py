@@ -29,10 +29,11 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.dead_letters import check_key
 from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted, printable
-from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.runtime.delays import RateLimiter
 
 PROGRAM = "dead_letters"
@@ -268,8 +269,8 @@ class _TopicLetters(_Letters):
             on_error=self._on_error,
         )
         query = DepthQuery(
-            topic, channel, self._config, nsqds=nsqds, nsqd_http=values["nsqd-http-address"],
-            lookupds=values["lookupd-http-address"], creates_channel=values["create-channel"])
+            topic, channel, self._config, NsqdSources(nsqds, values["lookupd-http-address"]),
+            nsqd_http=values["nsqd-http-address"], creates_channel=values["create-channel"])
         try:
             with contextlib.closing(consumer.take(
                 values["count"], query, is_over=lambda: self._signals.is_stopping, holds=not takes,

@@ -20,8 +20,8 @@ from nsqclient.cli.flags import BOOL, INT, NAME, STRING, STRINGS, CommandLineErr
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
+from nsqclient.consumer.channel_depth import fetch_depths_by_nsqd
 from nsqclient.display import show_size, table
-from nsqclient.http.channel_depth import fetch_depths_by_nsqd
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LEVELS
 from nsqclient.metrics import check_prometheus

@@ -42,7 +42,6 @@ from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay,
 from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler, standing_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
-from nsqclient.runtime.threads import LibraryThread
 from nsqclient.runtime.timer import TimerTask
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
@@ -60,7 +59,7 @@ class NsqdSources(NamedTuple):
     """Where a consumer has its nsqds from, as the user said."""
 
     nsqds: Sequence[str]  #: TCP addresses
-    lookupds: Sequence[str]  #: HTTP addresses
+    lookupds: Sequence[str] = ()  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd; returns those to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
     #: Called before each subscription with an address, and whether it is that of a partition;
@@ -126,7 +125,6 @@ class ConnectionManager:
         *,
         options: PartitionOptions = PartitionOptions(),
         max_dials: int = MAX_DIALS,
-        make_thread: Callable[[Callable[[], None], str], LibraryThread] = LibraryThread,
     ) -> None:
         self._topic = context.topic
         self._config = context.config
@@ -149,7 +147,7 @@ class ConnectionManager:
         #: Closed by ``stop()``, and then to be joined.
         self.dials: DialScheduler[Endpoint] = DialScheduler(
             ([DIRECT] if self._entries else []) + list(self._seeds), self._dial,
-            self._timer.schedule, limit=max_dials, make_thread=make_thread,
+            self._timer.schedule, limit=max_dials,
         )
         #: Why this topic cannot be consumed in this way; dialing it would not help.
         self.incompatibility: PartitionError | None = None

@@ -14,17 +14,17 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks
 from nsqclient.consumer.dead_letters import log_giving_up
-from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
-from nsqclient.consumer.drain_decision import DrainRules
+from nsqclient.consumer.draining import TICK, Drain, check_rules
 from nsqclient.consumer.iteration import iterate
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
 from nsqclient.consumer.processor import Handler, HandlerSettings
 from nsqclient.consumer.retry import RetryPolicy, check_retry
 from nsqclient.consumer.shutdown import catch_shutdown_signals
 from nsqclient.consumer.stats import ConsumerStats, DrainReport, Health, StopReport
-from nsqclient.discovery import check_addresses
+from nsqclient.discovery import check_addresses, check_list
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
+from nsqclient.http.urls import nsqd_url
 from nsqclient.message import Message
 from nsqclient.partitioned.consumer_options import check_partition_options
 from nsqclient.partitioned.consumer_processor import BlockedPolicy
@@ -301,8 +301,8 @@ class Consumer:
         """
         if self._handler is not None:
             raise ConfigError("drain() is for a Consumer without a handler: use run_until_empty()")
-        rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=True)
-        drain = self._make_drain(rules, nsqd_http_addresses)
+        drain = self._make_drain(
+            nsqd_http_addresses, end_after_silence, wait_deferred, is_loop=True)
         self.start()
         return iterate(self._core, TICK, lambda since: drain.is_over())
 
@@ -331,8 +331,8 @@ class Consumer:
         if self._handler is None:
             raise ConfigError("run_until_empty() needs a handler: give one, or loop over drain()")
         with catch_shutdown_signals() as signaled:
-            rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=False)
-            drain = self._make_drain(rules, nsqd_http_addresses)
+            drain = self._make_drain(
+                nsqd_http_addresses, end_after_silence, wait_deferred, is_loop=False)
             has_ended = False
             try:
                 self.start()
@@ -344,16 +344,21 @@ class Consumer:
                 report = self.stop(seconds)
             return drain.report(has_ended, report)
 
-    def _make_drain(self, rules: DrainRules, nsqd_http_addresses: Iterable[str]) -> Drain:
+    def _make_drain(
+        self, nsqd_http_addresses: Iterable[str], end_after_silence: Duration | None,
+        wait_deferred: bool, *, is_loop: bool,
+    ) -> Drain:
         """Return a drain that can know its end. Asks every nsqd."""
-        nsqd_http = check_http_addresses(nsqd_http_addresses)
-        from nsqclient.http.channel_depth import DepthQuery  # takes long to import
+        rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=is_loop)
+        nsqd_http = check_list(nsqd_http_addresses, "nsqd_http_addresses")
+        for address in nsqd_http:
+            nsqd_url(address, "")
+        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
 
-        sources = self._settings.sources
+        settings = self._settings
         drain = Drain(self._core, rules, DepthQuery(
-            self.topic, self.channel, self.config, nsqds=sources.nsqds, nsqd_http=nsqd_http,
-            lookupds=sources.lookupds, discovery_filter=sources.discovery_filter,
-            partitions=self._settings.partitions.partitions))
+            self.topic, self.channel, self.config, settings.sources, nsqd_http=nsqd_http,
+            partitions=settings.partitions.partitions))
         drain.check()
         return drain
 

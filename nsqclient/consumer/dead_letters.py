@@ -245,6 +245,11 @@ def _why(message: Message) -> str:
     return "no reason given" if message.failure is None else message.failure.reason
 
 
+def _log_kept(message: Message, where: str) -> None:
+    logger.error("%s/%s: gave up %r (%s): %s", message.topic, message.channel, message,
+                 _why(message), where, extra=log_fields(message=message))
+
+
 def _letter_of(message: Message) -> DeadLetter:
     return DeadLetter.of(message, time.time(), socket.gethostname())
 
@@ -274,8 +279,7 @@ class DeadLetterDirectory:
         path = self._file(_name_of(letter))
         self._write(path, letter.to_envelope())
         self._sync_names()
-        logger.error("%s/%s: gave up %r (%s): kept as %s", message.topic, message.channel, message,
-                     _why(message), path, extra=log_fields(message=message))
+        _log_kept(message, f"kept as {path}")
 
     def names(self) -> list[str]:
         """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, the oldest first."""
@@ -402,9 +406,7 @@ class DeadLetterTopic:
             self._publish_envelope(message)
         else:
             self._producer.publish(self._topic, message.body)
-        logger.error("%s/%s: gave up %r (%s): published to %s", message.topic, message.channel,
-                     message, _why(message), self._topic,
-                     extra=log_fields(message=message))
+        _log_kept(message, f"published to {self._topic}")
 
     def _publish_envelope(self, message: Message) -> None:
         letter = _letter_of(message)

@@ -8,10 +8,8 @@ A question without an answer is "unknown", never "empty".
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from nsqclient.http.channel_depth import ChannelDepths
+from collections.abc import Mapping
+from typing import NamedTuple
 
 #: Answers in a row that say "empty". Between a queue and its messages in flight nsqd counts a
 #: message nowhere for a moment, and no message is there twice.
@@ -21,6 +19,67 @@ EMPTY_ANSWERS = 2
 DUE_TIME = 6.0
 #: Seconds in which other threads may answer messages that a loop over drain() left open.
 ANSWER_TIME = 2.0
+
+
+class ChannelDepth(NamedTuple):
+    """The channel's messages at one nsqd."""
+
+    depth: int  #: waiting, those that the topic has not given to its channels yet included
+    in_flight: int  #: sent to a consumer, ours or another
+    clients: int  #: connections of consumers
+    deferred: int = 0  #: requeued or published with a delay that is not over
+    is_paused: bool = False  #: the channel or its topic
+    has_topic: bool = True
+
+    @property
+    def coming(self) -> int:
+        """Those of ``depth`` that are sent to a consumer."""
+        return 0 if self.is_paused else self.depth
+
+
+class ChannelDepths(NamedTuple):
+    """The channel's messages at all nsqds, as far as they are known.
+
+    An nsqd is named by its HTTP address where that is known, else by its TCP address; a partition
+    by its number.
+    """
+
+    known: Mapping[str, ChannelDepth] = {}
+    unknown: Mapping[str, str] = {}  #: an nsqd, a partition or an nsqlookupd -> why
+    #: TCP addresses of nsqds that cannot be asked, since they have no HTTP address that is known;
+    #: all of them are in ``unknown``, too
+    without_http: tuple[str, ...] = ()
+    is_topic_unknown: bool = False  #: everything that was asked has answered: no such topic
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the depth of every nsqd is known."""
+        return bool(self.known) and not self.unknown
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait, where it is known."""
+        return sum(one.depth for one in self.known.values())
+
+    @property
+    def coming(self) -> int:
+        """Those of ``waiting`` that are sent to a consumer."""
+        return sum(one.coming for one in self.known.values())
+
+    @property
+    def paused(self) -> int:
+        """Those of ``waiting`` that do not come, since their channel or topic is paused."""
+        return self.waiting - self.coming
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are sent to a consumer, where it is known."""
+        return sum(one.in_flight for one in self.known.values())
+
+    @property
+    def deferred(self) -> int:
+        """Deferred messages, where it is known."""
+        return sum(one.deferred for one in self.known.values())
 
 
 class DrainRules(NamedTuple):

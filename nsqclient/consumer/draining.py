@@ -7,24 +7,21 @@ quiet, and has ``drain_decision`` decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nsqclient.config import Config
 from nsqclient.consumer.core import ConsumerCore
-from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
+from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, DrainRules, Step
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.discovery import check_list
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.hints import with_hint
-from nsqclient.http.urls import nsqd_url
 from nsqclient.log_records import log_fields
 from nsqclient.runtime.deadline import Duration, to_seconds
 
 if TYPE_CHECKING:
-    from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
+    from nsqclient.consumer.channel_depth import DepthQuery
 
 #: Seconds between two looks while no message comes.
 TICK = 0.1
@@ -52,18 +49,6 @@ def check_rules(
                 "wait_deferred needs to know how many messages are deferred: use it without"
                 " end_after_silence, which allows an end where that is unknown")
     return DrainRules(config.drain_patience, silence, bool(wait_deferred), is_loop)
-
-
-def check_http_addresses(addresses: Iterable[str]) -> list[str]:
-    """Check the addresses of the HTTP APIs of nsqds.
-
-    Raises:
-        ConfigError: it is a plain string, or an address is malformed.
-    """
-    checked = check_list(addresses, "nsqd_http_addresses")
-    for address in checked:
-        nsqd_url(address, "")
-    return checked
 
 
 class Drain:
@@ -212,8 +197,6 @@ class Drain:
 
     def _fetch(self) -> None:
         """Ask. On a background thread, save the first time."""
-        from nsqclient.http.channel_depth import ChannelDepths
-
         asked = time.monotonic()
         try:
             self._answer = (asked, self._query.fetch(self._connections.worked()))

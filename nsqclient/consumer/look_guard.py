@@ -23,7 +23,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.names import is_ephemeral
 
 if TYPE_CHECKING:
-    from nsqclient.http.channel_depth import DepthQuery
+    from nsqclient.consumer.channel_depth import DepthQuery
     from nsqclient.http.models import TopicStats
 
 #: Seconds without any connection after which a refusal is the end.

@@ -54,7 +54,7 @@ class TopicRoutes:
     is_partitioned: bool = False
     #: Partitions that were listed and are not to be used.
     excluded: frozenset[int] = frozenset()
-    #: nsqd -> the address of its HTTP API, for those that lead partitions.
+    #: nsqd -> the address of its HTTP API; empty: it has none
     http_addresses: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, wanted: Container[int] | None) -> TopicRoutes:

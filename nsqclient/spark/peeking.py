@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.look_guard import LookingConsumer
 from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
-from nsqclient.http.channel_depth import DepthQuery
 from nsqclient.message import Message
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage
@@ -50,8 +51,8 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
         )
     wanted = options.max_messages or DEFAULT_ROWS
     query = DepthQuery(
-        options.topic, options.channel, options.config, nsqds=options.nsqd,
-        nsqd_http=options.nsqd_http, lookupds=options.lookupd)
+        options.topic, options.channel, options.config,
+        NsqdSources(options.nsqd, options.lookupd), nsqd_http=options.nsqd_http)
     depths = query.fetch()
     others = sum(depth.clients for depth in depths.known.values())
     if others and not options.allow_shared:

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, DrainRules, Step
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.http.channel_depth import ChannelDepths, DepthQuery
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.ingest.writer import Quota
@@ -56,8 +57,8 @@ class Receiver:
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._asking = threading.Lock()  # a thread uses _query
         self._query = DepthQuery(
-            options.topic, options.channel, options.config, nsqds=options.nsqd,
-            nsqd_http=options.nsqd_http, lookupds=options.lookupd)
+            options.topic, options.channel, options.config,
+            NsqdSources(options.nsqd, options.lookupd), nsqd_http=options.nsqd_http)
         self._drain: Drain | None = None
         self._started = 0.0
         self._full_since = 0.0  # 0: no disk is full

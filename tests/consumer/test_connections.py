@@ -50,7 +50,8 @@ class World:
         self.filter = options.pop("discovery_filter", None)
         self.connections = ConnectionManager(
             make_context(Config(**options), self.timer, self.timer.put_background, channel=""),
-            NsqdSources(nsqds, lookupds, self.filter), self, make_thread=InlineThread)
+            NsqdSources(nsqds, lookupds, self.filter), self)
+        self.connections.dials._make_thread = InlineThread
 
     def start(self):
         self.connections.start()

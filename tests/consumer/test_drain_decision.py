@@ -2,8 +2,9 @@
 
 import pytest
 
-from nsqclient.consumer.drain_decision import DrainDecision, DrainRules, Step
-from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
+from nsqclient.consumer.drain_decision import (
+    ChannelDepth, ChannelDepths, DrainDecision, DrainRules, Step,
+)
 
 RULES = DrainRules(patience=60.0)
 ALLOWED = DrainRules(patience=60.0, silence=2.0)

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from nsqclient import Consumer
 from nsqclient.config import Config
-from nsqclient.consumer.drain_decision import DrainRules
-from nsqclient.consumer.draining import TICK, Drain, check_http_addresses, check_rules
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths, DrainRules
+from nsqclient.consumer.draining import TICK, Drain, check_rules
 from nsqclient.consumer.context import consumer_log
 from nsqclient.errors import ConfigError, ConnectError, PartitionError
-from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 
 EMPTY = ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})
 UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
@@ -22,12 +22,12 @@ def test_bad_arguments_are_refused():
             check_rules(silence, False, config, is_loop=False)
     with pytest.raises(ConfigError, match="wait_deferred needs to know"):
         check_rules(2, True, config, is_loop=False)
-    with pytest.raises(ConfigError, match="nsqd_http_addresses must be a list"):
-        check_http_addresses("a:4151,b:4151")
-    with pytest.raises(ConfigError, match="nsqd_http_addresses must be a list"):
-        check_http_addresses(7)
-    with pytest.raises(ConfigError, match="nsqd_http_address"):
-        check_http_addresses(["a"])
+    consumer = Consumer("t", "c", nsqd_tcp_addresses=["127.0.0.1:1"])
+    for addresses, why in (("a:4151,b:4151", "es must be a list"), (7, "es must be a list"),
+                           (["a"], "")):
+        with pytest.raises(ConfigError, match=f"nsqd_http_address{why}"):
+            consumer.drain(nsqd_http_addresses=addresses)
+    consumer.stop()
 
 
 def test_the_rules_of_a_drain_are_checked():

@@ -11,8 +11,9 @@ import pytest
 
 from nsqclient import Config, Consumer, DeadLetter, DeadLetterDirectory
 from nsqclient.cli import main
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.consumer.look_guard import LookGuard
-from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
 from nsqclient.message import Failure, Message
 from tests.integration.test_consumer import publish
 from tests.support.docs.tool_runs import tool

@@ -160,6 +160,9 @@ _TABLE = {
                "os.fsync(file.fileno())", "pass",
                "test_a_disk_that_does_not_take_it_raises")],
     ("nsqclient/consumer/drain_decision.py", "tests/consumer/test_drain_decision.py"): [
+        Mutant("drain_ends_early", "a drain does not end while messages wait",
+               "return sum(one.coming for one in self.known.values())", "return 0",
+               "test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty"),
         Mutant("drain_forgets_others", "a drain waits for messages that another consumer holds",
                "return others <= 0 and not (", "return not (",
                "test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty")],
@@ -351,10 +354,6 @@ _TABLE = {
         Mutant("control_characters", "a server's text cannot forge a log line",
                "each if each.isprintable() else repr(each)[1:-1] for", "each for",
                "test_control_characters_are_escaped")],
-    ("nsqclient/http/channel_depth.py", "tests/consumer/test_drain_decision.py"): [
-        Mutant("drain_ends_early", "a drain does not end while messages wait",
-               "return sum(one.coming for one in self.known.values())", "return 0",
-               "test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty")],
     ("nsqclient/http/limits.py", "tests/http/test_limits.py"): [
         Mutant("http_without_limit", "an HTTP answer has a limit",
                "if size > most:", "if False:",

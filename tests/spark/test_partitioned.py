@@ -7,8 +7,9 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.consumer.channel_depth import DepthQuery, fetch_depths_by_nsqd
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
-from nsqclient.http.channel_depth import DepthQuery, fetch_depths_by_nsqd
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
 from nsqclient.spark.options import read_options
@@ -149,7 +150,8 @@ def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_ro
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
     lookupds = texts["lookupd"].split(",")
-    depths = DepthQuery("t", "c", read_options(texts, "stream").config, lookupds=lookupds).fetch()
+    config = read_options(texts, "stream").config
+    depths = DepthQuery("t", "c", config, NsqdSources([], lookupds)).fetch()
     assert (depths.waiting, depths.in_flight, depths.is_complete) == (40, 0, True)
     receiver = receive(drains=True)
     wait_until(receiver.drain_is_over, 20)

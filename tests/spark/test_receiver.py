@@ -12,9 +12,10 @@ import pytest
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from nsqclient.consumer.drain_decision import DrainRules, Step
+from nsqclient.consumer.drain_decision import (
+    ChannelDepth, ChannelDepths, DrainRules, Step,
+)
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths
 from nsqclient.spark import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options

@@ -3,8 +3,10 @@
 import pytest
 
 from nsqclient.config import Config
+from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.http.channel_depth import ChannelDepth, ChannelDepths, DepthQuery
 from nsqclient.http.models import NsqdInfo
 from nsqclient.http.nsqd import match_http_addresses
 from tests.support.servers.http_api import registered
@@ -15,10 +17,9 @@ from tests.support.waiting import wait_until
 NOWHERE = "127.0.0.1:1"
 
 
-def depths(nsqd=(), http=(), lookupd=(), **more):
-    lookupds = [lookupd] if lookupd else []
-    return DepthQuery(
-        "t", "c", Config(), nsqds=nsqd, nsqd_http=http, lookupds=lookupds, **more).fetch()
+def depths(nsqd=(), http=(), lookupd=(), choose=None, **more):
+    sources = NsqdSources(nsqd, [lookupd] if lookupd else [], choose)
+    return DepthQuery("t", "c", Config(), sources, nsqd_http=http, **more).fetch()
 
 
 def test_depths_are_known_when_every_nsqd_has_answered():
@@ -69,10 +70,10 @@ def test_an_nsqd_whose_next_port_is_closed_has_no_http_address(server_factory, m
     """The nsqd itself runs; a suspended one accepts connections at both."""
     one = server_factory()
     monkeypatch.setattr("nsqclient.http.nsqd._TO_HTTP_PORT", 1 - port_of(one.tcp_address))
-    monkeypatch.setattr("nsqclient.http.channel_depth._accepts",
+    monkeypatch.setattr("nsqclient.consumer.channel_depth._accepts",
                         lambda host, port: port == port_of(one.tcp_address))
     assert depths([one.tcp_address]).without_http == (one.tcp_address,)
-    monkeypatch.setattr("nsqclient.http.channel_depth._accepts", lambda host, port: True)
+    monkeypatch.setattr("nsqclient.consumer.channel_depth._accepts", lambda host, port: True)
     found = depths([one.tcp_address])
     assert found.without_http == () and "refused" in found.unknown[one.tcp_address]
 
@@ -91,9 +92,9 @@ def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_mo
     for one in servers:
         one.post("/topic/create", topic="t")
     wait_until(lambda: len(registered(lookupd, "t")) == 2)
-    query = DepthQuery("t", "c", Config(), lookupds=[lookupd.http_address])
+    query = DepthQuery("t", "c", Config(), NsqdSources([], [lookupd.http_address]))
     assert len(query.fetch().known) == 2
-    kept = depths(lookupd=lookupd.http_address, discovery_filter=lambda addresses: [
+    kept = depths(lookupd=lookupd.http_address, choose=lambda addresses: [
         servers[0].tcp_address])  # those that are filtered out are not consumed either
     assert list(kept.known) == [servers[0].http_address]
     servers[0].stop()
@@ -127,7 +128,8 @@ def test_each_partition_must_have_a_leader_that_answers():
         assert list(found.known) == [f"partition {number} of t" for number in range(3)]
         assert found.is_complete
         assert list(depths(**where, partitions=[1]).known) == ["partition 1 of t"]
-        query = DepthQuery("t", "c", Config(), lookupds=cluster.lookupd_http_addresses)
+        query = DepthQuery(
+            "t", "c", Config(), NsqdSources([], cluster.lookupd_http_addresses))
         query._numbers.update({4})
         assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
 

@@ -1,19 +1,20 @@
-"""The depth of a channel at each nsqd, by their HTTP ports, and where it is unknown."""
+"""``DepthQuery``: asks nsqds at their HTTP ports how many messages a channel has."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from nsqclient.config import Config
-from nsqclient.errors import NSQError, NSQHTTPStatusError, NSQHTTPTransportError
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
+from nsqclient.discovery import config_for, lookup_topic
+from nsqclient.errors import DiscoveryError, NSQError, NSQHTTPTransportError
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Cluster, Node
-from nsqclient.http.models import Lookup, NsqdInfo, Producer, Stats, TopicStats
+from nsqclient.http.models import NsqdInfo, Stats, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address, match_http_addresses
-from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.runtime.addresses import format_address, parse_address
@@ -24,67 +25,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.http")
 _TIMEOUT = 2.0
 
 
-class ChannelDepth(NamedTuple):
-    """The channel's messages at one nsqd."""
-
-    depth: int  #: waiting, those that the topic has not given to its channels yet included
-    in_flight: int  #: sent to a consumer, ours or another
-    clients: int  #: connections of consumers
-    deferred: int = 0  #: requeued or published with a delay that is not over
-    is_paused: bool = False  #: the channel or its topic
-    has_topic: bool = True
-
-    @property
-    def coming(self) -> int:
-        """Those of ``depth`` that are sent to a consumer."""
-        return 0 if self.is_paused else self.depth
-
-
-class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds, as far as they are known.
-
-    An nsqd is named by its HTTP address where that is known, else by its TCP address; a partition
-    by its number.
-    """
-
-    known: Mapping[str, ChannelDepth] = {}
-    unknown: Mapping[str, str] = {}  #: an nsqd, a partition or an nsqlookupd -> why
-    #: TCP addresses of nsqds that cannot be asked, since they have no HTTP address that is known;
-    #: all of them are in ``unknown``, too
-    without_http: tuple[str, ...] = ()
-    is_topic_unknown: bool = False  #: everything that was asked has answered: no such topic
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether the depth of every nsqd is known."""
-        return bool(self.known) and not self.unknown
-
-    @property
-    def waiting(self) -> int:
-        """Messages that wait, where it is known."""
-        return sum(one.depth for one in self.known.values())
-
-    @property
-    def coming(self) -> int:
-        """Those of ``waiting`` that are sent to a consumer."""
-        return sum(one.coming for one in self.known.values())
-
-    @property
-    def paused(self) -> int:
-        """Those of ``waiting`` that do not come, since their channel or topic is paused."""
-        return self.waiting - self.coming
-
-    @property
-    def in_flight(self) -> int:
-        """Messages that are sent to a consumer, where it is known."""
-        return sum(one.in_flight for one in self.known.values())
-
-    @property
-    def deferred(self) -> int:
-        """Deferred messages, where it is known."""
-        return sum(one.deferred for one in self.known.values())
-
-
 class DepthQuery:
     """Asks the nsqds of one channel for its depth, again and again.
 
@@ -92,13 +32,11 @@ class DepthQuery:
     it any more: it may just be restarted.
 
     Args:
-        nsqds: TCP addresses of nsqds that were given.
-        nsqd_http: HTTP addresses that were given for these; see ``match_http_addresses``. For an
-            nsqd without one the port after its TCP port is tried, as NSQ's 4150 and 4151, and used
-            if that nsqd says that it listens at the TCP port.
+        sources: as the Consumer's. For an nsqd that was given by its address, and has no address in
+            ``nsqd_http``, the port after its TCP port is tried, as NSQ's 4150 and 4151, and used if
+            that nsqd says that it listens at the TCP port.
+        nsqd_http: HTTP addresses that were given for nsqds; see ``match_http_addresses``.
         http_of: HTTP addresses that are known, by the TCP address.
-        lookupds: nsqlookupds, which know the HTTP ports of the nsqds that have the topic.
-        discovery_filter: as the Consumer's: which of the nsqds that an nsqlookupd names are used.
         partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
         creates_channel: the consumer makes the channel where it does not exist, and the new channel
             gets the messages that its topic has kept.
@@ -111,12 +49,10 @@ class DepthQuery:
         topic: str,
         channel: str,
         config: Config,
+        sources: NsqdSources,
         *,
-        nsqds: Sequence[str] = (),
         nsqd_http: Sequence[str] = (),
         http_of: Mapping[str, str] = {},
-        lookupds: Sequence[str] = (),
-        discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         partitions: Container[int] | None = None,
         creates_channel: bool = True,
     ) -> None:
@@ -124,10 +60,8 @@ class DepthQuery:
         self._topic = topic
         self._channel = channel
         self._config = config
-        self._nsqds = nsqds
+        self._sources = sources
         self._nsqd_http = list(dict.fromkeys(nsqd_http))
-        self._lookupds = lookupds
-        self._filter = discovery_filter
         self._partitions = partitions
         self._http = dict(http_of)  # TCP address of an nsqd -> HTTP, as it was found
         self._infos: dict[str, NsqdInfo] = {}  # a given HTTP address -> what it says of itself
@@ -161,7 +95,8 @@ class DepthQuery:
         self._kept.update(dict.fromkeys(addresses[each] for each in answers))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
         if not (known or unknown):
-            unknown[", ".join(self._lookupds)] = "no nsqlookupd lists an nsqd that has the topic"
+            lookupds = ", ".join(self._sources.lookupds)
+            unknown[lookupds] = "no nsqlookupd lists an nsqd that has the topic"
         return ChannelDepths(known, unknown, tuple(without), is_unknown)
 
     def find_http(self, nsqd: str) -> str:
@@ -171,55 +106,38 @@ class DepthQuery:
             NSQError: it was not given, no nsqlookupd lists it, and its port is not the usual one.
         """
         self._look_up({})
-        self._match_given([*self._nsqds, nsqd])
+        self._match_given([*self._sources.nsqds, nsqd])
         return self._http.get(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
         """Ask the nsqlookupds; return whether one has the topic."""
         is_listed = False
         listed: set[str] = set()
-        for lookupd in self._lookupds:
+        lookupds = self._sources.lookupds
+        config = self._config.replace(lookupd_poll_timeout=_TIMEOUT)
+        for lookupd in lookupds:
             try:
-                with NsqlookupdHTTP(lookupd, self._config, connect_timeout=_TIMEOUT,
-                                    timeout=_TIMEOUT) as client:
-                    found = client.lookup(self._topic, "r")
-            except NSQHTTPStatusError as exc:
-                if exc.status != 404:  # no such topic
-                    unknown[lookupd] = str(exc)
-                    continue
-            except NSQError as exc:
+                found = lookup_topic(
+                    lookupd, self._topic, "r", config_for(lookupd, lookupds, config))
+            except DiscoveryError as exc:
                 # Every nsqd is registered with each of them: an answer of before is enough.
                 if lookupd not in self._has_answered:
                     unknown[lookupd] = str(exc)
                 continue
-            else:
-                is_listed = True
-                listed.update(self._note(found))
             self._has_answered.add(lookupd)
+            is_listed = is_listed or found.is_known
+            routes = self._sources.choose(found.routes, self._partitions)
+            listed.update(place.address for place in routes.places)
+            self._http |= routes.http_addresses
+            self._numbers.update(
+                {*routes.partitions, *range(routes.partition_num)} - routes.excluded)
         self.listed = frozenset(listed)
         return is_listed
 
-    def _note(self, found: Lookup) -> list[str]:
-        """Note where nsqds are; return the TCP addresses of those that are used."""
-        leaders = found.partitions or {}
-        producers = [*leaders.values(), *found.producers]
-        used = [one for one in self._selected(producers) if one.broadcast_address]
-        for producer in used:
-            self._http[producer.tcp_address] = producer.http_address if producer.http_port else ""
-        addresses = {producer.tcp_address for producer in used}
-        if found.partitions is not None:
-            count = 0 if found.meta is None else found.meta.partition_num
-            excluded = {number for number, one in leaders.items()
-                        if one.tcp_address not in addresses}
-            self._numbers.update(
-                number for number in {*leaders, *range(count)}.difference(excluded)
-                if self._partitions is None or number in self._partitions)
-        return list(addresses)
-
     def _find_http(self, unknown: dict[str, str]) -> list[str]:
         """Find the HTTP addresses of nsqds; return the TCP addresses of those that have none."""
-        silent = self._match_given([*self._nsqds, *self._kept, *self.listed])
-        alone = self._without([*self._nsqds, *self.listed])
+        silent = self._match_given([*self._sources.nsqds, *self._kept, *self.listed])
+        alone = self._without([*self._sources.nsqds, *self.listed])
         for tcp in self._without(self._kept):
             if tcp not in alone:
                 unknown[tcp] = "no nsqlookupd lists it"
@@ -279,7 +197,7 @@ class DepthQuery:
 
     def _addresses(self) -> dict[str, str]:
         """The HTTP addresses to ask, with the TCP address."""
-        return {self._http[tcp]: tcp for tcp in [*self._nsqds, *self._kept, *self.listed]
+        return {self._http[tcp]: tcp for tcp in [*self._sources.nsqds, *self._kept, *self.listed]
                 if self._http.get(tcp)}
 
     def _partition_depths(self, unknown: dict[str, str]) -> ChannelDepths:
@@ -297,13 +215,6 @@ class DepthQuery:
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]
              for number in sorted(self._numbers.intersection(found))}, unknown)
-
-    def _selected(self, producers: Sequence[Producer]) -> Sequence[Producer]:
-        if self._filter is None:
-            return producers
-        named = list(dict.fromkeys(producer.tcp_address for producer in producers))
-        used = set(self._filter(named))
-        return [producer for producer in producers if producer.tcp_address in used]
 
     def _stats(self, addresses: Iterable[str]) -> tuple[dict[str, Stats], dict[str, str]]:
         """Ask nsqds; return their answers, and why others have none."""
