@@ -516,7 +516,7 @@ class ConnectionManager:
         self._report_incompatibility(news)
 
     def _follow_sources(self) -> None:
-        """Note who names what is dialed now, and drop what nobody names. Needs _lock."""
+        """Note what names each nsqd now, and drop what nothing names. Needs _lock."""
         for place, entry in list(self._entries.items()):
             sources = self._named_by(place, entry)
             if sources:

@@ -245,11 +245,6 @@ def _why(message: Message) -> str:
     return "no reason given" if message.failure is None else message.failure.reason
 
 
-def _log_kept(message: Message, where: str) -> None:
-    logger.error("%s/%s: gave up %r (%s): %s", message.topic, message.channel, message,
-                 _why(message), where, extra=log_fields(message=message))
-
-
 def _letter_of(message: Message) -> DeadLetter:
     return DeadLetter.of(message, time.time(), socket.gethostname())
 
@@ -279,7 +274,8 @@ class DeadLetterDirectory:
         path = self._file(_name_of(letter))
         self._write(path, letter.to_envelope())
         self._sync_names()
-        _log_kept(message, f"kept as {path}")
+        logger.error("%s/%s: gave up %r (%s): kept as %s", message.topic, message.channel, message,
+                     _why(message), path, extra=log_fields(message=message))
 
     def names(self) -> list[str]:
         """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, the oldest first."""
@@ -406,7 +402,9 @@ class DeadLetterTopic:
             self._publish_envelope(message)
         else:
             self._producer.publish(self._topic, message.body)
-        _log_kept(message, f"published to {self._topic}")
+        logger.error("%s/%s: gave up %r (%s): published to %s", message.topic, message.channel,
+                     message, _why(message), self._topic,
+                     extra=log_fields(message=message))
 
     def _publish_envelope(self, message: Message) -> None:
         letter = _letter_of(message)
