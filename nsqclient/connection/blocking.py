@@ -113,10 +113,14 @@ class BlockingConnection(NsqdSocket):
 
     # -- one command at a time, on the thread that took the connection
 
+    def begin(self, exchange: Exchange) -> None:
+        """Show the timer what the publish waits for; ``exchange()`` comes next."""
+        self.exchange_under_way = exchange
+
     def exchange(self, command: bytes, traced: bool = False) -> ServerError | None:
         """Send a publish and return nsqd's error, None where it is stored.
 
-        Set ``exchange_under_way`` before. Whatever is raised, the outcome is unknown, and the
+        Call ``begin`` before. Whatever is raised, the outcome is unknown, and the
         connection is to be closed. It is also to be closed where it ``is_ended`` afterwards.
 
         Blocks: until the response, the end of the connection, or ``cut()``.
@@ -229,6 +233,11 @@ class BlockingConnection(NsqdSocket):
             return False
 
     # -- from any thread
+
+    def exchanges(self) -> list[Exchange]:
+        """Return what publishes wait for."""
+        exchange = self.exchange_under_way
+        return [exchange] if "until" in exchange else []
 
     def has_unread(self) -> bool:
         """Return whether something waits in the socket, or the end of the stream."""

@@ -35,13 +35,14 @@ from nsqclient.producer.futures import (
     PublishFuture, UnretrievedErrors, renew_lock, start_all, succeed_all,
 )
 from nsqclient.producer.outcome import Attempts
+from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.threads import LibraryThread, owner_of_thread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -195,9 +196,10 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        """Return whether the calling thread is a worker, or the timer."""
+        """Return whether the calling thread is a worker, the timer or a connection's reader."""
         thread = threading.current_thread()
-        return thread in self._threads or thread.ident == self._timer.ident
+        return (thread in self._threads or thread.ident == self._timer.ident
+                or isinstance(owner_of_thread(), PipelinedConnection))
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``condition()``, which a settled message may change; return it."""
@@ -372,7 +374,7 @@ class AsyncPublisher:
         attempts = Attempts(
             first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
         try:
-            self._publisher.publish(command, until, first.seconds, attempts)
+            self._publisher.publish(command, until, first.seconds, attempts, is_async=True)
         except Exception as exc:
             if attempts.is_one_at_fault:
                 self._statistics.count_retried(len(items))

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
@@ -26,7 +25,8 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
-from nsqclient.producer.pool import ConnectionPool, PoolTimer
+from nsqclient.producer.pipelined import PipelinedConnection
+from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, DialScheduler, standing_of
@@ -45,14 +45,18 @@ _MAX_PAUSE = 0.5
 _BRIEF = 2.0
 
 
-class NsqdNode(ConnectionPool):
-    """One nsqd of a producer: its connections, and how its dials went.
+class NsqdNode:
+    """One nsqd of a producer. The lock of the NodePool guards its state.
 
-    The lock of the NodePool guards what is here.
+    Args:
+        want: called when publishes wait for connections.
     """
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
-        super().__init__(address, config, want)
+        self.address = address
+        self.pool: ConnectionPool = ConnectionPool(address, config, want)
+        self.pipeline: Pipeline = Pipeline(address, config, want)
+        self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
@@ -65,6 +69,33 @@ class NsqdNode(ConnectionPool):
         self.last_error: NSQError | None = None
         self.is_partitioned: bool = False  # known once it was connected
         self.is_warned_of: bool = False  # as a partitioned nsqd without nsqlookupds
+
+    def close(self) -> None:
+        """Cut off all connections, and refuse further ones."""
+        for pool in self.pools:
+            pool.close()
+
+    def connections(self) -> list[PoolConnection]:
+        """Return those that are alive."""
+        return [conn for pool in self.pools for conn in pool.connections()]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a publish waits for a connection to it."""
+        return self.pool.is_awaited or self.pipeline.is_awaited
+
+    def dials(self) -> dict[PoolConnection, bool]:
+        """Return those that are to be dialed, and whether that has begun."""
+        return {**self.pool.dialing, **self.pipeline.dialing}
+
+    def pool_of(self, conn: PoolConnection) -> ConnectionPool | None:
+        """Return the pool for which a connection is dialed; None where that is not wanted."""
+        return next((pool for pool in self.pools if conn in pool.dialing), None)
+
+    def release_waiters(self) -> None:
+        """Have publishes that wait for connections choose an nsqd anew."""
+        for pool in self.pools:
+            pool.release_waiters()
 
     def __repr__(self) -> str:
         return f"<NsqdNode {self.address}>"
@@ -94,7 +125,8 @@ class NodePool:
         #: Those that are connected, the longest first, without those that do not respond while
         #: others do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        self._is_used = False  # a publish has found none connected
+        #: Whether the last publish that found none connected is asynchronous; None: none was.
+        self._is_async: bool | None = None
         #: Watches the deadlines of publishes, looks after idle connections, and has dialed what is
         #: missing.
         self.timer: PoolTimer = PoolTimer(self._check)
@@ -103,7 +135,7 @@ class NodePool:
         #: Why no nsqd is known, where they come from nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
-        self._dials: DialScheduler[BlockingConnection] = DialScheduler(
+        self._dials: DialScheduler[PoolConnection] = DialScheduler(
             ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
@@ -150,14 +182,15 @@ class NodePool:
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
         """Note which sources name an nsqd. Needs _changed."""
         node.sources = names
-        for conn in node.dialing:
+        for conn in node.dials():
             self._dials.set_sources(conn, names)
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
-        if any(node.dialing.values()) or node.is_awaited or node.connections():
+        dials = node.dials()
+        if any(dials.values()) or node.is_awaited or node.connections():
             return
-        for conn in node.dialing:
+        for conn in dials:
             self._dials.discard(conn)
         del self._nodes[node.address]
 
@@ -169,8 +202,11 @@ class NodePool:
 
     # -- nsqds for publishes
 
-    def acquire(self, deadline: Deadline) -> NsqdNode:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
         """Return an nsqd that is connected, waiting for one where none is.
+
+        Args:
+            is_async: an asynchronous publish waits.
 
         Blocks: until the deadline.
 
@@ -193,7 +229,7 @@ class NodePool:
                         return self.connected[0]
                     if self._closed:
                         raise ClosedError("the producer is closed")
-                    self._is_used = True
+                    self._is_async = is_async
                     if deadline.expired() or self._is_hopeless():
                         raise self._reason() or ConnectError(
                             "nsqd", "no nsqd was connected in time")
@@ -208,13 +244,13 @@ class NodePool:
         now = time.monotonic()
         return bool(self._nodes) and all(
             node.last_error is not None and not self._may_help(node.last_error)
-            and not node.dialing and now < self._retry_at(node, True)
+            and not node.dials() and now < self._retry_at(node, True)
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, until: float, pause: float
-    ) -> BlockingConnection | None:
-        """Return a connection to this nsqd when it is the caller's turn; None: choose an nsqd anew.
+        self, node: NsqdNode, pool: ConnectionPool, until: float, pause: float
+    ) -> PoolConnection | None:
+        """Return a connection of this pool when it is the caller's turn; None: choose an nsqd anew.
 
         Args:
             pause: seconds to wait where there is another nsqd; inf: only this one will do.
@@ -225,11 +261,11 @@ class NodePool:
             return None
         if pause < math.inf and len(self.connected) > 1:
             until = min(until, time.monotonic() + pause)
-        return node.wait(until)
+        return pool.wait(until)
 
     # -- what has ended
 
-    def on_lost(self, node: NsqdNode, conn: BlockingConnection, error: NSQError) -> None:
+    def on_lost(self, node: NsqdNode, conn: PoolConnection, error: NSQError) -> None:
         """A connection ended under a publish."""
         with self._changed.lock:
             if isinstance(error, NSQConnectionError):
@@ -268,8 +304,9 @@ class NodePool:
             nodes = list(self._nodes.values())
         for node in nodes:
             has_others = any(other is not node for other in self.connected)
-            again, is_stalled = node.check(now, has_others)
-            if is_stalled:
+            checked = [pool.check(now, has_others) for pool in node.pools]
+            due = min([due, *(again for again, _ in checked)])
+            if any(is_stalled for _, is_stalled in checked):
                 self._leave_stalled(node)
             elif node in self.connected and not (node.connections() or node.is_awaited):
                 with self._changed.lock:
@@ -284,7 +321,7 @@ class NodePool:
                 retry_at = self._put_missing(node, now)
             if retry_at < math.inf and not node.connections():
                 node.release_waiters()  # they may find another nsqd
-            due = min(due, again, retry_at)
+            due = min(due, retry_at)
         self._dials.dispatch()
         return due
 
@@ -293,7 +330,7 @@ class NodePool:
         if self._remove(node):
             logger.warning("%s does not respond to publishes: using others", node.address,
                            extra=log_fields(nsqd=node.address))
-        node.close_idle()
+        node.pool.close_idle()
 
     # -- dialing
 
@@ -304,20 +341,25 @@ class NodePool:
         """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
-        missing = node.missing()
-        if missing <= 0:
-            if not self._is_used or node.dialing or node in self.connected:
-                return math.inf
-            missing = 1
+        missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
+        if self._is_async is not None and not (
+            missing or node.dials() or node in self.connected
+        ):
+            is_shared = self._is_async and not node.pipeline.connections()
+            missing = {node.pipeline if is_shared else node.pool: 1}
         is_awaited = not self.connected and self._changed.is_awaited
-        retry_at = self._retry_at(node, is_awaited or node.is_awaited and not node.connections())
-        if now < retry_at:
-            return retry_at
-        for _ in range(missing):
-            conn = BlockingConnection(node.address, self._config)
-            node.dialing[conn] = False
-            self._dials.put(conn, node.sources, standing_of(node.has_worked, node.failures))
-        return math.inf
+        due = math.inf
+        for pool, number in missing.items():
+            retry_at = self._retry_at(
+                node, is_awaited or pool.is_awaited and not pool.connections())
+            if now < retry_at:
+                due = min(due, retry_at)
+                continue
+            for _ in range(number):
+                conn = pool.new_connection()
+                pool.dialing[conn] = False
+                self._dials.put(conn, node.sources, standing_of(node.has_worked, node.failures))
+        return due
 
     @staticmethod
     def _retry_at(node: NsqdNode, is_awaited: bool) -> float:
@@ -334,17 +376,18 @@ class NodePool:
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def dial(self, conn: BlockingConnection) -> None:
+    def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
         with self._changed.lock:
             node = self._nodes.get(conn.address)
-            if node is None or conn not in node.dialing:
+            pool = None if node is None else node.pool_of(conn)
+            if node is None or pool is None:
                 return  # dropped meanwhile
-            node.dialing[conn] = True
-            is_awaited = self._changed.is_awaited or node.is_awaited
+            pool.dialing[conn] = True
+            is_awaited = self._changed.is_awaited or pool.is_awaited
         error = self._open(conn, HANDSHAKE_TIMEOUT if is_awaited else _UNAWAITED_TIMEOUT)
         with self._changed.lock:
-            del node.dialing[conn]
+            del pool.dialing[conn]
             node.last_error = error
             is_news, node.is_failing = not node.is_failing, error is not None
             is_kept = error is None and not self._closed
@@ -357,7 +400,7 @@ class NodePool:
                 node.dialed_at = time.monotonic()
                 node.is_partitioned = conn.is_partitioned
             if is_kept:
-                node.add(conn)
+                pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
@@ -368,7 +411,7 @@ class NodePool:
                 self._remove(node)
         self.timer.wake()
 
-    def _open(self, conn: BlockingConnection, timeout: float) -> NSQError | None:
+    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
         """Open a connection; return what went wrong."""
         if self._closed:
             return ClosedError("the producer is closed")
@@ -420,14 +463,19 @@ class NodePool:
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
+            opening = [conn for node in nodes for conn in node.dials()]
         self._dials.close()
         for node in nodes:
             node.close()
         stuck = self._dials.join(deadline)
+        stuck += [f"nsq-reader-{conn.address}" for conn in opening
+                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
+        stuck += [f"nsq-reader-{node.address}" for node in nodes
+                  if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back without a word to nsqd."""
         for node in self._nodes.values():
-            for conn in [*node.connections(), *node.dialing]:
-                conn.abandon()
+            for pool in node.pools:
+                pool.abandon()

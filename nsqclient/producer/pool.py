@@ -2,7 +2,7 @@
 
 A publish takes an idle connection from the stack, and puts it back: no lock while no publish waits.
 Where none is idle it waits, first come, first served, until a connection is put back
-or dialed.
+or dialed. A Pipeline has one connection, which publishes share.
 
 What is alive is what somebody refers to, and not closed: a thread that an exception of a signal
 handler interrupts may lose a connection at any moment, and then the garbage collector closes it.
@@ -18,10 +18,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Union
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection, Exchange
 from nsqclient.errors import ConnectError, ConnectionLostError
+from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock, is_foreign
 from nsqclient.runtime.threads import LibraryThread
@@ -40,6 +42,8 @@ _IDLE_PART = 0.25
 #: Seconds in which the owner of a connection has to read what has come.
 _GRACE = 0.25
 
+PoolConnection = Union[BlockingConnection, PipelinedConnection]
+
 
 class _Waiter:
     """A publish that waits for a connection."""
@@ -47,7 +51,7 @@ class _Waiter:
     __slots__ = ("conn", "wake")
 
     def __init__(self) -> None:
-        self.conn: BlockingConnection | None = None
+        self.conn: PoolConnection | None = None
         self.wake = threading.Lock()  # released, under the lock of the pool, to wake the thread
         self.wake.acquire()
 
@@ -63,7 +67,7 @@ class ConnectionPool:
     """
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
-        self.address = address
+        self._address = address
         self._config = config
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
@@ -75,16 +79,16 @@ class ConnectionPool:
             self._silence = min(config.read_timeout, 2 * config.heartbeat_interval)
         self._want = want
         self._lock = Lock()
-        self._idle: deque[BlockingConnection] = deque()  # changed by single calls
+        self._idle: deque[PoolConnection] = deque()  # changed by single calls
         self._waiting: deque[_Waiter] = deque()  # by _lock; read without it
-        self._live: list[weakref.ref[BlockingConnection]] = []  # by _lock
+        self._live: list[weakref.ref[PoolConnection]] = []  # by _lock
         self._is_closed = False  # by _lock
         #: Those that are to be dialed, and whether that has begun. By the lock of the NodePool.
-        self.dialing: dict[BlockingConnection, bool] = {}
+        self.dialing: dict[PoolConnection, bool] = {}
         #: Grows with each response. Threads may overwrite each other's sum: it only has to change.
         self.responses = 0
 
-    def connections(self) -> list[BlockingConnection]:
+    def connections(self) -> list[PoolConnection]:
         """Return those that are alive."""
         found = [ref() for ref in self._live.copy()]
         return [conn for conn in found if conn is not None and not conn.is_closed]
@@ -99,9 +103,13 @@ class ConnectionPool:
         spare = self._limit - len(self.connections())
         return min(len(self._waiting), spare) - len(self.dialing)
 
+    def new_connection(self) -> PoolConnection:
+        """Return a connection that is to be dialed."""
+        return BlockingConnection(self._address, self._config)
+
     # -- for a publish
 
-    def take(self, now: float) -> BlockingConnection | None:
+    def take(self, now: float) -> PoolConnection | None:
         """Return an idle connection; None where there is none, or others wait."""
         while not self._waiting:
             try:
@@ -115,7 +123,11 @@ class ConnectionPool:
             conn.close()
         return None
 
-    def wait(self, until: float) -> BlockingConnection | None:
+    def drop(self, conn: PoolConnection) -> None:
+        """Close a connection that has failed, or may have."""
+        conn.close()
+
+    def wait(self, until: float) -> PoolConnection | None:
         """Return a connection when it is this publish's turn; None: choose an nsqd anew.
 
         Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
@@ -137,11 +149,11 @@ class ConnectionPool:
                     self._waiting.remove(waiter)
         conn = waiter.conn
         if conn is not None and time.monotonic() - conn.used_at >= _FRESH and not conn.look():
-            conn.close()
+            self.drop(conn)
             return None
         return conn
 
-    def put_back(self, conn: BlockingConnection) -> None:
+    def put_back(self, conn: PoolConnection) -> None:
         """Give a connection to the publish that waits longest, or put it on the stack."""
         if self._waiting:
             with self._lock:
@@ -174,7 +186,7 @@ class ConnectionPool:
 
     # -- for the NodePool
 
-    def add(self, conn: BlockingConnection) -> None:
+    def add(self, conn: PoolConnection) -> None:
         """Take a connection that was dialed."""
         with self._lock:
             live = list(ref for ref in self._live if ref() is not None)
@@ -195,9 +207,14 @@ class ConnectionPool:
         with self._lock:
             self._is_closed = True
         for conn in [*self.connections(), *self.dialing.copy()]:
-            conn.cut(ConnectionLostError(self.address, "the producer was closed"))
+            conn.cut(ConnectionLostError(self._address, "the producer was closed"))
         self.close_idle()
         self.release_waiters()
+
+    def abandon(self) -> None:
+        """In a forked child: give the parent's sockets back without a word to nsqd."""
+        for conn in [*self.connections(), *self.dialing]:
+            conn.abandon()
 
     # -- for the timer
 
@@ -214,11 +231,11 @@ class ConnectionPool:
         is_stalled = False
         conns = self.connections()
         for conn in conns:
-            exchange = conn.exchange_under_way
-            if "until" in exchange:
+            exchanges = conn.exchanges()
+            for exchange in exchanges:
                 is_stalled |= self._check_exchange(conn, exchange, now, has_others)
                 due = min(due, exchange["check_at"])
-            elif now - conn.used_at >= self._look_interval:
+            if not exchanges and now - conn.used_at >= self._look_interval:
                 self._look_after(conn, now)
         self._close_unused(now)
         if len(self._live) > len(conns):
@@ -227,7 +244,7 @@ class ConnectionPool:
         return due, is_stalled
 
     def _check_exchange(
-        self, conn: BlockingConnection, exchange: Exchange, now: float, has_others: bool
+        self, conn: PoolConnection, exchange: Exchange, now: float, has_others: bool
     ) -> bool:
         """Cut it off where it is too late; return whether that was because nsqd is stalled."""
         until = exchange.get("until", float("inf"))
@@ -237,10 +254,10 @@ class ConnectionPool:
             exchange["grace"] = exchange["check_at"] = now + _GRACE
             return False
         if now >= until:
-            conn.cut(ConnectError(self.address, "connected, but no answer in time"), exchange)
+            conn.cut(ConnectError(self._address, "connected, but no answer in time"), exchange)
             return False
         if now - max(exchange["began"], conn.heard_at) >= self._silence:
-            error = ConnectionLostError(self.address, f"silent for {self._silence:g} s")
+            error = ConnectionLostError(self._address, f"silent for {self._silence:g} s")
             conn.cut(error, exchange)
             return False
         pause = exchange["pause"]
@@ -248,9 +265,9 @@ class ConnectionPool:
         seen, exchange["seen"] = exchange["seen"], self.responses + conn.pieces
         if seen != exchange["seen"] or not has_others:
             return False
-        return conn.cut(ConnectError(self.address, "connected, but no answer"), exchange)
+        return conn.cut(ConnectError(self._address, "connected, but no answer"), exchange)
 
-    def _look_after(self, conn: BlockingConnection, now: float) -> None:
+    def _look_after(self, conn: PoolConnection, now: float) -> None:
         """Answer a heartbeat on an idle connection; close a dead one."""
         is_silent = now - max(conn.used_at, conn.heard_at) >= self._silence
         if not is_silent and not conn.has_unread():
@@ -277,6 +294,58 @@ class ConnectionPool:
                 except ValueError:
                     continue  # a publish was faster
                 conn.close()
+
+
+class Pipeline(ConnectionPool):
+    """The connection of asynchronous publishes to one nsqd, which all of them share."""
+
+    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
+        super().__init__(address, config, want)
+        self._limit = 1
+
+    def new_connection(self) -> PoolConnection:
+        """Return a connection that is to be dialed."""
+        return PipelinedConnection(self._address, self._config)
+
+    def add(self, conn: PoolConnection) -> None:
+        """Take a connection that was dialed, in place of a connection that has ended."""
+        self._idle = deque([conn])
+        super().add(conn)
+
+    def take(self, now: float) -> PoolConnection | None:
+        """Return the connection; None where there is none, or it has ended."""
+        for conn in self._idle.copy():
+            if not conn.is_closed:
+                return conn
+        return None
+
+    def put_back(self, conn: PoolConnection) -> None:
+        """Let publishes that wait have it, too."""
+        if self._waiting:
+            with self._lock:
+                self._serve()
+
+    def drop(self, conn: PoolConnection) -> None:
+        """Nothing: others may use it, and where it has ended its reader closes it."""
+
+    def close_idle(self) -> None:
+        """Nothing: as ``drop``."""
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for the end of its threads; True when they have ended. ``close()`` comes before."""
+        return all([conn.join(deadline) for conn in self._idle
+                    if isinstance(conn, PipelinedConnection)])
+
+    def _serve(self) -> None:
+        """Have all that wait use it. Needs _lock."""
+        conn = self.take(0.0)
+        while conn is not None and self._waiting:
+            publish = self._waiting.popleft()
+            publish.conn = conn
+            publish.wake.release()
+
+    def _look_after(self, conn: PoolConnection, now: float) -> None:
+        """Nothing: its reader answers heartbeats."""
 
 
 class PoolTimer:

@@ -42,12 +42,14 @@ class Publisher:
 
     def publish(
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
+        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
             attempts: takes notes; None: nobody reads them.
+            is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
 
@@ -57,8 +59,8 @@ class Publisher:
         pause = min(STALL_TIMEOUT, seconds * STALL_PART)
         while True:
             node = self._choose() or self._acquire(
-                until, attempts or self._attempts(seconds, command))
-            error, _ = self.attempt(node, command, until, pause)
+                until, attempts or self._attempts(seconds, command), is_async)
+            error, _ = self.attempt(node, command, until, pause, is_async=is_async)
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -78,10 +80,11 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
         """Wait for a connected nsqd. Raises as ``publish``."""
         try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
+            return self._nodes.acquire(
+                Deadline(max(0.0, until - time.monotonic())), is_async)
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -93,18 +96,18 @@ class Publisher:
         """Wait until an nsqd is connected. Raises as ``NodePool.acquire``."""
         while True:
             node = self._nodes.acquire(deadline)
-            conn = node.take(time.monotonic())
+            conn = node.pool.take(time.monotonic())
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, deadline.until, 1.0)
+                conn = self._nodes.wait_for_connection(node, node.pool, deadline.until, 1.0)
             if conn is not None:
-                node.put_back(conn)
+                node.pool.put_back(conn)
                 return
             if deadline.expired():
                 raise ConnectError(node.address, "no connection in time")
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
-        closes_after_error: bool = False,
+        closes_after_error: bool = False, is_async: bool = False,
     ) -> tuple[NSQError | None, StoredPosition | None]:
         """Send a command once, on a connection to this nsqd.
 
@@ -112,6 +115,7 @@ class Publisher:
             pause: seconds without progress after which another nsqd is used, if one answers.
             traced: nsqd may answer where it is stored.
             closes_after_error: nsqd may not have read the whole command then.
+            is_async: use the connection that such publishes share.
 
         Returns: why it failed, None when it is stored; and where, if it was traced.
 
@@ -119,22 +123,23 @@ class Publisher:
         """
         if threading.get_ident() == self._timer.ident:  # a finalizer that runs there
             raise ReentrantCallError()
+        pool = node.pipeline if is_async else node.pool
         conn = None
         is_answered = False
         try:
             now = time.monotonic()
-            conn = node.take(now)
+            conn = pool.take(now)
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, until, pause)
+                conn = self._nodes.wait_for_connection(node, pool, until, pause)
                 if conn is None:
                     return StaleConnection(
                         node.address, "all its connections are in use, or it is lost"), None
                 now = time.monotonic()
             check_at = min(until, now + pause)
-            conn.exchange_under_way = {
+            conn.begin({
                 "until": until, "check_at": check_at, "began": now, "pause": pause,
-                "seen": node.responses + conn.pieces,
-            }
+                "seen": pool.responses + conn.pieces,
+            })
             if check_at < self._timer.due:  # read after the connection says what it waits for
                 self._timer.wake()
             error = conn.exchange(command, traced)
@@ -142,13 +147,13 @@ class Publisher:
         except NSQError as exc:
             if conn is None:
                 raise
-            conn.close()
+            pool.drop(conn)
             self._nodes.on_lost(node, conn, exc)
             return exc, None
         finally:
             if conn is not None and not is_answered:
-                conn.close()
-        node.responses += 1
+                pool.drop(conn)
+        pool.responses += 1
         stored = None
         if error is None:
             conn.used_at = time.monotonic()
@@ -158,7 +163,7 @@ class Publisher:
         elif error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
             self._nodes.mark_unavailable(node)
         if conn.is_ended or error is not None and closes_after_error:
-            conn.close()
+            pool.drop(conn)
         else:
-            node.put_back(conn)
+            pool.put_back(conn)
         return error, stored

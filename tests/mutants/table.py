@@ -397,7 +397,8 @@ _TABLE = {
                "test_a_deferred_message_is_sent_alone[embedded]")],
     ("nsqclient/producer/async_publisher.py", "tests/producer/test_async_publisher.py"): [
         Mutant("future_too_soon", "the Future of publish_async() is done when nsqd has the message",
-               "            self._publisher.publish(command, until, first.seconds, attempts)",
+               "            self._publisher.publish(command, until, first.seconds, "
+               "attempts, is_async=True)",
                "            self.on_stored(items)",
                "test_without_an_answer_a_message_is_unknown_at_its_deadline"),
         Mutant("pending_bytes_without_limit",
@@ -426,6 +427,15 @@ _TABLE = {
         Mutant("half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
                'return error.code == "E_MPUB_FAILED"', "return False",
                "test_what_an_attempt_that_failed_may_have_stored")],
+    ("nsqclient/producer/pipelined.py", "tests/producer/test_pipelined.py"): [
+        Mutant("late_publish_ends_all",
+               "a later publish on a shared connection that is late ends alone",
+               "if exchange is None or mine == waiters[:1] or mine[0].is_sending:", "if True:",
+               "test_a_later_publish_that_is_late_ends_alone"),
+        Mutant("behind_a_refusal_is_unknown", "what nsqd has surely not read is sent again",
+               "        if isinstance(error, ServerError):\n            error =",
+               "        if False:\n            error =",
+               "test_a_refusal_ends_the_connection_and_the_others_are_not_read")],
     ("nsqclient/producer/pool.py", "tests/producer/test_pool.py"): [
         Mutant("deadline_is_not_watched", "a publish ends at its deadline",
                "        if now >= until:\n", "        if False:\n",

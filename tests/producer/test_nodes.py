@@ -189,14 +189,14 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
     nodes, order = make_links("127.0.0.1:1", "127.0.0.1:2"), {}
     nodes._nodes["127.0.0.1:2"].has_worked = True
     nodes._dials.put = lambda conn, sources, standing: order.update({conn.address: standing})
-    nodes._is_used = True
+    nodes._is_async = False
     nodes._check(time.monotonic())
     assert order == {"127.0.0.1:1": Standing.UNTRIED, "127.0.0.1:2": Standing.LOST}
 
 
 def is_dialed(node):
     """Whether a connection to it is being opened."""
-    return any(node.dialing.values())
+    return any(node.pool.dialing.values())
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
@@ -227,8 +227,9 @@ def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
         nodes = make_links(one.address, two.address)
         acquire(nodes)
         assert dialed.wait(WAIT)
-        conns = [conn for node in nodes._nodes.values()
-                 for conn in [*node.connections(), *node.dialing]]
+        pools = [node.pool for node in nodes._nodes.values()]
+        conns = [conn for pool in pools for conn in pool.connections()]
+        conns += [conn for pool in pools for conn in pool.dialing]
         abandoned = []
         for conn in conns:
             conn.abandon = lambda conn=conn: abandoned.append(conn)

@@ -29,6 +29,9 @@ class Conn:
         self.heard_at, self.unread = time.monotonic(), False
         return not self.is_dead
 
+    def exchanges(self):
+        return [self.exchange_under_way] if "until" in self.exchange_under_way else []
+
     def has_unread(self):
         return self.unread
 

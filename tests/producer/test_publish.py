@@ -44,13 +44,13 @@ class Answers:
         self.stale = stale
         self.error = error
         self.is_closed = threading.Event()
-        self.timer = self
+        self.pooled = self.timer = self.pool = self
 
     @property
     def connected(self):
         return (self,) if self._answers and self.error is None else ()
 
-    def acquire(self, deadline):
+    def acquire(self, deadline, is_async):
         if self.error is not None:
             raise self.error
         if self.is_closed.wait(deadline.remaining()):
@@ -61,13 +61,13 @@ class Answers:
         self.stale -= 1
         return None if self.stale >= 0 else self
 
-    def wait_for_connection(self, node, until, pause):
+    def wait_for_connection(self, node, pool, until, pause):
         """As NodePool's: its connections are lost."""
 
     def do_nothing(self, *arguments):
         """What the real ones do with a connection is no matter of a publish."""
 
-    wake = close = put_back = on_lost = mark_unavailable = do_nothing
+    wake = begin = drop = put_back = on_lost = mark_unavailable = do_nothing
 
     def exchange(self, command, traced):
         self.sent += 1

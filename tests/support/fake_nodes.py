@@ -39,7 +39,7 @@ class FakeNodes:
     def connected(self) -> tuple[FakeNodes, ...]:
         return (self,) if self._is_up and not self._closed else ()
 
-    def acquire(self, deadline: Deadline) -> FakeNodes:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> FakeNodes:
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:
