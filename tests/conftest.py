@@ -1,7 +1,5 @@
 """Fixtures for every test: the leak guard, real servers, and one suite on two kinds of server."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

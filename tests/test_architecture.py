@@ -1,7 +1,5 @@
 """Rules about the code itself: sizes, docstrings, imports, no sleeping in tests."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The picture of the benchmark: it shows the results, and every text is inside."""
 
-from __future__ import annotations
-
 import json
 import re
 

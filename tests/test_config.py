@@ -1,7 +1,5 @@
 """Options: defaults, ranges, types, text, and what becomes of them in IDENTIFY."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import gc

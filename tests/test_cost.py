@@ -1,7 +1,5 @@
 """What a message costs in the pure packages, counted in bytecodes: a guard against slow decay."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.docs.pages import load

@@ -1,7 +1,5 @@
 """nsqlookupds: lists of addresses, asking one of them, and the poller that asks them all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

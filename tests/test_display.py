@@ -1,7 +1,5 @@
 """Text of peers and numbers as logs, tables and pages show them: by value, and in errors."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

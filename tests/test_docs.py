@@ -7,8 +7,6 @@ test takes it: ``tests.support.docs.pages.named``. What no test can run
 run here.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The exception tree, the table of nsqd's codes, and what each exception carries."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Advice: the common errors have a sentence that says what to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import errors

@@ -1,7 +1,5 @@
 """How many modules a message passes: a person reads a hot path in one sitting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What a record says besides its line: fields for formatters, and one line for a known cause."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import traceback

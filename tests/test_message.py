@@ -1,7 +1,5 @@
 """Messages: what they carry, and how they pass answers on."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What it costs to begin: the CPU time of imports, in processes of their own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The page on threads names every thread and every lock of the package, and no other."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

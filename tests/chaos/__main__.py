@@ -3,8 +3,6 @@
 Exits with 1 when a run fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

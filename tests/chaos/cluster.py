@@ -1,7 +1,5 @@
 """Three nsqds behind proxies, two nsqlookupds, and the programs under test; and their faults."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The consumer under test: writes each id down before its FIN, and how it is twice a second."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

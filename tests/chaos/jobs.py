@@ -8,8 +8,6 @@ replay also at a point of one letter. Where a job ends without an error, the nsq
 are asked whether anything is left; at the end of a round each body must have arrived.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -10,8 +10,6 @@ A scenario that knows by itself what was stored and what has arrived fills in a 
 files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -8,8 +8,6 @@ The nsqd writes each message to disk before it answers (``--mem-queue-size=0 --s
 has no channel until the end: what else it loses with SIGKILL is not the outbox's.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The producer under test: publishes in every way there is, and writes down each outcome."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

@@ -1,7 +1,5 @@
 """What programs under test share: settings, the handler, the end by signal, the lag meter."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal

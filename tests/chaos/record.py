@@ -4,8 +4,6 @@ It reads both directions of a plain dialogue with code of its own: the ledger sa
 believes, this says what was on the wire.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 import time

@@ -1,7 +1,5 @@
 """The result of a run. Pure: the ledger and the record in, figures out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """One run of a cluster from start to end."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """What happens when: a list of events made from a seed. Pure."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

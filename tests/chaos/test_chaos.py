@@ -1,7 +1,5 @@
 """The parts of the chaos runs: the same seed is the same run, and what is lost is found."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.protocol import commands

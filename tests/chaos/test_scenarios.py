@@ -1,7 +1,5 @@
 """The short form of each chaos scenario."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.chaos import jobs, schedule, worker

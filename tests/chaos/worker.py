@@ -5,8 +5,6 @@ those of ``tests.chaos``; instead of consumers there is one worker, whose childr
 are killed, frozen and rolled. After each end of a supervisor its children must end as well.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

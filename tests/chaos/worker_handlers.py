@@ -1,7 +1,5 @@
 """The handlers of the worker under test: each writes the id down before its FIN."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

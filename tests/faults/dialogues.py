@@ -1,7 +1,5 @@
 """Whole dialogues of a consumer and of a producer through a proxy, with one fault somewhere."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

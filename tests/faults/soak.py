@@ -6,8 +6,6 @@ when memory has grown by 5 % or more from the second sixth of the run to the las
 descriptors or timers have become more, or when a message that was stored was not handled.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

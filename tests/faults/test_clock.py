@@ -1,7 +1,5 @@
 """Nothing depends on the wall clock, or on a process that never pauses."""
 
-from __future__ import annotations
-
 import ast
 import os
 import signal

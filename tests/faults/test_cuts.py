@@ -1,7 +1,5 @@
 """The connection is cut at byte N, for every N of a whole dialogue."""
 
-from __future__ import annotations
-
 import random
 import zlib
 

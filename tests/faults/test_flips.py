@@ -1,7 +1,5 @@
 """One byte is flipped on its way. TLS finds it; without TLS the clients survive it."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import Consumer, Producer, PublishError

@@ -1,7 +1,5 @@
 """The embedded servers under clients that mean harm: they go on, in bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """An nsqlookupd that means harm costs a typed error, a bounded time and bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

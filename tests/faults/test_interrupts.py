@@ -4,8 +4,6 @@ The first tests raise at each point of a call in turn where CPython lets signal 
 last one uses signals, at random moments, in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

@@ -1,7 +1,5 @@
 """stop, close, publish, pause, set_max_in_flight and fork against each other, in subprocesses."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

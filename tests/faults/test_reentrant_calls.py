@@ -1,7 +1,5 @@
 """Calls from finalizers and signal handlers, in the middle of other calls of the same thread."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

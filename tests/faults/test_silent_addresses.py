@@ -1,7 +1,5 @@
 """Thousands of addresses that do not answer, named by one nsqlookupd, delay no healthy nsqd."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Connections that stop, stall, slow down, vanish or end by half: what is stated holds."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """``python -m tests.fuzz [cores|parsers|admin]``: mutates inputs, and prints how they ended."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -5,8 +5,6 @@ nsqlookupd and two nsqds. A request is built of methods, paths, queries, headers
 page knows, some of them mutated; every fourth one is then mutated as bytes.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Drives a core as its owner would, with whatever bytes; returns how the dialogue ended."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterable
 

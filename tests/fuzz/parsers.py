@@ -4,8 +4,6 @@
 libFuzzer look for new branches instead, where atheris is installed.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

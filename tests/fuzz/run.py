@@ -1,7 +1,5 @@
 """The run: so many streams from a seed, and a count of how they ended."""
 
-from __future__ import annotations
-
 import random
 import resource
 import tempfile

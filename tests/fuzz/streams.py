@@ -1,7 +1,5 @@
 """Valid streams of both directions in every combination, and what is done to them."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """A short run of each fuzz in every test run."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

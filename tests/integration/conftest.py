@@ -1,7 +1,5 @@
 """Certificates, and a browser for the tests of the admin page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -7,8 +7,6 @@ stand apart, in LAYERS: what follows the answer has to be decompressed. Nothing 
 either server.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

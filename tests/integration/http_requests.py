@@ -3,8 +3,6 @@
 Each is (method, target, body); they run in order against a fresh server.
 """
 
-from __future__ import annotations
-
 Request = tuple[str, str, bytes]
 
 

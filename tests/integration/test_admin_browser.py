@@ -1,7 +1,5 @@
 """The admin page in a real browser, on both kinds of cluster: every page and every action."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

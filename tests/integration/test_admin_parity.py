@@ -1,7 +1,5 @@
 """nsqadmin's JSON API, field by field: the original's answers and ours on the same cluster."""
 
-from __future__ import annotations
-
 import math
 import re
 import subprocess

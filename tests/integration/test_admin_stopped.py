@@ -1,7 +1,5 @@
 """The admin page in a browser while one of three nsqds is stopped by SIGSTOP, or dead."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

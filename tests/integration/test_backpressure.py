@@ -1,7 +1,5 @@
 """A consumer that is sent more than its handlers can do, on both kinds of server."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 

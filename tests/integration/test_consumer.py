@@ -1,7 +1,5 @@
 """The Consumer on both kinds of server: delivery, answers, health, loops, discovery, stop."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The data path of a real nsqd, given to the embedded one."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.devserver import Nsqd

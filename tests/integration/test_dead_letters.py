@@ -1,7 +1,5 @@
 """``nsqclient dead_letters`` on both kinds of server; replays that are killed lose nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """``nsqclient doctor``: faults are planted, and each is named with what to do."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import threading

@@ -1,7 +1,5 @@
 """drain() and run_until_empty() on both kinds of server: when they end, and what is left then."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections import Counter

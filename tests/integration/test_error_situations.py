@@ -1,7 +1,5 @@
 """Errors that need a situation: other clients' messages, limits, deleted topics."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient

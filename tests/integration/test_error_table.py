@@ -1,7 +1,5 @@
 """The captured table of nsqd's answers holds on the real server and on the embedded one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import zlib

@@ -1,7 +1,5 @@
 """The end: close() called in a signal handler, and interpreter exit."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """The command lines of nsqd: the embedded one takes and refuses what the real one does."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

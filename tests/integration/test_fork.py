@@ -1,7 +1,5 @@
 """Forks: parent and child never disturb each other."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A hostile nsqd and a hostile nsqlookupd beside good ones change nothing for the good ones."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

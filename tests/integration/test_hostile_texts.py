@@ -1,7 +1,5 @@
 """Servers put control characters into every text: no log line, table or page shows one."""
 
-from __future__ import annotations
-
 import base64
 import logging
 import traceback

@@ -1,7 +1,5 @@
 """Every endpoint of both HTTP APIs, on the embedded and on the real servers."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.config import Config

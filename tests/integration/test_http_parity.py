@@ -3,8 +3,6 @@
 What cannot be equal is made equal first: dates, ports, times, and what depends on the machine.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """The lifecycle tables in docs/topics/logging.rst are true: each line is made to happen."""
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -1,7 +1,5 @@
 """IDENTIFY, TLS, compression and AUTH with both kinds of server, granted and refused."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import ssl

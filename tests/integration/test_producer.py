@@ -1,7 +1,5 @@
 """The Producer on both kinds of server: outcomes, limits, Futures, discovery, statistics."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The Producer in bad times: nsqds that die, stop and come back, connections cut and deaf."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

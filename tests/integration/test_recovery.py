@@ -1,7 +1,5 @@
 """A consumer in bad times: nsqds that stop, die and come back, and max_in_flight that changes."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -4,8 +4,6 @@ Both kinds of nsqd run against both kinds of nsqlookupd, so that neither embedde
 agrees with the other.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

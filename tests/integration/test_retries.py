@@ -1,7 +1,5 @@
 """Retry policies, GiveUp and dead letters, on both kinds of server."""
 
-from __future__ import annotations
-
 from nsqclient import (
     Consumer, DeadLetter, DeadLetterTopic, GiveUp, Producer, Retry, RetryTable,
 )

@@ -1,7 +1,5 @@
 """The log of nsqd: the embedded one says in the same words what the real one says."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

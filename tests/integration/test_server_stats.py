@@ -1,7 +1,5 @@
 """End-to-end latencies, and the ports that are registered, alike on both kinds of server."""
 
-from __future__ import annotations
-
 from tests.support.servers.raw_client import RawClient
 from tests.support.waiting import wait_until
 

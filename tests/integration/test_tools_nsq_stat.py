@@ -3,8 +3,6 @@
 Deliberate differences are on the page docs/tools/nsq_stat.rst.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.http import NsqdHTTP

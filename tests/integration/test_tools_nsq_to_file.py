@@ -3,8 +3,6 @@
 Deliberate differences are on the page docs/tools/nsq_to_file.rst.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

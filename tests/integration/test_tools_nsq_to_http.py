@@ -3,8 +3,6 @@
 Deliberate differences are on the page docs/tools/nsq_to_http.rst.
 """
 
-from __future__ import annotations
-
 import signal
 
 import pytest

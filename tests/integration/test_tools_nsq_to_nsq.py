@@ -3,8 +3,6 @@
 Deliberate differences are on the page docs/tools/nsq_to_nsq.rst.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Deliberate differences are on the page docs/tools/to_nsq.rst.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 

@@ -1,7 +1,5 @@
 """``nsqclient worker --check`` at both kinds of server: rights, TLS; nothing is changed."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient import Config

@@ -1,7 +1,5 @@
 """``make mutants``: every promise of the table is broken once, and a test must notice."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -4,8 +4,6 @@ The checkout itself is never changed. A mutant whose test passes all the same ha
 promise has no test.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import queue

@@ -1,7 +1,5 @@
 """The mutants: each breaks one promise, and names the test that must notice."""
 
-from __future__ import annotations
-
 from tests.mutants.run import Mutant
 
 #: (file of the library, file of the tests that notice): what is changed there.

@@ -1,7 +1,5 @@
 """What becomes of a mutant, on a library of two lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of mutants fits the library: a change that leaves the table behind fails here."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

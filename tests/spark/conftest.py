@@ -1,7 +1,5 @@
 """One Spark session for every test that wants one: a JVM takes seconds to start."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Spark jobs as processes of a test: started, watched, killed with everything they started."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Logs of shards that a test writes by itself: numbered messages, without an nsqd."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

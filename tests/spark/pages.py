@@ -1,7 +1,5 @@
 """Runs the programs of the pages on Spark, on a cluster that stands for the usual one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ``spark.read`` gives: peeks and drains, on both kinds of server. No JVM."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.consumer.consumer import Consumer

@@ -1,7 +1,5 @@
 """What nsqd does not grant is an error before a message comes: reading and writing. No JVM."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

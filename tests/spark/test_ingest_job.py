@@ -1,7 +1,5 @@
 """Owners in tasks of a Spark job: the task itself, and the driver's side, without Spark."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """The options of the data source: what is taken, what is refused, and with which hint."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.config import OPTIONS

@@ -1,7 +1,5 @@
 """Topics of partitioned NSQ: into logs, and by a peek."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.config import Config

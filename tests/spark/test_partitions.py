@@ -1,7 +1,5 @@
 """How a batch becomes tasks: no server, no Spark."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """The line for each batch."""
 
-from __future__ import annotations
-
 import io
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """How Spark reads a log, without Spark: offsets, batches, limits, restarts. No JVM."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

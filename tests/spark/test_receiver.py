@@ -3,8 +3,6 @@
 No JVM. What an owner does is tested in ``shards/test_owners.py``.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """What a replay reads, while a query has the log. No JVM."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

@@ -1,7 +1,5 @@
 """What is in a segment, and how it becomes Spark's rows."""
 
-from __future__ import annotations
-
 import datetime
 import pickle
 

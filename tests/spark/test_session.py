@@ -1,7 +1,5 @@
 """The version of PySpark, and the Python of its workers. No JVM."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

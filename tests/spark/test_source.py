@@ -1,7 +1,5 @@
 """What Spark asks the data source for, without Spark. No JVM."""
 
-from __future__ import annotations
-
 import pyspark
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict

@@ -1,7 +1,5 @@
 """Tests of what a DataFrame must have, and of the publishing of a task's rows."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from unittest.mock import Mock
 

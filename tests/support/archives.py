@@ -1,7 +1,5 @@
 """What a test of nsq_to_file wants to know about a directory of files."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Certificates for tests, made when they are needed: no key lies in the repository."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

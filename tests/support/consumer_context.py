@@ -1,7 +1,5 @@
 """The ConsumerContext of a part of a consumer that is tested alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

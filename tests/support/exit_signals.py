@@ -1,7 +1,5 @@
 """How a program of the tests ends on SIGTERM and SIGINT: once, without a second interruption."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from types import FrameType

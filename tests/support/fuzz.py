@@ -1,7 +1,5 @@
 """How property tests run: the same examples each time, and no limit on one example's time."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 #: Decorator of every ``@given`` test. Deterministic: a red test stays red until it is mended.

@@ -1,7 +1,5 @@
 """A thread whose work is done by ``launch()``, in the calling thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

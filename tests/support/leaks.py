@@ -1,7 +1,5 @@
 """What a test must not leave behind: our threads, child processes, open sockets and files."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

@@ -1,7 +1,5 @@
 """How much memory something takes: it runs in a forked child that watches its own peak."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What not every Python has: packages of the extra ``test`` (see setup.cfg), the lock."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

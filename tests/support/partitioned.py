@@ -1,7 +1,5 @@
 """Producers of an embedded cluster of partitioned NSQ, for fixtures."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Forked children and Python programs of a test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

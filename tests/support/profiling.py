@@ -1,7 +1,5 @@
 """What is called, in the thread of a test and in the threads that start meanwhile."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

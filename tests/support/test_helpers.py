@@ -1,7 +1,5 @@
 """PostgreSQL of the example and of the tests."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

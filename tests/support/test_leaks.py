@@ -1,7 +1,5 @@
 """The leak guard sees what it must see."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

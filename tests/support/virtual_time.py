@@ -1,7 +1,5 @@
 """A timer whose clock moves only when a test says so."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections import deque

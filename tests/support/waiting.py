@@ -1,7 +1,5 @@
 """Waiting for a condition, the only way tests wait."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

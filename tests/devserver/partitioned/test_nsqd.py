@@ -8,6 +8,7 @@ import requests
 
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.protocol import extensions as commands
+from nsqclient.protocol.commands import pub_unchecked
 from nsqclient.protocol.extensions import MessageIds, StoredPosition, make_internal_id, read_stored
 from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
@@ -80,8 +81,8 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
 
 
 @pytest.mark.parametrize(("command", "code"), [
-    (commands.pub("plain", 1, b"x"), "E_TOPIC_NOT_EXIST"),  # this nsqd has no copy
-    (commands.pub("unknown", 0, b"x"), "E_TOPIC_NOT_EXIST"),
+    (pub_unchecked("plain 1", b"x"), "E_TOPIC_NOT_EXIST"),  # this nsqd has no copy
+    (pub_unchecked("unknown 0", b"x"), "E_TOPIC_NOT_EXIST"),
     (b"PUB bad!name\n\0\0\0\1x", "E_TOPIC_NOT_EXIST"),
     (b"PUB ordered\n\0\0\0\1x", "E_BAD_PARTITION"),
     (b"PUB plain x\n\0\0\0\1x", "E_BAD_PARTITION"),
@@ -115,7 +116,7 @@ def test_extend_support_must_match_the_topic(cluster):
 def test_error_that_is_not_fatal_keeps_the_connection(cluster, command, code):
     with client_of(cluster) as client:
         assert code_of(client.ask(command)) == code
-        assert client.ask(commands.pub("plain", 0, b"x")) == OK
+        assert client.ask(pub_unchecked("plain 0", b"x")) == OK
 
 
 def identify(client, **fields):
@@ -187,7 +188,7 @@ def test_ready_zero_stops_an_ordered_subscription(cluster):
     with client_of(cluster) as client:
         subscribe(client, "ordered", name="SUB_ORDERED", ready=0)
         cluster.publish("ordered", 0, b"one")
-        assert client.ask(commands.pub("plain", 0, b"x")) == OK  # nothing came before this
+        assert client.ask(pub_unchecked("plain 0", b"x")) == OK  # nothing came before this
         client.send(b"RDY 1\n")
         assert read_ordered(client)[4] == b"one"
 
@@ -208,7 +209,7 @@ def test_planned_move_ends_consumers_of_the_old_leader(cluster):
     with client_of(cluster, 1) as consumer, client_of(cluster, 1) as old, client_of(cluster) as new:
         subscribe(consumer, "plain", 1)
         cluster.begin_move("plain", 1)
-        publish = commands.pub("plain", 1, b"x")
+        publish = pub_unchecked("plain 1", b"x")
         assert code_of(old.ask(publish)) == "E_FAILED_ON_NOT_WRITABLE"
         cluster.finish_move("plain", 1)
         assert code_of(old.ask(publish)) == "E_FAILED_ON_NOT_LEADER"

@@ -7,7 +7,7 @@ from nsqclient.devserver.partitioned import recovery
 from nsqclient.devserver.partitioned.recovery import MoveRefusedError, Recovery
 from nsqclient.devserver.partitioned.state import ClusterState
 from nsqclient.partitioned.lookup_table import TopicMeta
-from nsqclient.protocol import extensions as commands
+from nsqclient.protocol.commands import pub_unchecked
 from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
 from tests.support.waiting import wait_until
 
@@ -149,14 +149,14 @@ def test_without_a_scale_nothing_happens_by_itself(cluster):
     for _ in range(3):
         cluster.move_leader("t", 0)
     with client_of(cluster, 1) as client:
-        assert client.ask(commands.pub("t", 1, b"x")) == OK
+        assert client.ask(pub_unchecked("t 1", b"x")) == OK
 
 
 def test_a_publish_that_hangs_delays_what_is_behind_it(cluster):
     cluster.hang("t", 1)
     with client_of(cluster, 1) as hung, client_of(cluster, 1) as other:
-        hung.send(commands.pub("t", 1, b"hangs") + commands.pub("u", 1, b"behind"))
-        assert other.ask(commands.pub("u", 1, b"other")) == OK
+        hung.send(pub_unchecked("t 1", b"hangs") + pub_unchecked("u 1", b"behind"))
+        assert other.ask(pub_unchecked("u 1", b"other")) == OK
         wait_until(lambda: any(c.name == "PUB" for c in cluster.nsqds[1].commands))
         assert cluster.messages("u", 1) == [b"other"] and cluster.messages("t", 1) == []
         cluster.hang("t", 1, False)
@@ -171,6 +171,6 @@ def test_a_publish_that_hangs_too_long_is_refused():
         cluster.create_topic("t", 2, replicas=2, channels=["c"])
         with client_of(cluster, 1) as client:
             cluster.crash(0)
-            first = client.ask(commands.pub("t", 1, b"x"))
+            first = client.ask(pub_unchecked("t 1", b"x"))
             assert first == OK or code_of(first) == "E_FAILED_ON_NOT_WRITABLE"
-            wait_until(lambda: client.ask(commands.pub("t", 1, b"y")) == OK)
+            wait_until(lambda: client.ask(pub_unchecked("t 1", b"y")) == OK)

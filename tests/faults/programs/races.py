@@ -5,8 +5,6 @@ fork against each other in a seeded order, and looks at what is left. Prints how
 ended how, as a JSON object; exits with 1 when a call hung or raised what no docs name.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -1,7 +1,5 @@
 """A signal handler raises COUNT times in a hot loop over ``with lock``; prints a JSON object."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

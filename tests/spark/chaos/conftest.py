@@ -1,7 +1,5 @@
 """These tests take minutes each: only ``make spark-chaos`` collects them."""
 
-from __future__ import annotations
-
 import os
 
 collect_ignore_glob = [] if os.environ.get("SPARK_CHAOS") else ["test_*.py"]

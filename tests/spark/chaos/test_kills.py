@@ -1,7 +1,5 @@
 """The whole pipeline under SIGKILL: driver, Python processes, executors."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -1,7 +1,5 @@
 """``make pipeline-cluster`` with a small file: every line is in the archive once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

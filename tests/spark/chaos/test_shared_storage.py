@@ -7,8 +7,6 @@ MinIO as the store, where tools/build_minio.py has built it; else it is a folder
 proxy that can be killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Which messages are known as durable, and when they are forgotten."""
 
-from __future__ import annotations
-
 from nsqclient.spark.ingest import known_ids
 from nsqclient.spark.ingest.known_ids import Claim, KnownIds
 

@@ -1,7 +1,5 @@
 """What the writer does with segments: split, cut, store, finish, give back."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.errors import ClosedError

@@ -1,7 +1,5 @@
 """A terminal for the commands of the pages that start Spark."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Owners as tasks of a real Spark job, on a cluster of two executors."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

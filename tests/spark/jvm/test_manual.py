@@ -1,7 +1,5 @@
 """The programs and commands of the pages on Spark, on a cluster that stands for the usual one."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The data source as users meet it: Spark's own calls, on a real nsqd."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The recipes that need nothing but PySpark; the others are in ``tests/spark/recipes``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """TLS, AUTH and compression from Spark: both sides, on a real nsqd that insists on all of it."""
 
-from __future__ import annotations
-
 import pytest
 
 import nsqclient.spark

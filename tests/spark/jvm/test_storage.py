@@ -1,7 +1,5 @@
 """Shared storage with Spark itself: the programs of the page, a restart, and S3."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

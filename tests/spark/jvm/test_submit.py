@@ -1,7 +1,5 @@
 """The pipelines as spark-submit runs them, with the file that ``nsqclient spark script`` names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

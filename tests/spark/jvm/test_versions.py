@@ -4,8 +4,6 @@
 that what is marked ``long`` repeats them.
 """
 
-from __future__ import annotations
-
 import pytest
 
 import nsqclient.spark

@@ -1,7 +1,5 @@
 """The session of these tests knows ``nsq`` as a program of the user's would."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows that a function fails on: mapped, and kept in a topic or a folder. No JVM."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import json

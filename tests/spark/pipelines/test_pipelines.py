@@ -1,7 +1,5 @@
 """Tests of the write side and the pipelines, on Spark and the embedded nsqd."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 from pathlib import Path

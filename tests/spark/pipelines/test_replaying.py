@@ -1,7 +1,5 @@
 """A replay without Spark: what is read, what is refused, and what is said of it."""
 
-from __future__ import annotations
-
 import pytest
 
 import nsqclient.spark

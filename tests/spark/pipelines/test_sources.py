@@ -1,7 +1,5 @@
 """Tests of what all pipelines read with, and of the decisions of the compaction."""
 
-from __future__ import annotations
-
 import pyspark
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests of the search for rows that fail alone."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Functions by import path, and what they may return."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

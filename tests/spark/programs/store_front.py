@@ -4,8 +4,6 @@ Arguments: its own port, the store's. Its faults are the lines of stdin: a numbe
 thousand that fail, and seconds for each answer: ``300 0``, ``0 0.5``.
 """
 
-from __future__ import annotations
-
 import http.client
 import random
 import sys

@@ -3,8 +3,6 @@
 Prints a line when it has started, and at the end what the sink has committed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Each file needs an environment of its own: only ``make spark-recipes`` collects them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

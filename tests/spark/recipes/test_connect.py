@@ -1,7 +1,5 @@
 """A client of Spark Connect reads a topic into files, by a server on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

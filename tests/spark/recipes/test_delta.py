@@ -1,7 +1,5 @@
 """Delta tables, by the jars that Maven has fetched."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """An Iceberg table, by the jar that Maven has fetched, on PySpark 4.1."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

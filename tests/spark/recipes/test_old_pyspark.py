@@ -1,7 +1,5 @@
 """PySpark 3.5 has no data sources: its tasks publish with a Producer."""
 
-from __future__ import annotations
-
 from tests.spark.pages import COUNT, run
 from tests.support.docs.pages import named, text_of
 

@@ -1,7 +1,5 @@
 """How a batch is shared over shards, by value."""
 
-from __future__ import annotations
-
 import random
 import time
 

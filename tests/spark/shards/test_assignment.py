@@ -1,7 +1,5 @@
 """Which members live, and which shards each of them has: decided from listings alone."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

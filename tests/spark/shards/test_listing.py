@@ -1,7 +1,5 @@
 """Where a query without a checkpoint begins, and what a replay reads, by value."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.spark.options import ReadOptions

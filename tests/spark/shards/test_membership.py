@@ -1,7 +1,5 @@
 """Members on a storage: they find each other, divide shards, and notice what is gone."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

@@ -1,7 +1,5 @@
 """Owners of shards on both kinds of server: nothing is lost, and nothing is stored twice."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

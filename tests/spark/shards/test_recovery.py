@@ -1,7 +1,5 @@
 """What a writer reads first, by value."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqclient.spark.shards.names import (

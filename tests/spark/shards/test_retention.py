@@ -1,7 +1,5 @@
 """How long committed segments are kept: a time, counted from the commit."""
 
-from __future__ import annotations
-
 from nsqclient.spark.shards.retention import Retention
 
 

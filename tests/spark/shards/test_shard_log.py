@@ -1,7 +1,5 @@
 """The writer's side of a shard, on a folder and on an object store."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

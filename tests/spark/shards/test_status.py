@@ -1,7 +1,5 @@
 """The state of shards: as the storage shows it, as an owner has it, in a table and as metrics."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

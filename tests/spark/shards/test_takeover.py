@@ -1,7 +1,5 @@
 """An owner that is killed: how soon another has its shard, and that the others go on."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

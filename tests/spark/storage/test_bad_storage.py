@@ -1,7 +1,5 @@
 """Storage that cannot be used ends each command, and a query, with its reason on one line."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Objects that are created if they are absent, on a folder and on an object store."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Accessibility checks: in a browser of the visible page, and of the HTML as it is served."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An admin page on a small cluster, and the requests of tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Which flags the commands of ``nsqclient`` have, according to their own help."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

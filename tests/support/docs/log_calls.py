@@ -1,7 +1,5 @@
 """Which lines the package logs: every call of a logger, read from the sources."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reads the tables of log lines in ``docs/topics/logging.rst``."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

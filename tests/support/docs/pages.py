@@ -1,7 +1,5 @@
 """Reads the pages of the manual, their blocks and tables, and imports files of the checkout."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

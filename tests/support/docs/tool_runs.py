@@ -1,7 +1,5 @@
 """The utilities as processes: ours and the originals, with the same words."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

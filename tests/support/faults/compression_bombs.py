@@ -1,7 +1,5 @@
 """Streams that are short and expand to much, for whoever has to survive them."""
 
-from __future__ import annotations
-
 import snappy
 
 _COPY_OF_64 = b"\xfe\x01\x00"  # 64 bytes, from one byte back

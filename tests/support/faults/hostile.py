@@ -1,7 +1,5 @@
 """An nsqd and an nsqlookupd that follow the protocol, and put control characters into all texts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

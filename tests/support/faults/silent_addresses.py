@@ -1,7 +1,5 @@
 """Thousands of addresses that do not answer, of one listener on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The fault proxy cuts and flips at the exact byte, on an echo of its own."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

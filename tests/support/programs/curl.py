@@ -1,7 +1,5 @@
 """Does what the manual's calls of curl do: -X METHOD, -H HEADER, -d DATA, and a URL."""
 
-from __future__ import annotations
-
 import argparse
 
 import requests

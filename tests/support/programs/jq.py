@@ -1,7 +1,5 @@
 """Does what the manual's calls of jq do: ``jq -r .FIELD``, one JSON object on each line."""
 
-from __future__ import annotations
-
 import json
 import sys
 

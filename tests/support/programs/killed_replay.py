@@ -3,8 +3,6 @@
 POINT is where in the replay of a letter, NUMBER of which letter.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Factories of embedded and real servers, with one interface for both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

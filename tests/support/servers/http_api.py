@@ -1,7 +1,5 @@
 """What tests use of a server, the same for the real and the embedded one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import requests

@@ -1,7 +1,5 @@
 """A small HTTP server that answers what the test says, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator

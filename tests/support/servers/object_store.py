@@ -1,7 +1,5 @@
 """An object store with S3's protocol, of moto, in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

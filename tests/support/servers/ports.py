@@ -1,7 +1,5 @@
 """Ports for servers that a test restarts on the same address."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """PostgreSQL for tests: found, started, and missing where it must not be."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

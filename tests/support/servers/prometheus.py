@@ -1,7 +1,5 @@
 """A real Prometheus, where one is installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

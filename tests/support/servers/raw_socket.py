@@ -1,7 +1,5 @@
 """Bytes to a TCP port and back, for what no client library would send."""
 
-from __future__ import annotations
-
 import socket
 
 

@@ -1,7 +1,5 @@
 """The real nsqd and nsqlookupd as child processes of a test."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
