@@ -486,8 +486,8 @@ class ConnectionManager:
             if self._stopped:
                 return
             self._table.on_answer(lookupd, found.routes, found.lookupds)
-            new = [address for address, _ in found.lookupds if address not in self._seeds]
-            self._seeds.update((address, self._seeds[lookupd]) for address in new)
+            new = list(address for address, _ in found.lookupds if address not in self._seeds)
+            self._seeds.update(dict.fromkeys(new, self._seeds[lookupd]))
             self._poller.ask(new)
             places = [Endpoint(address) for address in found.routes.plain]
             gone: list[Subscription] = []

@@ -87,7 +87,7 @@ def test_the_banner_says_what_is_not_default():
 def test_an_error_of_a_consumer_names_its_handler():
     """Options that contradict each other are refused before anything starts."""
     registration = register("orders", "c", BatchHandler(print), ordered=True)
-    with pytest.raises(ConfigError, match="orders/c: ordered=True needs lookupd"):
+    with pytest.raises(ConfigError, match="orders/c: a BatchHandler cannot keep an order"):
         group_of().add(registration)
 
 
