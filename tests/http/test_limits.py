@@ -134,6 +134,16 @@ def test_response_that_is_gzipped_twice_takes_no_memory(leak_guard, headers):
             tracemalloc.stop()
 
 
+@pytest.mark.parametrize("encoding", ["br", "gzip, BR"])
+def test_brotli_is_refused(leak_guard, encoding):
+    """1,617 bytes became 2 GiB where Brotli 1.1 was installed: urllib3 cannot limit that."""
+    with recording() as server, NsqdHTTP(server.address) as http:
+        server.body = gzip.compress(b"text")
+        server.headers = {"Content-Encoding": encoding}
+        with pytest.raises(NSQHTTPResponseError, match="Content-Encoding br, which was not requ"):
+            http.stats_text()
+
+
 def test_lookup_over_the_size_limit_is_refused(leak_guard, monkeypatch):
     monkeypatch.setattr("nsqclient.discovery._MAX_ANSWER_SIZE", 1000)
     with recording() as server:
