@@ -200,10 +200,19 @@ def _utc(nanoseconds: int) -> str:
 
 
 def _summary(exception: BaseException) -> str:
-    """Return type and text, as the last line of a traceback has them."""
-    lines = traceback.format_exception_only(exception)  # a SyntaxError has its place before
-    text = next(line for line in lines if not line.startswith(" "))
-    return printable(text.rstrip("\n"), LONGEST_TEXT)
+    """Return type and text, as the last line of a traceback has them.
+
+    Without the module traceback: that raises where a field of a SyntaxError has a wrong type.
+    """
+    kind = type(exception)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        text = str(exception)
+    except Exception:  # of the user's class
+        text = ""
+    return printable(f"{name}: {text}" if text else name, LONGEST_TEXT)
 
 
 def _tail(exception: BaseException) -> str:

@@ -303,6 +303,12 @@ def test_an_exception_whose_text_cannot_be_had_has_its_type():
     assert "Odd" in DeadLetter.of(letter(raised=Odd()), 0.0, "h").exception
 
 
+def test_a_syntax_error_with_odd_fields_is_kept_nevertheless():
+    """The module traceback cannot show it."""
+    error = SyntaxError("of a template", ("page", 1, 1, b"text"))
+    assert "SyntaxError: of a template" in DeadLetter.of(letter(raised=error), 0.0, "h").exception
+
+
 def test_an_odd_time_is_left_out():
     message = letter()
     message.timestamp = 10**30
