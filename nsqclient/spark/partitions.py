@@ -75,8 +75,9 @@ def read_partition(partition: InputPartition) -> Iterator[Any]:
 def _open_in_process(url: str, pid: int) -> Store:
     """Open the storage for all tasks of this process, which Spark uses again and again."""
     # Spark collects garbage after each task. Without this it would look at every imported module,
-    # and that takes longer than the task.
-    gc.freeze()
+    # and that takes longer than the task. Once: garbage that is frozen is never freed.
+    if not gc.get_freeze_count():
+        gc.freeze()
     return open_store(url)
 
 

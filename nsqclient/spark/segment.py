@@ -131,12 +131,14 @@ def read_rows(data: Any) -> Any:
     rows = batch.num_rows
     nsqd, ids, attempts, timestamps, bodies = batch.columns
     metadata = batch.schema.metadata
+    # Not checked: an id that is no text must not make the other messages unreadable.
+    texts = ids.cast(pa.string(), safe=False)
     micros = timestamps.view(pa.timestamp("ns", tz="UTC")).cast(ROWS.field("timestamp").type, False)
     return pa.record_batch(
         [
             pa.repeat(metadata[b"topic"].decode(), rows),
             pa.repeat(metadata[b"channel"].decode(), rows),
-            nsqd.cast(pa.string()), ids.cast(pa.string()), attempts, micros, timestamps, bodies,
+            nsqd.cast(pa.string()), texts, attempts, micros, timestamps, bodies,
         ],
         schema=ROWS,
     )

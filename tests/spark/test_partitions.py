@@ -1,6 +1,8 @@
 """How a batch becomes tasks: no server, no Spark."""
 
+import gc
 import pickle
+import weakref
 
 import pytest
 
@@ -42,6 +44,27 @@ def test_small_segments_are_joined_and_large_ones_are_not(tmp_path):
     assert [batch.num_rows for batch in batches] == [3, 1500, 1000, 2, 2000]
     assert [int(body) for batch in batches for body in batch.column("body").to_pylist()
             ] == list(range(sum(sizes)))
+
+
+def test_garbage_is_freed_however_many_storages_a_process_opens(tmp_path):
+    """Spark's processes live for many tasks; what is frozen with the modules stays for ever."""
+    first, second = (tasks_of(tmp_path / name, 1, parts=1)[0] for name in "ab")
+    list(read_partition(first))
+
+    class Cycle:
+        pass
+
+    gc.disable()
+    try:
+        cycle = Cycle()
+        cycle.itself = cycle
+        found = weakref.ref(cycle)
+        del cycle
+        list(read_partition(second))
+    finally:
+        gc.enable()
+    gc.collect()
+    assert found() is None
 
 
 def test_an_executor_without_the_storage_fails_with_the_remedy(tmp_path):

@@ -38,6 +38,14 @@ def test_rows_have_every_field_of_the_message():
         ("a:4150", b"hello"), ("b:4150", b"nsq-writer:")]
 
 
+def test_an_id_that_is_no_text_keeps_no_other_message():
+    """The segment was acknowledged to nsqd: it must be readable for ever."""
+    odd = (NOW, 1, b"\xff" * 16, b"odd")
+    rows = read_rows(encode_segment("topic", "channel", [("a:4150", [ONE, odd, TWO])]))
+    assert rows.column("body").to_pylist() == [ONE[3], b"odd", TWO[3]]
+    assert rows.column("message_id")[2].as_py() == "0123456789abcde0"
+
+
 def test_any_tool_that_reads_arrow_reads_a_segment():
     """It is a file of its own, and says what it is."""
     data = bytes(encode_segment("topic", "channel", PARTS, WRITER))

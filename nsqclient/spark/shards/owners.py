@@ -72,7 +72,8 @@ class ShardOwners:
 
     def open(self) -> None:
         """Probe the storage, negotiate with every nsqd that is there, and begin."""
-        gc.set_threshold(_NEW_OBJECTS)
+        if 0 < gc.get_threshold()[0] < _NEW_OBJECTS:  # else somebody has chosen it
+            gc.set_threshold(_NEW_OBJECTS)
         probe(self._store)
         options = self._options
         if not self._is_job:
