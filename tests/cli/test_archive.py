@@ -1,15 +1,20 @@
-"""The files of nsq_to_file's Archive, on a virtual clock."""
+"""nsq_to_file: names, rotation and files of its Archive by value; when messages are finished."""
 
 import errno
 import gzip
 import logging
 import os
 import subprocess
+import time
 
 import pytest
 
-from nsqclient.cli.archiver import Archive, FileNames
+from nsqclient import Message
+from nsqclient.cli.archiver import (
+    Archive, Archiver, FileNames, count_that_fit, format_datetime, rotation_reason,
+)
 from nsqclient.cli.archive_files import OutputPaths, RotationRules, gzip_codec, zstd_codec
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message
 from tests.support.packages import needs
@@ -242,3 +247,126 @@ def test_messages_choose_their_file_by_their_own_time(tmp_path):
     archive.tick(52.0)
     assert archive.unfinished() == []
     assert tree(tmp_path / "out") == {"t-000000.01": b"a\nc\n", "t-000000.02": b"b\n"}
+
+
+# -- names and rotation
+
+#: 2026-01-04 was a Sunday.
+MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "tm_gmtoff": 3600})
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("%Y-%m-%d_%H", "2026-01-04_15"),
+    ("%B %b %A %a %I:%M:%S %p %y", "January Jan Sunday Sun 03:07:09 PM 26"),
+    ("%Z %z", "CET +0100"),
+    ("%j %% 100%", "%j % 100%"),
+    ("Jan 2006 15", "Jan 2006 15"),
+])
+def test_datetime_format_fills_its_codes_in_english(text, expected):
+    assert format_datetime(text, MOMENT) == expected
+
+
+def names(text, datetime_format="%S", **changes):
+    arguments = {"topic": "t", "hostname": "a.example.org", "host_identifier": "", "pid": 7,
+                 "needs_rev": False, "suffix": ""}
+    return FileNames(text, datetime_format, **(arguments | changes))
+
+
+def test_a_missing_rev_is_rejected():
+    with pytest.raises(CommandLineError, match="missing <REV>"):
+        names("<TOPIC>", needs_rev=True)
+
+
+def test_names_follow_the_time():
+    found = names("a<REV>.<DATETIME>", needs_rev=True)
+    assert [found.at(moment) for moment in (5.0, 5.9, 6.0)] == ["a<REV>.05"] * 2 + ["a<REV>.06"]
+
+
+@pytest.mark.parametrize(("name", "now", "rules", "expected"), [
+    ("name", 1e9, RotationRules(), None),
+    ("other", 101.0, RotationRules(), "new filename other"),
+    ("name", 110.0, RotationRules(interval=10.0), None),
+    ("name", 111.0, RotationRules(interval=10.0), "11.000s since last open"),
+    ("name", 101.0, RotationRules(size=10), None),
+    ("name", 101.0, RotationRules(size=9), "currently 10 bytes (> 9)"),
+])
+def test_a_file_is_rotated_by_name_age_or_size(name, now, rules, expected):
+    assert rotation_reason("name", 100.0, 10, name, now, rules) == expected
+
+
+@pytest.mark.parametrize(("sizes", "size", "limit", "expected"), [
+    ([6, 6, 6], 0, 10, 2),  # 12 bytes: more than 10, so the third has to wait
+    ([5, 5, 5], 0, 10, 3),  # exactly 10 is not more than 10
+    ([6], 11, 10, 0),
+    ([6, 6], 99, 0, 2),
+])
+def test_a_file_takes_records_until_it_is_over_its_limit(sizes, size, limit, expected):
+    assert count_that_fit(sizes, size, RotationRules(size=limit)) == expected
+
+
+# -- when a message is finished: after the disk has it
+
+
+class Consumer:
+    """A consumer of one worker thread: this one."""
+
+    def is_starved(self):
+        return False
+
+    def run_later(self, delay, task):
+        pass
+
+    def run_on_worker(self, task):
+        task()
+
+
+class World:
+    """An Archiver of two messages; ``events``: what reached the disk, and what was answered."""
+
+    def __init__(self, folder, monkeypatch, **options):
+        self.events = []
+        self.error = None
+        monkeypatch.setattr(os, "fsync", self.fsync)
+        self.archiver = Archiver(make(folder, "t", **options), 2, 60.0, LOG)
+        self.archiver.bind(Consumer())
+
+    def fsync(self, descriptor):
+        if self.error is not None:
+            raise self.error
+        # Not that of a folder, for the names in it.
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if name == "t":
+            self.events.append(f"on disk: {os.fstat(descriptor).st_size > 0}")
+
+    def take(self, *bodies):
+        now = time.monotonic()
+        for body in bodies:
+            self.archiver(Message(body, b"%016d" % len(self.events), 1, 0, now, now + 60, self))
+
+    def finish(self, message):
+        self.events.append(f"FIN {message.body.decode()}")
+
+    def requeue(self, message, delay, backoff):
+        self.events.append(f"REQ {message.body.decode()}")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+@pytest.mark.parametrize("options", [{}, {"codec": gzip_codec(6)}])
+def test_messages_are_finished_after_fsync(tmp_path, monkeypatch, options):
+    """The file has them on the disk when the first FIN leaves; so it is again with the next two."""
+    world = World(tmp_path, monkeypatch, **options)
+    for first, second in ("ab", "cd"):
+        world.events.clear()
+        world.take(first.encode(), second.encode())
+        assert world.events == ["on disk: True", f"FIN {first}", f"FIN {second}"]
+    world.archiver.flush()
+
+
+def test_messages_are_not_finished_after_a_failed_fsync(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    world.error = OSError(errno.EIO, "Input/output error")
+    world.take(b"a", b"b")
+    assert world.events == ["REQ a", "REQ b"]
+    world.error = None
+    world.archiver.flush()
+    assert (tmp_path / "out" / "t").read_bytes() == b""

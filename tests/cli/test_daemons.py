@@ -1,5 +1,6 @@
 """``nsqclient nsqd`` and ``nsqclient nsqlookupd`` as processes, as a user starts them."""
 
+import gc
 import re
 import signal
 import socket
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from nsqclient.cli import COMMANDS, main
-from nsqclient.cli.tool_flags import parse_listen_address
+from nsqclient.cli import COMMANDS, main, tool_flags
 from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 from tests.support.certificates import Certificates
 from tests.support.servers.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -135,7 +136,7 @@ def test_help_of_a_command_is_its_help(command, capsys):
                          ids=range(6))
 def test_an_invalid_listen_address_is_rejected(text):
     with pytest.raises(CommandLineError, match="--tcp-address .* is not an address"):
-        parse_listen_address(text, "tcp-address")
+        tool_flags.parse_listen_address(text, "tcp-address")
 
 
 def test_https_is_served_on_its_own_address(tmp_path):
@@ -147,3 +148,50 @@ def test_https_is_served_on_its_own_address(tmp_path):
     with running(tmp_path, "nsqd", *pair, "--https-address=") as daemon:
         assert requests.get(f"http://{daemon.http}/ping", timeout=5).ok
         assert "HTTPS: listening" not in (tmp_path / "nsqd.log").read_text()
+
+
+# -- partitioned
+
+PARTITIONED = ["--partitioned", *ANY, "--partitioned-lookupd-http-address=127.0.0.1:0"]
+
+
+def test_a_topic_flag_has_a_name_partitions_and_attributes():
+    assert parse_topic("orders:4") == {
+        "topic": "orders", "partitions": 4, "ordered": False, "extended": False}
+    assert parse_topic("o:1:extended:ordered") == {
+        "topic": "o", "partitions": 1, "ordered": True, "extended": True}
+
+
+@pytest.mark.parametrize("text", [
+    "orders", "o:", "o:x", "o:0", "o:256", "o!:1", "o:1:odd", ":1",
+    pytest.param("o:" + "9" * 5000, id="digits"),
+])
+def test_an_invalid_topic_flag_is_rejected(text):
+    with pytest.raises(CommandLineError, match="NAME:PARTITIONS"):
+        parse_topic(text)
+
+
+def test_the_cluster_starts_with_its_topics():
+    parsed = build_command().parse(
+        [*PARTITIONED, "--partitioned-nsqds=2", "--partitioned-topic=o:3:ordered"])
+    with build_cluster(parsed) as cluster:
+        assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (2, 2)
+        assert [cluster.leader_of("o", partition) for partition in range(3)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("flag", [
+    "--partitioned-nsqds=0", "--partitioned-nsqlookupds=0", "--partitioned-topic=x",
+    "--data-path=/somewhere", "--partitioned-lookupd-http-address=nowhere",
+])
+def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
+    assert main(["nsqd", *PARTITIONED, flag]) != 0
+    assert flag.split("=")[0].lstrip("-") in capsys.readouterr().err
+
+
+def test_full_garbage_collections_are_rare_while_it_runs(monkeypatch):
+    """And as before when it has ended."""
+    before = gc.get_threshold()
+    seen = []
+    monkeypatch.setattr(tool_flags, "serve", lambda *args: seen.append(gc.get_threshold()) or 0)
+    assert main(["nsqd", *ANY]) == 0
+    assert seen == [(*before[:2], 1000)] and gc.get_threshold() == before

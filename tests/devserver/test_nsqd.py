@@ -1,4 +1,4 @@
-"""The embedded nsqd over its TCP port."""
+"""The embedded nsqd over its TCP port, and what is its own in its HTTP API."""
 
 import logging
 import os
@@ -23,8 +23,7 @@ def connect(server):
 
 def consume(server, ready=10, topic="t", channel="c"):
     client = connect(server)
-    client.subscribe(topic, channel)
-    client.send(b"RDY %d\n" % ready)
+    client.subscribe(topic, channel, ready)
     return client
 
 
@@ -140,8 +139,7 @@ def test_client_that_does_not_read_is_dropped(nsqd, caplog):
         client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # So long that a busy machine does not make it silent, which costs the connection too.
         client.ask(identify(b'{"heartbeat_interval":2000}'))
-        client.subscribe("t", "c")
-        client.send(b"RDY 200\n")
+        client.subscribe("t", "c", ready=200)
         # It is not silent, only deaf.
         wait_until(
             lambda: client.send(b"NOP\n") or not channel_stats(nsqd)["client_count"], timeout=30)
@@ -243,3 +241,56 @@ def test_stop_on_a_full_disk_logs_the_loss(tmp_path, monkeypatch, caplog):
     monkeypatch.undo()
     with Nsqd(data_path=str(tmp_path)) as again:
         assert again.health() == "OK"
+
+
+@pytest.fixture
+def call(nsqd):
+    def call(method, path, body=b""):
+        url = f"http://{nsqd.http_address}{path}"
+        answer = requests.request(method, url, data=body, timeout=10)
+        return answer.status_code, answer.text
+
+    return call
+
+
+def test_log_level_changes_at_once(call, caplog):
+    """It is the level of the embedded servers' log, from the next line on."""
+    logger = logging.getLogger("nsqclient.devserver")
+    assert call("GET", "/config/log_level") == (200, "2")
+    assert call("PUT", "/config/log_level", b"Error") == (200, "4")
+    assert call("GET", "/config/log_level") == (200, "4")
+    assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
+    assert call("PUT", "/config/log_level", b"debug") == (200, "1")
+    assert logger.isEnabledFor(logging.DEBUG)
+
+
+def test_stop_restores_the_log_level():
+    logger = logging.getLogger("nsqclient.devserver")
+    former = logger.level
+    with Nsqd(log_level="warn") as nsqd:
+        assert logger.level == logging.WARNING and nsqd.log_level.number == 3
+    nsqd.stop()
+    assert logger.level == former
+    with pytest.raises(ConfigError, match="log_level"):
+        Nsqd(log_level="loud")
+
+
+def test_nsqlookupds_can_be_changed(nsqd, call):
+    """An nsqlookupd that is put is registered with at once; null means none."""
+    nsqd.create_topic("t")
+    with Nsqlookupd() as lookupd:
+        path = "/config/nsqlookupd_tcp_addresses"
+        addresses = f'["{lookupd.tcp_address}","{lookupd.tcp_address}"]'
+        assert call("PUT", path, addresses.encode()) == (200, f'["{lookupd.tcp_address}"]')
+        url = f"http://{lookupd.http_address}/lookup?topic=t"
+        assert len(requests.get(url, timeout=10).json()["producers"]) == 1
+        assert call("PUT", path, b"null") == (200, "[]")
+        wait_until(lambda: requests.get(url, timeout=10).json()["producers"] == [])
+
+
+def test_publish_during_stop_is_503(nsqd, call):
+    nsqd.create_topic("t")
+    with nsqd._engine as broker:
+        broker.is_exiting = True
+    for path in ("/pub?topic=t", "/pub?topic=new", "/channel/create?topic=t&channel=c"):
+        assert call("POST", path, b"x") == (503, '{"message":"EXITING"}')

@@ -43,8 +43,7 @@ def test_a_client_that_does_not_read_delays_no_other(leak_guard):
         body = bytes(1024 * 1024)
         for _ in range(20):
             nsqd.publish("big", body)
-        deaf.subscribe("big", "c")
-        deaf.send(b"RDY 20\n")
+        deaf.subscribe("big", "c", ready=20)
         wait_until(lambda: {each.state for each in nsqd.messages("big", "c")} == {"in_flight"})
         for _ in range(100):
             assert other.ask(PUB) == OK
@@ -173,8 +172,7 @@ def test_messages_follow_a_pause_between_pieces(leak_guard):
     with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as client:
         nsqd.publish_many("big", [bytes(1024 * 1024)] * 8)
         nsqd.faults.split_frames(1, 4 * 1024 * 1024, 0.01)
-        client.subscribe("big", "c")
-        client.send(b"RDY 8\n")
+        client.subscribe("big", "c", ready=8)
         assert [client.read_frame()[0] for _ in range(8)] == [MESSAGE] * 8
 
 

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ import requests
 
 from nsqclient import Config, Consumer, Producer
 from tests.support.browser.admin import Admin, Cluster
+from tests.support.servers.factories import LookupdFactory, ServerFactory
 from tests.support.servers.ports import free_port
-from tests.support.servers.real_servers import RealNsqd, RealNsqlookupd, program
+from tests.support.servers.real_servers import program
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -64,25 +64,14 @@ def _is_up(address: str) -> bool:
 
 
 @pytest.fixture
-def cluster(leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    running: list[Any] = []
-
-    def start(kind: type, **options: Any) -> Any:
-        server = kind(tmp_path / str(len(running)), **options)
-        running.append(server)
-        server.start()
-        return server
-
+def cluster(real_nsqd: ServerFactory, real_nsqlookupd: LookupdFactory) -> Iterator[Cluster]:
     found = Cluster(
-        lambda **options: start(
-            RealNsqd, e2e_processing_latency_percentile="1.0,0.5",
+        lambda **options: real_nsqd(
+            e2e_processing_latency_percentile="1.0,0.5",
             e2e_processing_latency_window_time=600.0, **options),
-        lambda **options: start(RealNsqlookupd, **options),
-    )
+        real_nsqlookupd)
     yield found
     found.close()
-    for server in reversed(running):
-        server.kill()
 
 
 @contextmanager

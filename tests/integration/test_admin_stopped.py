@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from tests.support.browser.accessibility import CHECK_SHOWN
 from tests.support.browser.admin import Cluster
 from tests.support.browser.browser import Page
-from tests.support.servers.factories import LookupdFactory, ServerFactory
 
 pytestmark = [pytest.mark.real, pytest.mark.external]
 
@@ -22,13 +20,10 @@ SINCE = (r"/(hangs|waiting) since \d\d:\d\d:\d\d/"
 
 
 @pytest.fixture
-def cluster(browser: Any, leak_guard: None, tmp_path: Path) -> Iterator[Cluster]:
-    nsqds, lookupds = ServerFactory("real", tmp_path), LookupdFactory("real", tmp_path)
-    found = Cluster(nsqds, lookupds, nsqd_count=3)
+def cluster(browser: Any, real_nsqd: Any, real_nsqlookupd: Any) -> Iterator[Cluster]:
+    found = Cluster(real_nsqd, real_nsqlookupd, nsqd_count=3)
     yield found
     found.close()
-    nsqds.close()
-    lookupds.close()
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import threading
 from collections import Counter
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config
+from tests.integration.test_consumer import consume, publish
 from tests.support.waiting import wait_until
 
 KIB = 1024
@@ -32,26 +33,12 @@ class Handler:
         self.leave.release(count)
 
 
-def publish(server, count, size):
-    with Producer([server.tcp_address]) as producer:
-        for start in range(0, count, 20):
-            producer.publish_many("events", [
-                b"%04d" % number + b"x" * (size - 4)
-                for number in range(start, min(start + 20, count))
-            ])
-
-
-def consume(server, handler, lost):
-    """A consumer of that topic, which notes why it lost connections."""
-    return Consumer("events", "c", handler, nsqd_tcp_addresses=[server.tcp_address],
-                    config=CONFIG, on_error=lost.append, max_in_flight=100)
-
-
 def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
     """``healthy()`` and ``stats()`` show it; RDY is 0, and nsqd keeps what is not sent."""
     handler, lost = Handler(), []
-    publish(server, 200, 200 * KIB)
-    with consume(server, handler, lost) as consumer:
+    publish(server, *(b"%04d" % number + b"x" * (200 * KIB - 4) for number in range(200)))
+    with consume(server, handler, config=CONFIG, on_error=lost.append,
+                 max_in_flight=100) as consumer:
         wait_until(lambda: consumer.stats().is_held)
         wait_until(lambda: [conn.rdy for conn in consumer.stats().connections] == [0])
         health, stats = consumer.healthy(), consumer.stats()
@@ -60,8 +47,7 @@ def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
         assert stats.queued_bytes > 1000 * KIB
         other = Handler()
         other.allow()
-        with Consumer("events", "c", other, nsqd_tcp_addresses=[server.tcp_address],
-                      max_in_flight=10):
+        with consume(server, other, max_in_flight=10):
             wait_until(lambda: other.count >= 50)
         handler.allow()
         # Each at least once: the end of a connection may cost an answer.
@@ -78,8 +64,7 @@ def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, capl
     """Deliveries that expired in the consumer's queue do not use up max_attempts."""
     server = server_factory(msg_timeout=MSG_TIMEOUT)
     bodies = {b"%d" % number for number in range(60)}
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("events", sorted(bodies))
+    publish(server, *bodies)
     handled, unseen = set(), set()
 
     def handle(message):
@@ -90,11 +75,8 @@ def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, capl
         if message.body not in handled:
             unseen.add(message.body)
 
-    with Consumer(
-        "events", "c", handle, nsqd_tcp_addresses=[server.tcp_address],
-        max_in_flight=MAX_IN_FLIGHT, on_giving_up=on_giving_up,
-        config=Config(max_attempts=2, rdy_share_of_timeout=0),
-    ) as consumer:
+    with consume(server, handle, max_in_flight=MAX_IN_FLIGHT, on_giving_up=on_giving_up,
+                 config=Config(max_attempts=2, rdy_share_of_timeout=0)) as consumer:
         wait_until(lambda: unseen or handled == bodies, timeout=100)
         assert consumer.stats().total.expired
     assert (handled, unseen) == (bodies, set())

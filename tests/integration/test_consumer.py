@@ -1,6 +1,7 @@
 """The Consumer on both kinds of server: delivery, answers, health, loops, discovery, stop."""
 
 import contextlib
+import itertools
 import random
 import subprocess
 import sys
@@ -45,16 +46,43 @@ def publish(server, *bodies, topic="events"):
         producer.publish_many(topic, bodies)
 
 
+def take(server, topic, count, channel="c"):
+    """Consume so many messages of a topic; return their bodies."""
+    bodies = []
+    with Consumer(topic, channel, nsqd_tcp_addresses=[server.tcp_address],
+                  config=Config(max_in_flight=100)) as consumer:
+        for message in itertools.islice(consumer.messages(timeout=20), count):
+            message.finish()
+            bodies.append(message.body)
+    return bodies
+
+
 def consume(server, handler, channel="c", **options):
     """A consumer of the topic ``events`` of one server."""
-    return Consumer(
-        "events", channel, handler, nsqd_tcp_addresses=[server.tcp_address], **options
-    )
+    return Consumer("events", channel, handler, nsqd_tcp_addresses=[server.tcp_address], **options)
 
 
 def in_flight(server):
     """How many messages nsqd has out."""
     return server.stats("events", "c").get("in_flight_count")
+
+
+def client_of(server):
+    """What nsqd says of the one client of the channel, empty before it is there."""
+    return (server.stats("events", "c").get("clients") or [{}])[0]
+
+
+@pytest.fixture
+def release():
+    """An event for handlers that block; set at the end, so that their threads end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def workers_are_gone():
+    """Threads that a stop has left behind end with their handler."""
+    return not any(t.name.startswith("nsq-worker") for t in threading.enumerate())
 
 
 def test_each_of_many_messages_is_finished(server):
@@ -106,35 +134,33 @@ def test_a_touched_message_outlives_its_timeout(server_factory):
     assert server.stats("events", "c")["timeout_count"] == 0
 
 
-def test_heartbeats_survive_a_handler_that_blocks(server):
+def test_heartbeats_survive_a_handler_that_blocks(server, release):
     """With all workers asleep for four heartbeats and a full queue the connection stays up.
 
     nsqd closes it after two without an answer.
     """
-    release = threading.Event()
     collector = Collector(lambda message: release.wait(10))
     config = Config(heartbeat_interval=1.0)
     publish(server, *[b"%d" % n for n in range(40)])
     with consume(server, collector, max_in_flight=50, config=config):
         wait_until(lambda: collector.messages)
-        client = server.stats("events", "c")["clients"][0]["remote_address"]
+        client = client_of(server)["remote_address"]
         until = time.monotonic() + 4
         wait_until(lambda: time.monotonic() > until, timeout=20)
         publish(server, b"meanwhile")
         release.set()
         wait_until(lambda: b"meanwhile" in collector.bodies)
-        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
+        assert client_of(server)["remote_address"] == client
 
 
-def test_max_in_flight_is_never_passed(server):
-    release = threading.Event()
+def test_max_in_flight_is_never_passed(server, release):
     collector = Collector(lambda message: release.wait(20))
     publish(server, *[b"x"] * 50)
     with consume(server, collector, max_in_flight=7, workers=2, config=EAGER) as consumer:
         wait_until(lambda: in_flight(server) == 7)
         consumer.set_max_in_flight(12)
         wait_until(lambda: in_flight(server) == 12)
-        assert server.stats("events", "c")["clients"][0]["ready_count"] == 12
+        assert client_of(server)["ready_count"] == 12
         release.set()
 
 
@@ -145,33 +171,24 @@ def test_every_nsqd_is_consumed_with_fewer_in_flight_than_nsqds(server_factory):
         publish(server, *[b"x"] * 5)
     collector = Collector()
     config = Config(low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2)
-    consumer = Consumer(
-        "events", "c", collector, max_in_flight=1, config=config,
-        nsqd_tcp_addresses=[server.tcp_address for server in servers],
-    )
-    with consumer:
+    with Consumer("events", "c", collector, max_in_flight=1, config=config,
+                  nsqd_tcp_addresses=[server.tcp_address for server in servers]):
         wait_until(lambda: len(collector.messages) == 10, timeout=20)
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
     lookupds = [lookupd_factory(), lookupd_factory()]
-    servers = [
-        server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for lookupd in lookupds
-    ]
+    servers = [server_factory(lookupd_tcp_addresses=[each.tcp_address]) for each in lookupds]
     collector = Collector()
-    consumer = Consumer(
-        "events", "c", collector, max_in_flight=10,
-        lookupd_http_addresses=[lookupds[0].http_address, f"http://{lookupds[1].http_address}"],
-        config=Config(lookupd_poll_interval=0.2),
-    )
-    with consumer:
+    addresses = [lookupds[0].http_address, f"http://{lookupds[1].http_address}"]
+    with Consumer("events", "c", collector, max_in_flight=10, lookupd_http_addresses=addresses,
+                  config=Config(lookupd_poll_interval=0.2)):
         for server in servers:
             publish(server, b"x", b"y")
         wait_until(lambda: len(collector.messages) == 4)
 
 
-def test_stop_requeues_unstarted_messages(server):
-    release = threading.Event()
+def test_stop_requeues_unstarted_messages(server, release):
     first = Collector(lambda message: release.wait(20))
     publish(server, *[b"%d" % n for n in range(20)])
     consumer = consume(server, first, max_in_flight=20, workers=2, config=EAGER).start()
@@ -190,8 +207,7 @@ def test_stop_requeues_unstarted_messages(server):
     assert Counter(first.bodies + second.bodies) == Counter(b"%d" % n for n in range(20))
 
 
-def test_stop_returns_in_time_whatever_a_handler_does(server):
-    release = threading.Event()
+def test_stop_returns_in_time_whatever_a_handler_does(server, release):
     collector = Collector(lambda message: release.wait(30))
     publish(server, b"x")
     consumer = consume(server, collector).start()
@@ -202,56 +218,47 @@ def test_stop_returns_in_time_whatever_a_handler_does(server):
     assert not report
     assert (report.abandoned, report.threads) == (1, ("nsq-worker",))
     release.set()
-    wait_until(lambda: not any(t.name == "nsq-worker" for t in threading.enumerate()))
+    wait_until(workers_are_gone)
 
 
 def test_stop_may_be_repeated_and_start_after_it_raises(server):
-    consumer = consume(server, Collector())
-    consumer.start()
+    consumer = consume(server, Collector()).start()
     assert consumer.stop(5)
     assert consumer.stop(5)
     with pytest.raises(ClosedError):
         consumer.start()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"topic": "bad topic"}, InvalidTopicError),
-        ({"channel": ""}, InvalidChannelError),
-        ({"workers": 0}, ConfigError),
-        ({"workers": 1.5}, ConfigError),
-        ({"max_in_flight": -1}, ConfigError),
-        ({"nsqd_tcp_addresses": []}, ConfigError),
-        ({"nsqd_tcp_addresses": "127.0.0.1:4150"}, ConfigError),
-        ({"nsqd_tcp_addresses": ["127.0.0.1"]}, ConfigError),
-        ({"lookupd_http_addresses": ["ftp://127.0.0.1:4161"]}, ConfigError),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("arguments, error", [
+    ({"topic": "bad topic"}, InvalidTopicError),
+    ({"channel": ""}, InvalidChannelError),
+    ({"workers": 0}, ConfigError),
+    ({"workers": 1.5}, ConfigError),
+    ({"max_in_flight": -1}, ConfigError),
+    ({"nsqd_tcp_addresses": []}, ConfigError),
+    ({"nsqd_tcp_addresses": "127.0.0.1:4150"}, ConfigError),
+    ({"nsqd_tcp_addresses": ["127.0.0.1"]}, ConfigError),
+    ({"lookupd_http_addresses": ["ftp://127.0.0.1:4161"]}, ConfigError),
+], ids=repr)
 def test_bad_arguments_are_refused_at_once(arguments, error):
-    good = {
-        "topic": "t", "channel": "c", "handler": print, "nsqd_tcp_addresses": ["127.0.0.1:4150"]
-    }
+    good = {"topic": "t", "channel": "c", "handler": print,
+            "nsqd_tcp_addresses": ["127.0.0.1:4150"]}
     with pytest.raises(error):
         Consumer(**(good | arguments))
 
 
-@pytest.mark.parametrize("wrong", ["refused", "http", "lookupd-tcp"])
-def test_wrong_addresses_are_reported_and_retried(server, lookupd_factory, wrong):
+@pytest.mark.parametrize("kind, address, words", [
+    ("nsqd_tcp", lambda nsqd, start_lookupd: f"127.0.0.1:{free_port()}", "refused"),
+    ("nsqd_tcp", lambda nsqd, start_lookupd: nsqd.http_address, "HTTP"),
+    ("lookupd_http", lambda nsqd, start_lookupd: start_lookupd().tcp_address, "TCP port"),
+])
+def test_wrong_addresses_are_reported_and_retried(server, lookupd_factory, kind, address, words):
     """A wrong port is reported through on_error, in words that say what to do."""
     errors = []
-    if wrong == "lookupd-tcp":
-        options = {"lookupd_http_addresses": [lookupd_factory().tcp_address]}
-    elif wrong == "http":
-        options = {"nsqd_tcp_addresses": [server.http_address]}
-    else:
-        options = {"nsqd_tcp_addresses": [f"127.0.0.1:{free_port()}"]}
+    options = {f"{kind}_addresses": [address(server, lookupd_factory)]}
     with Consumer("events", "c", print, on_error=errors.append, **options):
         wait_until(lambda: errors)
-    assert {"refused": "refused", "http": "HTTP", "lookupd-tcp": "TCP port"}[wrong] in str(
-        errors[0]
-    )
+    assert words in str(errors[0])
 
 
 def test_stop_inside_a_loop_ends_it_after_the_turn(server):
@@ -331,16 +338,13 @@ def test_backoff_stops_the_flow_and_lets_it_go_on(server):
     collector = Collector(handler)
     publish(server, *[b"x"] * 10)
     config = Config(backoff_multiplier=0.1, max_backoff_duration=1, max_attempts=0)
-    consumer = consume(
-        server, collector, max_in_flight=5, config=config,
-        on_backoff=lambda phase, wait: phases.append((phase, wait)),
-    )
-    with consumer:
+    with consume(server, collector, max_in_flight=5, config=config,
+                 on_backoff=lambda phase, wait: phases.append((phase, wait))) as consumer:
         wait_until(lambda: len(phases) >= 5)
         assert not consumer.healthy() or consumer.stats().backoff == "testing"
         failing.clear()
         wait_until(lambda: phases[-1][0] == "flowing")
-        wait_until(lambda: server.stats("events", "c")["clients"][0]["ready_count"] == 5)
+        wait_until(lambda: client_of(server)["ready_count"] == 5)
         wait_until(lambda: in_flight(server) == 0 and server.stats("events", "c")["depth"] == 0)
         assert consumer.healthy()
         assert consumer.stats().repairs == 0
@@ -350,17 +354,10 @@ def test_backoff_stops_the_flow_and_lets_it_go_on(server):
 
 def test_a_paused_consumer_gets_nothing(server):
     collector = Collector()
-    consumer = consume(
-        server, collector, max_in_flight=3, config=Config(rdy_share_of_timeout=0))
-    with consumer:
-        def ready():
-            # nsqd makes the channel before it adds the client.
-            clients = server.stats("events", "c").get("clients") or [{}]
-            return clients[0].get("ready_count")
-
-        wait_until(lambda: ready() == 3)
+    with consume(server, collector, max_in_flight=3, config=EAGER) as consumer:
+        wait_until(lambda: client_of(server).get("ready_count") == 3)
         consumer.pause()
-        wait_until(lambda: ready() == 0)
+        wait_until(lambda: client_of(server)["ready_count"] == 0)
         publish(server, b"x")
         assert server.stats("events", "c")["depth"] == 1
         consumer.resume()
@@ -400,12 +397,9 @@ def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
 
 def test_connects_and_disconnects_are_reported(server):
     events = []
-    consumer = consume(
-        server, Collector(),
-        on_connect=lambda address: events.append(("up", address)),
-        on_disconnect=lambda address: events.append(("down", address)),
-    )
-    with consumer:
+    with consume(server, Collector(),
+                 on_connect=lambda address: events.append(("up", address)),
+                 on_disconnect=lambda address: events.append(("down", address))):
         wait_until(lambda: events)
         server.restart()
         wait_until(lambda: len(events) == 3)
@@ -418,12 +412,9 @@ def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
     for server in servers:
         publish(server, b"x")
     wanted = servers[0].tcp_address
-    consumer = Consumer(
-        "events", "c", Collector(), lookupd_http_addresses=[lookupd.http_address],
-        discovery_filter=lambda found: [a for a in found if a == wanted],
-        config=Config(lookupd_poll_interval=0.2),
-    )
-    with consumer:
+    with Consumer("events", "c", Collector(), lookupd_http_addresses=[lookupd.http_address],
+                  discovery_filter=lambda found: [a for a in found if a == wanted],
+                  config=Config(lookupd_poll_interval=0.2)) as consumer:
         wait_until(lambda: len(registered(lookupd, "events")) == 2)
         wait_until(lambda: [c.address for c in consumer.stats().connections] == [wanted])
         until = time.monotonic() + 0.6  # some more rounds
@@ -432,19 +423,6 @@ def test_a_discovery_filter_chooses_the_nsqds(server_factory, lookupd_factory):
 
 
 PATIENT = QUICK.replace(max_attempts=0)
-
-
-@pytest.fixture
-def release():
-    """An event for handlers that block; set at the end, so that their threads end."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def workers_are_gone():
-    """Threads that a stop has left behind end with their handler."""
-    return not any(t.name.startswith("nsq-worker") for t in threading.enumerate())
 
 
 def test_a_fin_does_not_wait_for_its_handler(server, release):
@@ -537,12 +515,9 @@ def test_a_storm_of_changes_loses_nothing(server_factory):
         max_attempts=0, backoff_multiplier=0.01, max_backoff_duration=0.1,
         low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2,
     )
-    consumer = Consumer(
-        "events", "c", handler, max_in_flight=40, workers=4, config=config,
-        nsqd_tcp_addresses=[server.tcp_address for server in servers],
-    )
     bodies = {b"%d" % n for n in range(2000)}
-    with consumer:
+    with Consumer("events", "c", handler, max_in_flight=40, workers=4, config=config,
+                  nsqd_tcp_addresses=[server.tcp_address for server in servers]) as consumer:
         storming = threading.Thread(target=storm, args=(consumer,))
         storming.start()
         for server in servers:
@@ -556,11 +531,7 @@ def test_a_storm_of_changes_loses_nothing(server_factory):
 
 
 def test_nothing_flows_before_and_after_a_loop_over_messages(server):
-    """While nobody loops, messages stay in nsqd instead of expiring here; the next loop has them.
-    """
-    def ready():
-        return server.stats("events", "c")["clients"][0]["ready_count"]
-
+    """While nobody loops, messages stay in nsqd and do not expire here; the next loop has them."""
     def take_one():
         with contextlib.closing(consumer.messages(timeout=20)) as loop:
             message = next(loop)
@@ -569,10 +540,10 @@ def test_nothing_flows_before_and_after_a_loop_over_messages(server):
 
     publish(server, b"a")
     with consume(server, None, max_in_flight=5) as consumer:
-        wait_until(lambda: server.stats("events", "c").get("client_count") == 1)
-        assert ready() == 0
+        wait_until(lambda: client_of(server))
+        assert client_of(server)["ready_count"] == 0
         assert take_one() == b"a"
-        wait_until(lambda: ready() == 0)
+        wait_until(lambda: client_of(server)["ready_count"] == 0)
         publish(server, b"b")
         wait_until(lambda: server.stats("events", "c")["depth"] == 1)
         assert take_one() == b"b"

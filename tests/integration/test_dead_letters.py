@@ -1,4 +1,4 @@
-"""``nsqclient dead_letters`` on both kinds of server; replays that are killed lose nothing."""
+"""Retry policies, GiveUp, dead letters and ``nsqclient dead_letters`` on both kinds of server."""
 
 import json
 import re
@@ -7,13 +7,16 @@ import threading
 
 import pytest
 
-from nsqclient import Config, Consumer, DeadLetter, DeadLetterDirectory
+from nsqclient import (
+    Config, Consumer, DeadLetter, DeadLetterDirectory, DeadLetterTopic, GiveUp, Producer, Retry,
+    RetryTable,
+)
 from nsqclient.cli import main
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.consumer.look_guard import LookGuard
 from nsqclient.message import Failure, Message
-from tests.integration.test_consumer import publish
+from tests.integration.test_consumer import QUICK, Collector, consume, publish, take
 from tests.support.docs.tool_runs import tool
 from tests.support.waiting import wait_until
 
@@ -34,8 +37,7 @@ def run(server, command, *words):
 
 
 def fill(server, *letters):
-    server.post("/topic/create", topic="orders.dead")
-    server.post("/channel/create", topic="orders.dead", channel="dead_letters")
+    server.create("orders.dead", "dead_letters")
     publish(server, *(each if isinstance(each, bytes) else each.to_envelope()
                       for each in letters), topic="orders.dead")
 
@@ -46,14 +48,7 @@ def waiting(server, topic="orders.dead", channel="dead_letters"):
 
 
 def bodies(server, topic, count):
-    found = []
-    with Consumer(topic, "check", nsqd_tcp_addresses=[server.tcp_address]) as consumer:
-        for message in consumer.messages(timeout=20):
-            found.append(message.body)
-            if len(found) == count:
-                message.finish()
-                break
-    return sorted(found)
+    return sorted(take(server, topic, count, "check"))
 
 
 def keep_in(path, *letters):
@@ -304,23 +299,59 @@ def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
     assert ".json.damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words, status, text", [
-    ([], 2, "Commands:"),
-    (["lst"], 2, "did you mean list?"),
-    (["list", "--topic=t"], 2, "--topic needs --nsqd-tcp-address or --lookupd-http-address"),
-    (["list", "--topic=t", "--id=x"], 2, "--id needs --path"),
-    (["list", "--path=/no/such"], 1, "is no directory"),
-    (["show", "--path=."], 2, "--path needs --id"),
-    (["replay", "--topic=t"], 2, "--topic needs --count"),
-    (["replay", "--topic=t", "--count=0"], 1, "--count should be positive"),
-    (["replay", "--topic=t", "--count=1", "--nsqd-tcp-address=a:1"], 2,
-     "--topic needs --destination-topic or --dead-letter-key-file"),
-    (["list", "--topic=t", f"--dead-letter-key-file={__file__[:-3]}"], 2, "cannot read"),
-    (["replay", "--topic=t", "--count=1", "--all"], 2, "--all needs --path"),
-    (["replay", "--path=.", "--all"], 2, "--path needs --nsqd-tcp-address or"),
-    (["replay", "--path=.", "--all", "--id=x"], 2, "--id or --all not both"),
-    (["delete", "--path=."], 2, "--path needs --id or --all"),
-])
-def test_an_invalid_command_line_is_an_error(words, status, text, capsys):
-    assert main(["dead_letters", *words]) == status
-    assert text in capsys.readouterr().err
+def is_settled(server):
+    stats = server.stats("events", "c")
+    return not (stats["depth"] or stats["in_flight_count"] or stats.get("deferred_count"))
+
+
+def test_a_table_decides_by_the_type_of_the_exception(server):
+    """One is requeued with a short delay up to its own limit, one is given up at once."""
+    kept = []
+
+    def fail(message):
+        raise {b"later": ConnectionError, b"never": ValueError}[message.body](message.body)
+
+    def keep(message):
+        kept.append((message.body, message.attempts, message.failure.reason))
+
+    publish(server, b"later", b"never")
+    retry = RetryTable({
+        OSError: Retry(0.01, jitter=0, max_attempts=3, backoff=False),
+        ValueError: GiveUp("invalid"),
+    })
+    with consume(server, Collector(fail), config=QUICK, retry=retry, on_giving_up=keep) as consumer:
+        wait_until(lambda: len(kept) == 2)
+        wait_until(lambda: is_settled(server))
+        total = consumer.stats().total
+    assert sorted(kept) == [
+        (b"later", 3, "ConnectionError: b'later', after 3 attempts"), (b"never", 1, "invalid")]
+    assert (total.given_up, total.requeued, total.finished) == (2, 2, 2)
+
+
+def test_give_up_makes_a_dead_letter_that_explains_itself(server):
+    """Topic, channel, id, attempts, times, exception and traceback, nsqd and host."""
+    def check(message):
+        try:
+            int(message.body)
+        except ValueError as error:
+            raise GiveUp("no number") from error
+
+    publish(server, b"seven")
+    letters = Collector()
+    with Producer([server.tcp_address]) as producer:
+        collector = Collector(check)
+        keep = DeadLetterTopic(producer, "events.dead")
+        with consume(server, collector, config=QUICK, on_giving_up=keep):
+            wait_until(lambda: server.stats("events.dead").get("depth") == 1)
+            wait_until(lambda: is_settled(server))
+    (message,) = collector.messages
+    with Consumer("events.dead", "ops", letters, nsqd_tcp_addresses=[server.tcp_address]):
+        wait_until(lambda: letters.messages)
+    letter = DeadLetter.parse(letters.bodies[0])
+    assert (letter.body, letter.topic, letter.channel) == (b"seven", "events", "c")
+    assert (letter.id, letter.attempts, letter.timestamp) == (
+        message.id.decode(), 1, message.timestamp)
+    assert (letter.reason, letter.nsqd_address) == ("no number", server.tcp_address)
+    assert letter.exception == "nsqclient.message.GiveUp: no number"
+    assert "invalid literal for int()" in letter.traceback and "in check" in letter.traceback
+    assert letter.given_up_at and letter.host

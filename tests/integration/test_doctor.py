@@ -8,8 +8,7 @@ import pytest
 import requests
 
 from nsqclient import Config, Consumer, Producer
-from nsqclient.cli import main
-from nsqclient.cli import doctor
+from nsqclient.cli import doctor, main
 from nsqclient.doctor import diagnosis
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
@@ -34,8 +33,7 @@ def cluster(lookupd_factory, server_factory):
     def start(**options):
         lookupd = lookupd_factory()
         nsqd = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address], **options)
-        nsqd.post("/topic/create", topic="orders")
-        nsqd.post("/channel/create", topic="orders", channel="mail")
+        nsqd.create("orders", "mail")
         register(lookupd, nsqd)
         return lookupd, nsqd
 
@@ -47,6 +45,10 @@ def cluster(lookupd_factory, server_factory):
         wait_until(has_both, 20, "nsqd did not register")
 
     return start
+
+
+def flags_of(nsqd):
+    return [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--nsqd-http-address={nsqd.http_address}"]
 
 
 def only(findings, check: str, where: str, text: str, hint: str):
@@ -61,8 +63,7 @@ def test_a_healthy_cluster_has_no_findings(cluster, examine):
     lookupd, nsqd = cluster()
     before = nsqd.stats()["topics"]
     assert examine(f"--lookupd-http-address={lookupd.http_address}") == (0, [])
-    assert examine(f"--nsqd-tcp-address={nsqd.tcp_address}",
-                   f"--nsqd-http-address={nsqd.http_address}", "--channel=mail") == (0, [])
+    assert examine(*flags_of(nsqd), "--channel=mail") == (0, [])
     assert nsqd.stats()["topics"] == before
 
 
@@ -70,8 +71,7 @@ def test_a_topic_without_a_channel_is_reported(cluster, examine):
     lookupd, nsqd = cluster()
     nsqd.post("/pub", b"x", topic="events")
     for topic in ("--topic=events", "--topic="):
-        status, [found] = examine(f"--nsqd-tcp-address={nsqd.tcp_address}",
-                                  f"--nsqd-http-address={nsqd.http_address}", topic)
+        status, [found] = examine(*flags_of(nsqd), topic)
         assert (status, found["severity"]) == (0, "warning")
         assert found["where"] == f"events at {nsqd.http_address}"
         assert found["text"] == "it has 1 waiting message and no channel"
@@ -171,10 +171,8 @@ def test_5_required_tls_is_reported(server_factory, examine, certificates):
     server.post("/topic/create", topic="orders")
     _, findings = examine(f"--nsqd-tcp-address={server.tcp_address}")
     only(findings, "nsqd", server.tcp_address, "TLS required", "set tls_v1")
-    assert examine(
-        f"--nsqd-tcp-address={server.tcp_address}", f"--nsqd-http-address={server.http_address}",
-        "--consumer-opt=tls_v1", f"--consumer-opt=tls_root_ca_file,{certificates.ca}",
-    ) == (0, [])
+    assert examine(*flags_of(server), "--consumer-opt=tls_v1",
+                   f"--consumer-opt=tls_root_ca_file,{certificates.ca}") == (0, [])
 
 
 def test_6_a_wrong_authority_is_reported(server_factory, examine, certificates):
@@ -194,10 +192,7 @@ def test_7_missing_authentication_is_reported(server_factory, examine):
         server.post("/topic/create", topic="orders")
         _, findings = examine(f"--nsqd-tcp-address={server.tcp_address}")
         only(findings, "nsqd", server.tcp_address, "requires authentication", "set auth_secret")
-        status, findings = examine(
-            f"--nsqd-tcp-address={server.tcp_address}", "--consumer-opt=auth_secret,s3cret",
-            f"--nsqd-http-address={server.http_address}")
-        assert (status, findings) == (0, [])
+        assert examine(*flags_of(server), "--consumer-opt=auth_secret,s3cret") == (0, [])
 
 
 def test_8_an_absent_topic_is_reported(cluster, examine):

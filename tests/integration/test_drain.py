@@ -60,8 +60,7 @@ def test_a_last_batch_is_handled_when_nothing_more_comes(server):
     sizes = []
     publish(server, *BODIES)
     handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=60, max_wait=3600)
-    consumer = consume(server, handler, max_in_flight=120)
-    report = consumer.run_until_empty(**http_of(server))
+    report = consume(server, handler, max_in_flight=120).run_until_empty(**http_of(server))
     assert report.finished == sum(sizes) == 200 and report
     assert counts(server) == (0, 0, 0)
 

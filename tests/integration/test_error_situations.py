@@ -11,8 +11,7 @@ REDELIVERY = 20.0
 
 
 def _publish(server, topic="t1"):
-    server.post("/topic/create", topic=topic)
-    server.post("/channel/create", topic=topic, channel="c1")
+    server.create(topic, "c1")
     server.post("/pub", b"hello", topic=topic)
 
 
@@ -32,8 +31,7 @@ def test_a_consumer_above_the_limit_of_a_channel_is_refused(server_factory):
 def test_a_message_of_another_client_cannot_be_finished(server, command):
     _publish(server)
     with RawClient(server.tcp_address) as owner, RawClient(server.tcp_address) as other:
-        owner.subscribe("t1", "c1")
-        owner.send(b"RDY 1\n")
+        owner.subscribe("t1", "c1", ready=1)
         message_id, _, _ = owner.read_message()
         other.subscribe("t1", "c1")
         name = command.split()[0]
@@ -47,12 +45,10 @@ def test_a_fin_after_the_timeout_is_refused(server_factory):
     _publish(server)
     address = server.tcp_address
     with RawClient(address) as late, RawClient(address, timeout=REDELIVERY) as next_one:
-        late.subscribe("t1", "c1")
-        late.send(b"RDY 1\n")
+        late.subscribe("t1", "c1", ready=1)
         message_id, _, _ = late.read_message()
         late.send(b"RDY 0\n")
-        next_one.subscribe("t1", "c1")
-        next_one.send(b"RDY 1\n")
+        next_one.subscribe("t1", "c1", ready=1)
         assert next_one.read_message() == (message_id, 2, b"hello")
         next_one.send(b"FIN %b\nRDY 0\n" % message_id)
         assert next_one.ask(b"PUB t2\n\0\0\0\1x") == OK
@@ -64,8 +60,7 @@ def test_a_late_fin_finishes_a_message_that_the_same_client_got_again(server_fac
     server = server_factory(msg_timeout=1.0)
     _publish(server)
     with RawClient(server.tcp_address, timeout=REDELIVERY) as client:
-        client.subscribe("t1", "c1")
-        client.send(b"RDY 1\n")
+        client.subscribe("t1", "c1", ready=1)
         first = client.read_message()
         second = client.read_message()
         assert (second[0], second[1]) == (first[0], 2)

@@ -1,4 +1,4 @@
-"""The command lines of nsqd: the embedded one takes and refuses what the real one does."""
+"""The embedded nsqd has the command line of the real one, and does not ignore its data path."""
 
 import re
 import signal
@@ -9,6 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient.cli import main
+from nsqclient.devserver import Nsqd
+from nsqclient.devserver.persistence import DataPathError
+from tests.support.servers.raw_client import RawClient
 from tests.support.servers.real_servers import program
 from tests.support.waiting import wait_until
 
@@ -105,3 +108,45 @@ def test_these_are_refused(words, status, tmp_path, capsys):
         assert log.read_text()
     assert main(["nsqd", *ANY, f"--data-path={tmp_path}", *words.split()]) == status
     assert capsys.readouterr().err
+
+
+def publish(server, count):
+    for _ in range(count):
+        server.post("/pub", b"x" * 100, topic="t")
+
+
+def test_messages_of_a_real_nsqd_are_not_ignored(real_nsqd):
+    """The embedded nsqd does not start, says why, and leaves the files as they are."""
+    real = real_nsqd()
+    publish(real, 3)
+    real.stop()
+    before = sorted((path.name, path.read_bytes()) for path in real.data_path.iterdir())
+    with pytest.raises(DataPathError, match=r"1 disk queue of a real nsqd \(t\)"):
+        Nsqd(data_path=str(real.data_path)).start()
+    after = sorted((path.name, path.read_bytes()) for path in real.data_path.iterdir())
+    assert after == before
+    real.start()
+    assert real.stats("t")["depth"] == 3
+
+
+def test_a_killed_nsqds_messages_are_found_too(real_nsqd):
+    """Those on disk, although its notes do not count them."""
+    real = real_nsqd(mem_queue_size=1)
+    publish(real, 5)
+    real.kill()
+    with pytest.raises(DataPathError, match="disk queue"):
+        Nsqd(data_path=str(real.data_path)).start()
+
+
+def test_topics_of_a_real_nsqd_without_messages_are_taken_over(real_nsqd):
+    real = real_nsqd(mem_queue_size=0)
+    publish(real, 3)
+    with RawClient(real.tcp_address) as consumer:
+        consumer.subscribe("t", "c", ready=3)
+        for _ in range(3):
+            consumer.send(b"FIN %b\n" % consumer.read_message()[0])
+        wait_until(lambda: real.stats("t", "c")["in_flight_count"] == 0)
+    real.stop()
+    assert list(real.data_path.glob("*.diskqueue.*"))
+    with Nsqd(data_path=str(real.data_path)) as nsqd:
+        assert nsqd.registrations() == [("t", "c")]

@@ -11,14 +11,9 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.runtime.threads import register_for_fork
+from tests.integration.test_consumer import client_of, consume, publish
 from tests.support.faults.proxy import FaultProxy
-from tests.support.processes import (
-    LIMIT,
-    exit_status,
-    fork,
-    in_child,
-    start_threads,
-)
+from tests.support.processes import LIMIT, exit_status, fork, in_child, start_threads
 from tests.support.waiting import wait_until
 
 FORK = multiprocessing.get_context("fork")
@@ -161,20 +156,17 @@ def test_a_fork_during_a_dial_harms_nothing(server):
 
 def test_a_consumer_goes_on_while_children_come_and_go(server):
     seen = []
-    consumer = Consumer(
-        "events", "c", lambda message: seen.append(message.body),
-        nsqd_tcp_addresses=[server.tcp_address], config=Config(heartbeat_interval=1.0),
-        max_in_flight=10, workers=2,
-    )
+    consumer = consume(server, lambda message: seen.append(message.body), max_in_flight=10,
+                       workers=2, config=Config(heartbeat_interval=1.0))
     with consumer, Producer([server.tcp_address]) as producer:
         producer.publish("events", b"parent")
         wait_until(lambda: seen == [b"parent"])
-        client = server.stats("events", "c")["clients"][0]["remote_address"]
+        client = client_of(server)["remote_address"]
         for work in (lambda: producer.publish("events", b"child"), lambda: None, consumer.stop):
             assert in_child(work) == 0
         producer.publish("events", b"parent again")
         wait_until(lambda: seen == [b"parent", b"child", b"parent again"])
-        assert server.stats("events", "c")["clients"][0]["remote_address"] == client
+        assert client_of(server)["remote_address"] == client
         assert consumer.healthy()
 
 
@@ -230,12 +222,8 @@ def test_an_answer_in_a_forked_child_is_reported_as_lost(server):
 
         statuses.append(in_child(child))
 
-    consumer = Consumer(
-        "events", "c", handle, nsqd_tcp_addresses=[server.tcp_address],
-        config=Config(max_in_flight=100),
-    )
-    with consumer, Producer([server.tcp_address]) as producer:
-        producer.publish("events", b"parent")
+    publish(server, b"parent")
+    with consume(server, handle, max_in_flight=100) as consumer:
         wait_until(lambda: consumer.stats().total.finished == 1)
     assert statuses == [0]
 

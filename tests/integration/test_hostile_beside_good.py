@@ -11,28 +11,24 @@ from nsqclient import Config, Consumer
 from nsqclient.cli import main
 from tests.support.browser.admin import Cluster, running_admin
 from tests.support.faults.hostile import HostileNsqd, HostileNsqlookupd
-from tests.support.servers.factories import LookupdFactory, ServerFactory
 from tests.support.servers.http_api import registered
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.parametrize("server_kind", ["embedded"])
 TOPIC, CHANNEL = "events", "archive"
 
 
 @pytest.fixture
-def good(leak_guard, tmp_path):
+def good(server_factory, lookupd_factory):
     """Two nsqds and two nsqlookupds, with a topic and messages on both nsqds."""
-    nsqds, lookupds = ServerFactory("embedded", tmp_path), LookupdFactory("embedded", tmp_path)
-    lookups = [lookupds(), lookupds()]
-    handed = iter(lookups)
-    found = Cluster(lambda **options: nsqds(
-        lookupd_tcp_addresses=[each.tcp_address for each in lookups]), lambda: next(handed))
+    lookups = [lookupd_factory(), lookupd_factory()]
+    found = Cluster(lambda **options: server_factory(
+        lookupd_tcp_addresses=[each.tcp_address for each in lookups]), lambda: lookups[0])
     found.lookupds = lookups
     found.fill(TOPIC, CHANNEL)
     wait_until(lambda: all(len(registered(each, TOPIC)) == 2 for each in lookups))
     yield found
     found.close()
-    nsqds.close()
-    lookupds.close()
 
 
 def lookupds_of(good):

@@ -10,18 +10,178 @@ import re
 import pytest
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.integration.http_requests import (
-    BODIES,
-    NSQD,
-    NSQLOOKUPD,
-    Request,
-)
 from tests.support.servers.raw_client import RawClient
 from tests.support.servers.raw_socket import ask
 
 pytestmark = pytest.mark.real
 
 LIMITS = {"max_msg_size": 100, "max_body_size": 1000}
+
+#: (method, target, body); each list is sent in order to a fresh server.
+Request = tuple[str, str, bytes]
+
+
+def _mpub(*bodies: bytes, count: int | None = None) -> bytes:
+    parts = [(len(bodies) if count is None else count).to_bytes(4, "big", signed=True)]
+    for body in bodies:
+        parts += [len(body).to_bytes(4, "big"), body]
+    return b"".join(parts)
+
+
+ROUTER: list[Request] = [
+    ("GET", "/ping", b""),
+    ("GET", "/%70ing", b""),
+    ("GET", "/", b""),
+    ("GET", "/nope", b""),
+    ("GET", "/put?topic=t", b""),
+    ("HEAD", "/ping", b""),
+    ("POST", "/ping", b""),
+    ("GET", "/topic/create", b""),
+]
+
+NSQLOOKUPD: list[Request] = [
+    *ROUTER,
+    ("GET", "/info", b""),
+    ("GET", "/topics", b""),
+    ("GET", "/nodes", b""),
+    ("GET", "/channels", b""),
+    ("GET", "/channels?topic=t", b""),
+    ("GET", "/lookup", b""),
+    ("GET", "/lookup?topic=t", b""),
+    ("POST", "/topic/create", b"topic=form"),
+    ("POST", "/topic/create?topic=", b""),
+    ("POST", "/topic/create?topic=b$d", b""),
+    ("POST", "/topic/create?topic=t&topic=u", b"body"),
+    ("GET", "/topics", b""),
+    ("GET", "/lookup?topic=t", b""),
+    ("POST", "/channel/create", b""),
+    ("POST", "/channel/create?topic=v", b""),
+    ("POST", "/channel/create?topic=v&channel=c%23ephemeral", b""),
+    ("GET", "/channels?topic=v", b""),
+    ("GET", "/lookup?topic=v", b""),
+    ("POST", "/channel/delete?topic=v", b""),
+    ("POST", "/channel/delete?topic=v&channel=nope", b""),
+    ("POST", "/channel/delete?topic=v&channel=c%23ephemeral", b""),
+    ("GET", "/channels?topic=v", b""),
+    ("POST", "/topic/tombstone", b""),
+    ("POST", "/topic/tombstone?topic=t", b""),
+    ("POST", "/topic/tombstone?topic=t&node=nobody:1", b""),
+    ("POST", "/topic/delete", b""),
+    ("POST", "/topic/delete?topic=nope", b""),
+    ("POST", "/topic/delete?topic=v", b""),
+    ("GET", "/topics", b""),
+    ("POST", "/create_topic?topic=t", b""),
+]
+
+_STATS = "/stats?format=json&include_mem=false"
+
+NSQD: list[Request] = [
+    *ROUTER,
+    ("GET", _STATS, b""),
+    ("GET", _STATS + "&topic=nope", b""),
+    ("POST", "/pub", b""),
+    ("POST", "/pub", b"x" * 101),
+    ("POST", "/pub", b"hi"),
+    ("POST", "/pub?topic=", b"hi"),
+    ("POST", "/pub?topic=b$d", b"hi"),
+    ("POST", "/pub?topic=t", b"hi"),
+    ("POST", "/pub?topic=t", b"x" * 100),
+    ("POST", "/pub?topic=e%23ephemeral", b"hi"),
+    ("POST", "/pub?topic=d0&defer=", b"hi"),
+    ("POST", "/pub?topic=d1&defer=x", b"hi"),
+    ("POST", "/pub?topic=d1&defer=-1", b"hi"),
+    ("POST", "/pub?topic=d1&defer=3600001", b"hi"),
+    ("POST", "/pub?topic=d1&defer=0", b"hi"),
+    ("GET", _STATS, b""),
+    ("POST", "/mpub", b"a"),
+    ("POST", "/mpub?topic=b$d", b"x" * 1001),
+    ("POST", "/mpub?topic=m", b""),
+    ("POST", "/mpub?topic=m", b"a\n\nb\nc"),
+    ("POST", "/mpub?topic=m", b"a\n" + b"x" * 101 + b"\nb"),
+    ("POST", "/mpub?topic=m", b"x\n" * 500),
+    ("POST", "/mpub?topic=m", b"x\n" * 500 + b"x"),
+    ("POST", "/mpub?topic=m&binary=0", _mpub(b"a")),
+    ("POST", "/mpub?topic=m&binary=false", b"a"),
+    ("POST", "/mpub?topic=m&binary=true", _mpub(b"a", b"bc")),
+    ("POST", "/mpub?topic=m&binary=", _mpub(b"a")),
+    ("POST", "/mpub?topic=m&binary=1", b""),
+    ("POST", "/mpub?topic=m&binary=1", b"\0\0"),
+    ("POST", "/mpub?topic=m&binary=1", _mpub()),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", count=-1)),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", count=199)),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"")),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"x" * 101)),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a", b"bc")[:-1]),
+    ("POST", "/mpub?topic=m&binary=1", _mpub(b"a") + b"more"),
+    ("POST", "/mpub?topic=m&defer=1000", b"a"),
+    ("GET", _STATS + "&topic=m", b""),
+    ("POST", "/topic/create", b""),
+    ("POST", "/topic/create?topic=t", b"body"),
+    ("POST", "/topic/create?topic=new", b""),
+    ("POST", "/channel/create", b""),
+    ("POST", "/channel/create?topic=new", b""),
+    ("POST", "/channel/create?topic=b$d&channel=c", b""),
+    ("POST", "/channel/create?topic=new&channel=b$d", b""),
+    ("POST", "/channel/create?topic=nope&channel=c", b""),
+    ("POST", "/channel/create?topic=t&channel=c", b""),
+    ("POST", "/channel/create?topic=t&channel=c", b""),
+    ("POST", "/channel/create?topic=t&channel=x%23ephemeral", b""),
+    ("POST", "/pub?topic=t&defer=1000000", b"later"),
+    ("GET", _STATS + "&topic=t", b""),
+    ("GET", _STATS + "&topic=t&include_clients=false", b""),
+    ("GET", _STATS + "&topic=t&channel=c", b""),
+    ("GET", _STATS + "&topic=t&channel=nope", b""),
+    ("GET", _STATS + "&channel=c", b""),
+    ("POST", "/topic/pause", b""),
+    ("POST", "/topic/pause?topic=new", b""),
+    ("POST", "/topic/unpause?topic=nope", b""),
+    ("POST", "/channel/pause?topic=t&channel=c", b""),
+    ("POST", "/channel/pause?topic=t&channel=nope", b""),
+    ("POST", "/channel/pause?topic=nope&channel=c", b""),
+    ("POST", "/channel/pause?topic=t", b""),
+    ("GET", _STATS + "&topic=new", b""),
+    ("POST", "/topic/unpause?topic=new", b""),
+    ("POST", "/channel/unpause?topic=t&channel=c", b""),
+    ("POST", "/channel/empty?topic=t&channel=nope", b""),
+    ("POST", "/channel/empty?topic=t&channel=c", b""),
+    ("POST", "/topic/empty", b""),
+    ("POST", "/topic/empty?topic=nope", b""),
+    ("POST", "/topic/empty?topic=m", b""),
+    ("GET", _STATS, b""),
+    ("POST", "/channel/delete?topic=t&channel=nope", b""),
+    ("POST", "/channel/delete?topic=t&channel=c", b""),
+    ("POST", "/topic/delete", b""),
+    ("POST", "/topic/delete?topic=nope", b""),
+    ("POST", "/topic/delete?topic=t", b""),
+    ("GET", _STATS, b""),
+    ("GET", "/config", b""),
+    ("GET", "/config/", b""),
+    ("GET", "/config/nope", b""),
+    ("POST", "/config/msg_timeout", b""),
+    ("GET", "/config/log_level", b""),
+    ("GET", "/config/nsqlookupd_tcp_addresses", b""),
+    ("PUT", "/config/log_level", b""),
+    ("PUT", "/config/log_level", b"x" * 101),
+    ("PUT", "/config/log_level", b"loud"),
+    ("PUT", "/config/log_level", b"DEBUG"),
+    ("GET", "/config/log_level", b""),
+    ("PUT", "/config/msg_timeout", b"1"),
+    ("PUT", "/config/nope", b"1"),
+    ("PUT", "/config/nsqlookupd_tcp_addresses", b"127.0.0.1:1"),
+    ("PUT", "/config/nsqlookupd_tcp_addresses", b"[1]"),
+    ("PUT", "/config/nsqlookupd_tcp_addresses", b"{}"),
+    ("PUT", "/config/nsqlookupd_tcp_addresses", b'["127.0.0.1:1"]'),
+    ("GET", "/config/nsqlookupd_tcp_addresses", b""),
+    ("PUT", "/config/nsqlookupd_tcp_addresses", b"[]"),
+]
+
+#: Bodies of nsqd's publishing; each on a connection of its own.
+BODIES: list[bytes] = [
+    b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
+    b"Expect: 100-continue\r\nContent-Length: 4\r\n\r\ninfo",
+    b"Content-Length: 300000\r\n\r\n",
+]
 
 # What the two servers may differ in.
 _VARIABLE = [
@@ -152,8 +312,7 @@ def test_statistics_of_clients_are_those_of_the_real_one(real_nsqd):
                 _identify(producer, "p1")
                 for _ in range(3):
                     producer.ask(b"PUB t\n\0\0\0\x02hi")
-                consumer.subscribe("t", "c")
-                consumer.send(b"RDY 3\n")
+                consumer.subscribe("t", "c", ready=3)
                 ids = [consumer.read_message()[0] for _ in range(3)]
                 consumer.send(b"FIN %b\nREQ %b 600000\n" % (ids[0], ids[1]))
                 # An error is answered, so what came before it is done.

@@ -9,14 +9,14 @@ import pytest
 import requests
 
 from nsqclient import (
-    Config, ConfigError, ConnectError, Consumer, Producer, PublishRejectedError, TLSError,
+    Config, ConfigError, ConnectError, Producer, PublishRejectedError, TLSError,
 )
 from nsqclient.connection.connection import Connection
 from nsqclient.devserver import Nsqd
 from nsqclient.errors import ServerError
 from nsqclient.protocol.frames import encode_frame
 from nsqclient.runtime.deadline import Deadline
-from tests.integration.test_consumer import Collector
+from tests.integration.test_consumer import Collector, consume, publish
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
 from tests.support.servers.ports import free_port
 from tests.support.servers.scripted import ScriptedServer
@@ -33,8 +33,17 @@ ASKED = {
 
 
 @pytest.fixture
-def secure_server(server_factory, certificates):
-    return server_factory(tls_cert=certificates.server, tls_key=certificates.server_key)
+def secure(server_factory, certificates):
+    def start(**options):
+        return server_factory(
+            tls_cert=certificates.server, tls_key=certificates.server_key, **options)
+
+    return start
+
+
+@pytest.fixture
+def secure_server(secure):
+    return secure()
 
 
 def roundtrip(server, config, bodies):
@@ -44,11 +53,7 @@ def roundtrip(server, config, bodies):
             producer.publish("events", body)
         producer.publish_many("events", bodies)
     collector = Collector()
-    consumer = Consumer(
-        "events", "c", collector, nsqd_tcp_addresses=[server.tcp_address], config=config,
-        max_in_flight=5,
-    )
-    with consumer:
+    with consume(server, collector, config=config, max_in_flight=5):
         wait_until(lambda: len(collector.messages) == 2 * len(bodies))
     return sorted(collector.bodies)
 
@@ -70,20 +75,15 @@ def refuse(server, config):
     return caught.value
 
 
-def test_an_unknown_authority_is_refused(secure_server):
+@pytest.mark.parametrize("name, ca", [
+    ("server", ""), ("server", "other_ca"), ("misnamed", "ca"), ("expired", "ca"),
+])
+def test_a_wrong_certificate_is_refused(server_factory, certificates, name, ca):
     """Verification is on by default, against the system's roots."""
-    assert "certificate" in str(refuse(secure_server, Config(tls_v1=True)))
-
-
-@pytest.mark.parametrize("kind", ["other_ca", "misnamed", "expired"])
-def test_a_wrong_certificate_is_refused(server_factory, certificates, kind):
-    cert, key, ca = certificates.server, certificates.server_key, certificates.ca
-    if kind == "other_ca":
-        ca = certificates.other_ca
-    else:
-        cert, key = getattr(certificates, kind), getattr(certificates, f"{kind}_key")
-    server = server_factory(tls_cert=cert, tls_key=key)
-    error = refuse(server, Config(tls_v1=True, tls_root_ca_file=ca))
+    server = server_factory(tls_cert=getattr(certificates, name),
+                            tls_key=getattr(certificates, f"{name}_key"))
+    ca_file = getattr(certificates, ca) if ca else ""
+    error = refuse(server, Config(tls_v1=True, tls_root_ca_file=ca_file))
     assert "certificate" in str(error) and not server.stats()["topics"]
 
 
@@ -94,14 +94,9 @@ def test_verification_can_be_turned_off_with_a_warning(secure_server, caplog):
     assert "not verified" in caplog.text
 
 
-def test_a_connection_without_required_tls_is_refused(server_factory, certificates):
+def test_a_connection_without_required_tls_is_refused(secure):
     """nsqd's own words reach the caller."""
-    server = server_factory(
-        tls_cert=certificates.server, tls_key=certificates.server_key, tls_required=True
-    )
-    with Producer([server.tcp_address]) as producer:
-        with pytest.raises(PublishRejectedError, match="TLS required"):
-            producer.publish("events", b"x", timeout=5)
+    assert "TLS required" in str(refuse(secure(tls_required=True), Config()))
 
 
 def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certificates):
@@ -115,10 +110,7 @@ def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certi
 
 def connected(server, config):
     """A consumer's view of its connection, and nsqd's view of the consumer."""
-    consumer = Consumer(
-        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address], config=config
-    )
-    with consumer:
+    with consume(server, Collector(), config=config) as consumer:
         wait_until(lambda: server.stats("events", "c").get("clients"))
         wait_until(lambda: consumer.stats().connections)
         client, = server.stats("events", "c")["clients"]
@@ -147,11 +139,8 @@ def test_the_negotiated_values_are_in_the_statistics_of_both_ends(server):
 def test_max_rdy_count_of_the_server_caps_rdy(server_factory):
     server = server_factory(max_rdy_count=5)
     collector = Collector()
-    with Producer([server.tcp_address]) as producer:
-        producer.publish_many("events", [b"%d" % n for n in range(50)])
-    consumer = Consumer("events", "c", collector, nsqd_tcp_addresses=[server.tcp_address],
-                        max_in_flight=100)
-    with consumer:
+    publish(server, *[b"%d" % n for n in range(50)])
+    with consume(server, collector, max_in_flight=100) as consumer:
         wait_until(lambda: len(collector.messages) == 50)
         assert consumer.stats().connections[0].rdy == 5
 
@@ -161,20 +150,19 @@ def test_heartbeats_can_be_off_for_producers(server):
     with Producer([server.tcp_address], config=Config(heartbeat_interval=-1)) as producer:
         producer.publish("events", b"x")
     with pytest.raises(ConfigError, match="heartbeat"):
-        Consumer("events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
-                 config=Config(heartbeat_interval=-1))
+        consume(server, Collector(), config=Config(heartbeat_interval=-1))
+
+
+def refused(server, config):
+    """Consume where it cannot work; return nsqd's error, which on_error gets."""
+    errors = []
+    with consume(server, Collector(), config=config, on_error=errors.append):
+        wait_until(lambda: errors)
+    return errors[0] if isinstance(errors[0], ServerError) else errors[0].__cause__
 
 
 def test_a_value_beyond_the_servers_own_limit_is_refused(server_factory):
-    server = server_factory(max_msg_timeout=60)
-    errors = []
-    consumer = Consumer(
-        "events", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address],
-        config=Config(msg_timeout=61), on_error=errors.append,
-    )
-    with consumer:
-        wait_until(lambda: errors)
-    refusal = errors[0] if isinstance(errors[0], ServerError) else errors[0].__cause__
+    refusal = refused(server_factory(max_msg_timeout=60), Config(msg_timeout=61))
     assert refusal.code == "E_BAD_BODY" and "msg timeout (61000) is invalid" in str(refusal)
 
 
@@ -185,11 +173,7 @@ def test_a_minimum_version_is_negotiated(secure_server, certificates):
     """TLS 1.3 and nothing less; nsqd's statistics show it, and the compression."""
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3",
                     snappy=True)
-    consumer = Consumer("events", "c", Collector(), nsqd_tcp_addresses=[secure_server.tcp_address],
-                        config=config)
-    with consumer:
-        wait_until(lambda: secure_server.stats("events", "c").get("clients"))
-        client, = secure_server.stats("events", "c")["clients"]
+    _, client = connected(secure_server, config)
     assert (client["tls"], client["tls_version"], client["snappy"], client["deflate"]) == (
         True, "TLS1.3", True, False)
 
@@ -243,15 +227,6 @@ def test_heartbeats_during_the_handshake_are_not_answered_too_early(certificates
         config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, **compression)
         with Producer([nsqd.tcp_address], config=config) as producer:
             producer.publish("events", b"x")
-
-
-@pytest.fixture
-def secure(server_factory, certificates):
-    def start(**options):
-        return server_factory(
-            tls_cert=certificates.server, tls_key=certificates.server_key, **options)
-
-    return start
 
 
 @pytest.mark.parametrize("policy, name, is_accepted", [
@@ -403,17 +378,8 @@ def test_the_next_auth_server_is_asked(server_factory, auth):
 def test_a_consumer_reports_why_it_may_not_subscribe(guarded, auth):
     """SUB of a topic that is not permitted: on_error gets nsqd's words."""
     auth.rule = lambda query: granted(topic="^other$")
-    errors = []
-    consumer = Consumer(
-        "events", "c", Collector(), nsqd_tcp_addresses=[guarded.tcp_address],
-        config=Config(auth_secret=SECRET), on_error=errors.append,
-    )
-    with consumer:
-        wait_until(lambda: errors)
-    refusals = [error for error in (errors[0], errors[0].__cause__)
-                if isinstance(error, ServerError)]
-    assert refusals[0].code == "E_UNAUTHORIZED"
-    assert 'SUB on "events" "c"' in str(refusals[0])
+    refusal = refused(guarded, Config(auth_secret=SECRET))
+    assert refusal.code == "E_UNAUTHORIZED" and 'SUB on "events" "c"' in str(refusal)
 
 
 def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
@@ -435,16 +401,11 @@ def test_a_revoked_permission_refuses_further_publishes(guarded, auth):
 
 
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
-def test_an_identity_for_tls_connections_is_granted_with_tls(
-    server_factory, certificates, auth, policy
-):
+def test_an_identity_for_tls_connections_is_granted_with_tls(secure, certificates, auth, policy):
     """The auth server hears whether TLS is spoken, and the name in the client's certificate."""
     auth.rule = lambda query: granted() if query["tls"] == "true" else NOTHING
-    server = server_factory(
-        auth_http_addresses=[auth.address], tls_cert=certificates.server,
-        tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
-        tls_client_auth_policy=policy, tls_required=False,
-    )
+    server = secure(auth_http_addresses=[auth.address], tls_root_ca_file=certificates.ca,
+                    tls_client_auth_policy=policy, tls_required=False)
     config = Config(
         auth_secret=SECRET, tls_v1=True, tls_root_ca_file=certificates.ca,
         tls_cert=certificates.client, tls_key=certificates.client_key, snappy=True,

@@ -1,5 +1,7 @@
-"""The Producer on both kinds of server: outcomes, limits, Futures, discovery, statistics."""
+"""The Producer on both kinds of server: outcomes, limits, Futures, discovery, statistics, exit."""
 
+import signal
+import threading
 import time
 
 import pytest
@@ -9,7 +11,9 @@ from nsqclient import (
     PublishError, PublishNotSentError, PublishRejectedError,
 )
 from tests.support.faults.proxy import FaultProxy
-from tests.support.processes import in_child, start_threads
+from tests.support.processes import (
+    STARTS_NO_THREAD_AT_ITS_END, in_child, run_program, start_threads,
+)
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -39,33 +43,33 @@ def test_bodies_are_split_to_fit_the_body_limit(server_factory):
     assert server.stats("events")["depth"] == 10
 
 
-def test_a_deferred_message_is_deferred(producer, server):
-    server.post("/topic/create", topic="events")
-    server.post("/channel/create", topic="events", channel="c")
-    producer.publish("events", b"later", defer=60)
+@pytest.mark.parametrize("publish", [
+    lambda producer, *message: producer.publish(*message, defer=60),
+    lambda producer, *message: producer.publish_async(*message, defer=60).result(10),
+], ids=["blocking", "async"])
+def test_a_deferred_message_is_deferred(producer, server, publish):
+    server.create("events", "c")
+    publish(producer, "events", b"later")
     wait_until(lambda: server.stats("events", "c")["deferred_count"] == 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (("bad topic", b"x"), InvalidTopicError),
-        ((b"t", b"x"), InvalidTopicError),
-        (("t", b""), InvalidMessageError),
-        (("t", "text"), InvalidMessageError),
-        (("t", b"x" * (1024 * 1024 + 1)), InvalidMessageError),
-        (("t", b"x", -1), InvalidMessageError),
-        (("t", b"x", 3601), InvalidMessageError),
-        (("t", b"x", float("nan")), InvalidMessageError),
-        (("t", b"x", None, -1), ConfigError),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
+@pytest.mark.parametrize("arguments, error", [
+    (("bad topic", b"x"), InvalidTopicError),
+    ((b"t", b"x"), InvalidTopicError),
+    (("t", b""), InvalidMessageError),
+    (("t", "text"), InvalidMessageError),
+    (("t", b"x" * (1024 * 1024 + 1)), InvalidMessageError),
+    (("t", b"x", -1), InvalidMessageError),
+    (("t", b"x", 3601), InvalidMessageError),
+    (("t", b"x", float("nan")), InvalidMessageError),
+    (("t", b"x", None, -1), ConfigError),
+], ids=lambda value: repr(value)[:40])
 def test_bad_input_raises_and_costs_nothing(producer, server, arguments, error):
-    """A mistake raises its own error before the wire; the connection stays and works."""
+    """A mistake raises its own error before the wire, in the call; the connection works on."""
     producer.publish("good", b"before")
-    with pytest.raises(error):
-        producer.publish(*arguments)
+    for publish in (producer.publish, producer.publish_async):
+        with pytest.raises(error):
+            publish(*arguments)
     producer.publish("good", b"after")
     assert server.stats("good")["depth"] == 2
     assert [topic["topic_name"] for topic in server.stats()["topics"]] == ["good"]
@@ -146,26 +150,9 @@ def test_a_future_ends_when_its_message_is_stored(producer, server):
     assert producer.flush()
 
 
-def test_a_deferred_message_is_sent_alone(producer, server):
-    server.post("/topic/create", topic="events")
-    server.post("/channel/create", topic="events", channel="c")
-    producer.publish_async("events", b"x", defer=60).result(10)
-    wait_until(lambda: server.stats("events", "c")["deferred_count"] == 1)
-
-
-@pytest.mark.parametrize(
-    "arguments", [("bad topic", b"x"), ("t", b""), ("t", b"x", 9999)]
-)
-def test_bad_input_is_refused_in_the_call(producer, arguments):
-    with pytest.raises((InvalidMessageError, ValueError)):
-        producer.publish_async(*arguments)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"on_full": "drop"}, {"max_pending": 0}, {"max_pending_bytes": 1.5}, {"linger": -1}],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [
+    {"on_full": "drop"}, {"max_pending": 0}, {"max_pending_bytes": 1.5}, {"linger": -1},
+], ids=str)
 def test_bad_options_are_refused(options):
     with pytest.raises(ConfigError):
         Producer(["127.0.0.1:4150"], **options)
@@ -238,3 +225,47 @@ def test_pending_futures_fail_in_the_child():
         future = producer.publish_async("t", b"x", timeout=1)
         assert in_child(lambda: isinstance(future.exception(1), ClosedError) or 1 / 0) == 0
         assert isinstance(future.exception(5), PublishNotSentError)
+
+
+@pytest.mark.skipif(
+    STARTS_NO_THREAD_AT_ITS_END, reason="this Python starts no thread while the process ends")
+def test_a_script_that_ends_without_close_has_everything_stored(server):
+    """What is pending at the end of the process is flushed."""
+    done = run_program("publish_and_end", server.tcp_address, "5000")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert server.stats("events")["depth"] == 5000
+
+
+def test_a_script_that_cannot_publish_ends_soon_and_says_so():
+    """With no nsqd the end waits five seconds, and says what has no result."""
+    began = time.monotonic()
+    done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
+    assert done.returncode == 0
+    assert "no outcome at exit: 10 publishes to events" in done.stderr
+    assert 4.5 < time.monotonic() - began < 40
+
+
+def test_close_works_in_a_signal_handler(server):
+    """A handler that interrupts publish_async anywhere may close: it returns in time."""
+    def child():
+        closed = []
+        producer = Producer([server.tcp_address])
+
+        def close(signum, frame):
+            began = time.monotonic()
+            closed.append(producer.close(0.5))
+            closed.append(time.monotonic() - began)
+
+        signal.signal(signal.SIGUSR1, close)
+        producer.publish("events", b"x")
+        # Sent by a thread, so that it comes at any moment of the loop.
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR1]).start()
+        try:
+            while True:
+                producer.publish_async("events", b"x")
+        except ClosedError:
+            pass
+        assert closed[1] < 3
+
+    for _ in range(3):
+        assert in_child(child) == 0

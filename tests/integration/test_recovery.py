@@ -18,15 +18,10 @@ PATIENT = Config(max_attempts=0, max_backoff_duration=0)
 @pytest.fixture
 def cluster(server_factory, lookupd_factory):
     lookupds = [lookupd_factory() for _ in range(2)]
-    servers = [
-        server_factory(
-            lookupd_tcp_addresses=[lookupd.tcp_address for lookupd in lookupds], msg_timeout=5.0
-        )
-        for _ in range(3)
-    ]
+    addresses = [lookupd.tcp_address for lookupd in lookupds]
+    servers = [server_factory(lookupd_tcp_addresses=addresses, msg_timeout=5.0) for _ in range(3)]
     for server in servers:
-        server.post("/topic/create", topic="events")
-        server.post("/channel/create", topic="events", channel="c")
+        server.create("events", "c")
     return lookupds, servers
 
 

@@ -65,9 +65,7 @@ def lookup(lookupd: Any, topic: str) -> tuple[list[str], int]:
 
 def test_what_comes_and_goes_is_registered(lookupd, start_nsqd):
     nsqd = start_nsqd()
-    nsqd.post("/topic/create", topic="t")
-    nsqd.post("/channel/create", topic="t", channel="c")
-    nsqd.post("/channel/create", topic="t", channel="e#ephemeral")
+    nsqd.create("t", "c", "e#ephemeral")
     wait_until(lambda: lookup(lookupd, "t") == (["c", "e#ephemeral"], 1))
     nsqd.post("/channel/delete", topic="t", channel="e#ephemeral")
     wait_until(lambda: lookup(lookupd, "t") == (["c"], 1))
@@ -77,8 +75,7 @@ def test_what_comes_and_goes_is_registered(lookupd, start_nsqd):
 
 def test_a_nsqd_that_ends_is_forgotten(lookupd, start_nsqd):
     nsqd = start_nsqd()
-    nsqd.post("/topic/create", topic="t")
-    nsqd.post("/channel/create", topic="t", channel="c")
+    nsqd.create("t", "c")
     wait_until(lambda: lookup(lookupd, "t") == (["c"], 1))
     nsqd.stop()
     wait_until(lambda: lookup(lookupd, "t") == (["c"], 0))
@@ -94,12 +91,8 @@ def test_a_new_topic_has_the_channels_of_the_others(lookupd, start_nsqd):
     nsqd = start_nsqd()
     nsqd.post("/pub", b"hi", topic="t")
     # A real nsqd's topic hands over in the background.
-    wait_until(
-        lambda: [
-            (channel["channel_name"], channel["depth"])
-            for channel in nsqd.stats("t")["channels"]
-        ] == [("one", 1), ("two", 1)]
-    )
+    wait_until(lambda: [(channel["channel_name"], channel["depth"])
+                        for channel in nsqd.stats("t")["channels"]] == [("one", 1), ("two", 1)])
 
 
 # -- nsqlookupd's TCP answers, byte by byte

@@ -25,8 +25,7 @@ def nsqd(real_nsqd):
 
 
 def publish(nsqd, topic, *bodies):
-    nsqd.post("/topic/create", topic=topic)
-    nsqd.post("/channel/create", topic=topic, channel="c")
+    nsqd.create(topic, "c")
     with Producer([nsqd.tcp_address]) as producer:
         producer.publish_many(topic, bodies)
 

@@ -13,7 +13,7 @@ import pytest
 
 from nsqclient import Config, Consumer, Producer
 from tests.support.archives import read_tree
-from tests.support.docs.tool_runs import tool
+from tests.support.docs.tool_runs import end, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -32,9 +32,7 @@ def nsqd(real_nsqd):
 
 
 def publish(nsqd, bodies, topic="t", channels=KINDS):
-    nsqd.post("/topic/create", topic=topic)
-    for channel in channels:
-        nsqd.post("/channel/create", topic=topic, channel=channel)
+    nsqd.create(topic, *channels)
     if bodies:
         with Producer([nsqd.tcp_address]) as producer:
             producer.publish_many(topic, bodies)
@@ -52,11 +50,6 @@ def wait_for_end(nsqd, channel, topic="t", timeout=30.0):
             stats["depth"] or stats["in_flight_count"] or stats["deferred_count"])
 
     wait_until(is_done, timeout, f"{channel} is read")
-
-
-def end(process, signum=signal.SIGTERM):
-    process.send_signal(signum)
-    return process.wait(20)
 
 
 def archive(kind, nsqd, folder, *more):

@@ -3,12 +3,11 @@
 Deliberate differences are on the page docs/tools/nsq_to_http.rst.
 """
 
-import signal
 
 import pytest
 
 from nsqclient.http import NsqdHTTP
-from tests.support.docs.tool_runs import tool
+from tests.support.docs.tool_runs import end, tool
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
 
@@ -48,8 +47,7 @@ def seen(nsqd, kind, flags, bodies):
         flags = [flag.replace("URL", server.url) for flag in flags]
         with tool(kind, "nsq_to_http", *words(nsqd, *flags)) as process:
             wait_until(lambda: len(server.requests) >= len(bodies) and is_done(nsqd), 20)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert end(process) == 0
         return sorted(_comparable(request) for request in server.requests)
 
 

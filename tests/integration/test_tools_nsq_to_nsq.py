@@ -4,14 +4,14 @@ Deliberate differences are on the page docs/tools/nsq_to_nsq.rst.
 """
 
 import json
-import signal
 import subprocess
 from contextlib import contextmanager
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
-from tests.support.docs.tool_runs import tool
+from nsqclient import Producer
+from tests.integration.test_consumer import take
+from tests.support.docs.tool_runs import end, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real
@@ -23,8 +23,7 @@ QUICK = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=msg_timeo
 
 
 def publish(nsqd, topic, bodies):
-    nsqd.post("/topic/create", topic=topic)
-    nsqd.post("/channel/create", topic=topic, channel="nsq_to_nsq")
+    nsqd.create(topic, "nsq_to_nsq")
     with Producer([nsqd.tcp_address]) as producer:
         producer.publish_many(topic, bodies)
 
@@ -43,17 +42,7 @@ def is_done(source, topic="t"):
 
 
 def bodies_at(nsqd, topic="t"):
-    count = nsqd.stats(topic).get("message_count", 0)
-    consumer = Consumer(
-        topic, "c", nsqd_tcp_addresses=[nsqd.tcp_address], config=Config(max_in_flight=500))
-    bodies = []
-    with consumer:
-        for message in consumer.messages(timeout=20) if count else ():
-            message.finish()
-            bodies.append(message.body)
-            if len(bodies) == count:
-                break
-    return bodies
+    return take(nsqd, topic, nsqd.stats(topic).get("message_count", 0))
 
 
 @pytest.fixture
@@ -88,8 +77,7 @@ def test_results_are_those_of_the_original(real_nsqd, source, more):
         publish(source, kind, OBJECTS)
         with copying(kind, source, [target.tcp_address], *more, topic=kind) as process:
             wait_until(lambda: is_done(source, kind), timeout=20)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert end(process) == 0
         topic = "d" if "--destination-topic=d" in more else kind
         results.append(sorted(bodies_at(target, topic)))
     # Nested objects are the one case where the original sorts what the message did not.
@@ -109,8 +97,7 @@ def test_bug_6_nsq_to_nsq_does_not_back_off_for_a_missing_field(source, target):
     more = ["--require-json-field=a", "--require-json-value=1"]
     with copying("ours", source, [target.tcp_address], *more, stderr=subprocess.PIPE) as process:
         wait_until(lambda: is_done(source))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert end(process) == 0
         assert b"backing off" not in process.stderr.read()
     assert bodies_at(target) == [b'{"a":1}'] * 50
     assert source.stats("t", "nsq_to_nsq")["requeue_count"] == 0
@@ -124,8 +111,7 @@ def test_a_dead_destination_recovers_and_nothing_is_lost(source, target):
         wait_until(lambda: source.stats("t", "nsq_to_nsq")["requeue_count"] > 0, timeout=20)
         target.start()
         wait_until(lambda: is_done(source), timeout=60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert end(process) == 0
         assert b"backing off" in process.stderr.read()
     assert set(bodies_at(target)) == {b"%d" % n for n in range(500)}
 

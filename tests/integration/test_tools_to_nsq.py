@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from nsqclient import Config, Consumer
-from tests.support.docs.tool_runs import run_tool, tool
+from tests.integration.test_consumer import take
+from tests.support.docs.tool_runs import end, run_tool, tool
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -28,17 +28,7 @@ def words(nsqd, *more, topic="t"):
 
 
 def stored(nsqd, topic="t", counter="message_count"):
-    count = nsqd.stats(topic).get(counter, 0)
-    consumer = Consumer(
-        topic, "c", nsqd_tcp_addresses=[nsqd.tcp_address], config=Config(max_in_flight=100))
-    bodies = []
-    with consumer:
-        for message in consumer.messages(timeout=20) if count else ():
-            bodies.append(message.body)
-            if len(bodies) == count:
-                message.finish()
-                break
-    return bodies
+    return take(nsqd, topic, nsqd.stats(topic).get(counter, 0))
 
 
 @pytest.mark.parametrize("data, more", [
@@ -102,8 +92,7 @@ def test_lines_leave_when_they_come(nsqd):
         process.stdin.write(b"now\n")
         process.stdin.flush()
         wait_until(lambda: nsqd.stats("t").get("message_count") == 1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert end(process) == 0
 
 
 def test_a_signal_ends_a_slow_run_at_once(nsqd):
@@ -113,14 +102,12 @@ def test_a_signal_ends_a_slow_run_at_once(nsqd):
         process.stdin.write(b"x\n" * 100)
         process.stdin.close()
         wait_until(lambda: nsqd.stats("t").get("message_count"))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert end(process, signal.SIGINT) == 0
         assert b" read, but not published" in process.stderr.read()
 
 
 def test_deferred_messages_are_held_back_in_order(nsqd):
-    nsqd.post("/topic/create", topic="t")
-    nsqd.post("/channel/create", topic="t", channel="c")
+    nsqd.create("t", "c")
     done = run_tool("ours", "to_nsq", *words(nsqd, "--defer=1h"), stdin=b"a\nb\nc\n")
     assert done.returncode == 0
     wait_until(lambda: nsqd.stats("t", "c")["deferred_count"] == 3)

@@ -14,11 +14,6 @@ def handle(message):
     raise AssertionError("a check takes no message")
 
 
-def create(server, topic, channel):
-    server.post("/topic/create", topic=topic)
-    server.post("/channel/create", topic=topic, channel=channel)
-
-
 @pytest.fixture
 def check(monkeypatch):
     def run(server, *places, lookupd=None, **options):
@@ -57,7 +52,7 @@ def guarded(server_factory):
     with AuthServer(lambda query: granted()) as auth:
         server = server_factory(auth_http_addresses=[auth.address])
         for topic in ("events", "others"):
-            create(server, topic, "c")
+            server.create(topic, "c")
         yield server
 
 
@@ -86,7 +81,7 @@ def channels(server):
 @pytest.mark.parametrize("place", ["new/c", "events/new", "events/c#ephemeral"])
 def test_a_check_creates_and_deletes_nothing(guarded, check, place):
     """A right that only a SUB would show, which changes something, is said to be unknown."""
-    create(guarded, "events", "c#ephemeral")
+    guarded.create("events", "c#ephemeral")
     before = channels(guarded)
     is_well, lines = check(guarded, place, auth_secret="s")
     assert is_well and lines[1].startswith(f"NOTE   whether nsqd permits to consume {place} is not")
@@ -94,7 +89,7 @@ def test_a_check_creates_and_deletes_nothing(guarded, check, place):
 
 
 def test_without_authentication_there_is_nothing_to_ask(server, check):
-    create(server, "events", "c")
+    server.create("events", "c")
     assert check(server) == (True, [f"OK     nsqd {server.tcp_address}"])
 
 

@@ -34,7 +34,7 @@ _TABLE = {
                "                try:\n"
                "                    producer.publish(to, letter.body)",
                "test_a_letter_that_cannot_be_published_stays")],
-    ("nsqclient/cli/archiver.py", "tests/cli/test_archiver.py"): [
+    ("nsqclient/cli/archiver.py", "tests/cli/test_archive.py"): [
         Mutant("file_fin_after_failure", "nsq_to_file gives back what it could not sync",
                "message.requeue(delay=0, backoff=backoff)", "message.finish()",
                "test_messages_are_not_finished_after_a_failed_fsync"),
@@ -42,7 +42,7 @@ _TABLE = {
                "self._try(self._write_pending) and self._try(self._archive.sync)",
                "self._try(self._write_pending)",
                "test_messages_are_finished_after_fsync")],
-    ("nsqclient/cli/archive_files.py", "tests/cli/test_archiver.py"): [
+    ("nsqclient/cli/archive_files.py", "tests/cli/test_archive.py"): [
         Mutant("file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
                "os.fsync(self._fd)", "pass",
                "test_messages_are_finished_after_fsync")],
@@ -392,7 +392,7 @@ _TABLE = {
                "test_a_full_window_raises_where_it_was_asked_for"),
         Mutant("no_delay_async", "a deferred publish_async() has its delay",
                "if first.delay_ms is not None:", "if False:",
-               "test_a_deferred_message_is_sent_alone[embedded]")],
+               "test_a_deferred_message_is_deferred[embedded-async]")],
     ("nsqclient/producer/async_publisher.py", "tests/producer/test_async_publisher.py"): [
         Mutant("future_too_soon", "the Future of publish_async() is done when nsqd has the message",
                "            self._publisher.publish(command, until, first.seconds, "

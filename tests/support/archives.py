@@ -8,18 +8,14 @@ from pathlib import Path
 def read_tree(folder: Path) -> dict[str, bytes]:
     """Return every file under ``folder`` with its content, unpacked."""
     return {
-        str(path.relative_to(folder)): read_content(path)
+        str(path.relative_to(folder)):
+        b"".join(_members(path.read_bytes())) if path.suffix == ".gz" else path.read_bytes()
         for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
-def read_content(path: Path) -> bytes:
-    """Return the content of a file: of a .gz one what its whole members hold."""
-    data = path.read_bytes()
-    return b"".join(_whole_members(data)) if path.suffix == ".gz" else data
-
-
-def _whole_members(data: bytes) -> Iterator[bytes]:
+def _members(data: bytes) -> Iterator[bytes]:
+    """Give what the whole members of a .gz file hold."""
     while data:
         member = zlib.decompressobj(16 + zlib.MAX_WBITS)
         content = member.decompress(data) + member.flush()

@@ -21,7 +21,7 @@ class Admin:
         self.url = url.rstrip("/")
 
     def get(self, path: str, **headers: str) -> requests.Response:
-        return self._ask("GET", path, headers=headers)
+        return self.raw("GET", path, headers=headers)
 
     def json(self, path: str) -> Any:
         """GET a path that answers 200; return its JSON."""
@@ -40,16 +40,13 @@ class Admin:
         return found
 
     def post(self, path: str, values: Any = None, **headers: str) -> requests.Response:
-        return self._ask("POST", path, json={} if values is None else values, headers=headers)
+        return self.raw("POST", path, json={} if values is None else values, headers=headers)
 
     def delete(self, path: str, values: Any = None, **headers: str) -> requests.Response:
         """DELETE, with JSON when there is some."""
-        return self._ask("DELETE", path, json=values, headers=headers)
+        return self.raw("DELETE", path, json=values, headers=headers)
 
     def raw(self, method: str, path: str, **options: Any) -> requests.Response:
-        return self._ask(method, path, **options)
-
-    def _ask(self, method: str, path: str, **options: Any) -> requests.Response:
         return requests.request(
             method, f"{self.url}{path}", timeout=TIMEOUT, allow_redirects=False, **options)
 
@@ -93,8 +90,7 @@ class Cluster:
 
     def fill(self, topic: str, channel: str, messages: int = 3) -> None:
         for nsqd in self.nsqds:
-            nsqd.post("/topic/create", topic=topic)
-            nsqd.post("/channel/create", topic=topic, channel=channel)
+            nsqd.create(topic, channel)
             for number in range(messages):
                 nsqd.post("/pub", b'{"number": %d}' % number, topic=topic)
             wait_until(

@@ -1,5 +1,6 @@
 """The utilities as processes: ours and the originals, with the same words."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,3 +39,9 @@ def tool(kind: str, name: str, *words: str, **options: Any) -> Iterator[subproce
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def end(process: subprocess.Popen[bytes], signum: int = signal.SIGTERM) -> int:
+    """Send a signal to a utility; return its exit status."""
+    process.send_signal(signum)
+    return process.wait(20)

@@ -32,6 +32,12 @@ class HttpApi:
         answer.raise_for_status()
         return answer
 
+    def create(self, topic: str, *channels: str) -> None:
+        """Create a topic of an nsqd with some channels, where they are not there."""
+        self.post("/topic/create", topic=topic)
+        for channel in channels:
+            self.post("/channel/create", topic=topic, channel=channel)
+
     def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
         """Return nsqd's /stats as JSON; with ``topic`` (and ``channel``), that one's part.
 

@@ -73,9 +73,11 @@ class RawClient:
         self.send(command)
         return self.read_frame()
 
-    def subscribe(self, topic: str, channel: str) -> None:
+    def subscribe(self, topic: str, channel: str, ready: int = 0) -> None:
         answer = self.ask(f"SUB {topic} {channel}\n".encode())
         assert answer == (RESPONSE, b"OK"), answer
+        if ready:
+            self.send(b"RDY %d\n" % ready)
 
     def read_end(self) -> Closed:
         """Wait for the end of the connection and return how it ended.

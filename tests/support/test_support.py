@@ -1,5 +1,6 @@
-"""The leak guard sees what it must see."""
+"""The leak guard sees what it must see; the proxy cuts and flips at the exact byte; PostgreSQL."""
 
+import contextlib
 import os
 import re
 import socket
@@ -9,20 +10,26 @@ import sys
 
 import pytest
 
+from examples.django_outbox.postgres import Postgres
 from tests.support import leaks
+from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
 from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT, LIMIT
+from tests.support.servers import postgres
+from tests.support.servers.raw_socket import connect, read_exactly
+from tests.support.servers.scripted import ScriptedServer
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 
-@pytest.fixture(autouse=True)
-def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def short_grace(monkeypatch):
     """What these tests leave behind does not go away by itself: do not wait for it."""
     monkeypatch.setattr(leaks, "GRACE", 0.05)
 
 
-def test_a_connection_that_was_reset_is_the_sessions(monkeypatch):
+@needs_proc
+def test_a_connection_that_was_reset_is_the_sessions(short_grace, monkeypatch):
     """The JVM resets connections of py4j that are idle; what is paired or listens is still ours."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         before = take_snapshot()
@@ -40,7 +47,8 @@ def test_a_connection_that_was_reset_is_the_sessions(monkeypatch):
                     assert "socket(s)" in find_leaks(before)[0]
 
 
-def test_a_connection_of_a_foreign_process_is_not_a_leak(monkeypatch):
+@needs_proc
+def test_a_connection_of_a_foreign_process_is_not_a_leak(short_grace, monkeypatch):
     """The JVM of the session connects to us when a task ends."""
     program = ("import socket, sys; end = socket.create_connection(('127.0.0.1', sys.argv[1]));"
                " sys.stdin.read()")
@@ -83,6 +91,7 @@ def test_of_what_was_left():
 """
 
 
+@needs_proc
 def test_the_test_that_leaves_something_is_named(tmp_path):
     """Each of them fails with what it has left, and no other test."""
     (tmp_path / "conftest.py").write_text(
@@ -99,3 +108,40 @@ def test_the_test_that_leaves_something_is_named(tmp_path):
     assert found == [("a_thread", "thread nsq"), ("a_socket", "1 socket"),
                      ("a_process", "child process"), ("a_file", "open file")], done.stdout
     assert "6 passed, 4 errors" in done.stdout
+
+
+def echo(peer):
+    with contextlib.suppress(OSError):  # the proxy drops it
+        while data := peer.sock.recv(100):
+            peer.send(data)
+
+
+def say_hello(proxy):
+    with connect(proxy.address) as client:
+        client.sendall(b"hello")
+        return read_exactly(client, 5)
+
+
+@pytest.mark.parametrize("direction, received", [(CLIENT, b""), (SERVER, b"hel")])
+def test_a_cut_lets_exactly_so_many_bytes_through(leak_guard, direction, received):
+    with ScriptedServer(echo, echo) as server, FaultProxy(server.address) as proxy:
+        proxy.cut_after(3, direction)
+        assert say_hello(proxy) == received and proxy.forwarded[direction] == 3
+        assert say_hello(proxy) == b"hello"
+
+
+def test_a_flip_changes_exactly_one_byte(leak_guard):
+    with ScriptedServer(echo) as server, FaultProxy(server.address) as proxy:
+        proxy.flip_after(2, SERVER)
+        assert say_hello(proxy) == b"he" + bytes([ord("l") ^ 0xFF]) + b"lo"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="PostgreSQL runs as the user of the tests")
+def test_postgresql_runs_where_its_user_cannot_reach_the_programs(tmp_path):
+    """As root in a checkout below /root: its user is another one."""
+    programs = postgres.require_programs()
+    package, hidden = programs.parent.parent, tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    for folder in package.parent.glob(f"{package.name}*"):
+        (hidden / folder.name).symlink_to(folder)
+    Postgres(hidden / package.name / programs.parent.name / "bin").close()
