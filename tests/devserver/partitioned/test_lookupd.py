@@ -1,10 +1,15 @@
-"""The embedded cluster's nsqlookupds over HTTP: both styles, what they say, and how they fail."""
+"""The embedded cluster: its arguments, and its nsqlookupds over HTTP, how they answer and fail."""
+
+import math
 
 import pytest
 import requests
 
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
+from nsqclient.errors import (
+    ConfigError, InvalidChannelError, InvalidMessageError, InvalidTopicError,
+)
 
 BARE = {"Accept": "application/vnd.nsq; version=1.0"}
 
@@ -140,7 +145,6 @@ def test_disabled_writes_are_null_for_writers(cluster):
 
 
 def test_leading_nsqlookupd_creates_and_deletes_topics(cluster):
-
     def post(nsqlookupd, path, **params):
         url = f"http://{cluster.nsqlookupds[nsqlookupd].http_address}{path}"
         answer = requests.post(url, params=params, headers=BARE, timeout=10)
@@ -172,3 +176,45 @@ def test_nodes_lists_every_nsqd_with_its_partitions(cluster):
     assert ask(cluster, "/info").json()["ha_support"] is True
     cluster.crash(1)
     assert len(ask(cluster, "/nodes").json()["producers"]) == 1
+
+
+@pytest.mark.parametrize(("options", "hint"), [
+    ({"nsqds": 0}, "nsqds must be a whole number of at least 1, not 0"),
+    ({"nsqlookupds": -1}, "nsqlookupds must be a whole number of at least 1"),
+    ({"recovery_scale": math.nan}, "recovery_scale"),
+    ({"msg_timeout": 0}, "msg_timeout"),
+    ({"msg_timeout": 901}, "over max_msg_timeout of 900 s"),
+    ({"tcp_port": 65535}, "tcp_port must be a whole number from 0 to 65531"),
+])
+def test_a_cluster_checks_its_options(options, hint):
+    """Before it listens anywhere."""
+    with pytest.raises(ConfigError, match=hint):
+        PartitionedCluster(**options)
+
+
+@pytest.mark.parametrize(("call", "error"), [
+    (lambda c: c.create_topic("new", 0), ConfigError),
+    (lambda c: c.create_topic("new", 1025), ConfigError),
+    (lambda c: c.create_topic("new", replicas=0), ConfigError),
+    (lambda c: c.create_topic("new", replicas=3), ConfigError),
+    (lambda c: c.create_topic("b$d"), InvalidTopicError),
+    (lambda c: c.create_topic("new", channels=["b$d"]), InvalidChannelError),
+    (lambda c: c.create_topic("new", channels="abc"), ConfigError),
+    (lambda c: c.publish("t", 0, "text"), InvalidMessageError),
+    (lambda c: c.publish("t", 1, b"x"), ConfigError),
+    (lambda c: c.messages("t", 0, "other"), ConfigError),
+    (lambda c: c.leader_of("t", -1), ConfigError),
+    (lambda c: c.move_leader("t", 0, 2), ConfigError),
+    (lambda c: c.crash(2), ConfigError),
+    (lambda c: c.take_over(2), ConfigError),
+    (lambda c: c.restart(True), ConfigError),
+    (lambda c: c.tombstone("t", 2), ConfigError),
+    (lambda c: c.lead_lookupd(1), ConfigError),
+])
+def test_a_method_checks_its_arguments(call, error):
+    """A mistake in a test changes nothing, and is no IndexError far from it."""
+    cluster = PartitionedCluster(2, 1)
+    cluster.create_topic("t", channels=["c"])
+    with pytest.raises(error):
+        call(cluster)
+    assert cluster.leader_of("t", 0) == 0 and cluster.messages("t", 0, "c") == []

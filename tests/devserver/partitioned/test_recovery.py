@@ -8,10 +8,9 @@ from nsqclient.devserver.partitioned.recovery import MoveRefusedError, Recovery
 from nsqclient.devserver.partitioned.state import ClusterState
 from nsqclient.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.commands import pub_unchecked
-from tests.support.servers.raw_client import ERROR, RESPONSE, RawClient
+from tests.devserver.partitioned.test_nsqd import OK, client_of, code_of
 from tests.support.waiting import wait_until
 
-OK = (RESPONSE, b"OK")
 #: Two hundred times as fast as a real cluster.
 FAST = 0.005
 
@@ -51,16 +50,6 @@ def cluster():
         running.create_topic("t", 2, replicas=2, channels=["c"])
         running.create_topic("u", 2, channels=["c"])
         yield running
-
-
-def code_of(frame):
-    kind, data = frame
-    assert kind == ERROR, frame
-    return data.decode().split(" ")[0]
-
-
-def client_of(cluster, nsqd):
-    return RawClient(cluster.nsqds[nsqd].tcp_address)
 
 
 def test_election_takes_half_a_minute(clock):

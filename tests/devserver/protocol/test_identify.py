@@ -9,8 +9,8 @@ from nsqclient.devserver.protocol.identify import decode, negotiate
 FRESH = ClientSettings(30_000, 60_000, 16_384, 250)
 
 
-def settle(current=FRESH, limits=ServerLimits(), **fields):
-    return negotiate(decode(encode_json(fields)), current, limits)
+def settle(current=FRESH, **fields):
+    return negotiate(decode(encode_json(fields)), current, ServerLimits())
 
 
 def test_zero_keeps_and_minus_one_turns_off():
@@ -20,13 +20,6 @@ def test_zero_keeps_and_minus_one_turns_off():
     assert (second.heartbeat_interval, second.output_buffer_timeout) == (5000, 100)
     off = settle(first, heartbeat_interval=-1, output_buffer_size=-1)
     assert (off.heartbeat_interval, off.output_buffer_size, off.output_buffer_timeout) == (0, 1, 0)
-
-
-@pytest.mark.parametrize("asked, level", [(0, 6), (3, 3), (9, 6)])
-def test_deflate_level_is_limited_by_the_server(asked, level):
-    found = settle(limits=ServerLimits(deflate=True), feature_negotiation=True, deflate=True,
-                   deflate_level=asked)
-    assert found.deflate_level == level
 
 
 @pytest.mark.parametrize("digits, value", [

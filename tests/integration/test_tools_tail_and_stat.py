@@ -1,6 +1,6 @@
-"""nsq_tail beside the original, on a real nsqd.
+"""nsq_tail and nsq_stat beside the originals, on a real nsqd.
 
-Deliberate differences are on the page docs/tools/nsq_tail.rst.
+Deliberate differences are on the pages docs/tools/nsq_tail.rst and docs/tools/nsq_stat.rst.
 """
 
 import signal
@@ -144,3 +144,16 @@ def test_one_dead_nsqd_of_two_is_waited_for(nsqd):
     dead = f"--nsqd-tcp-address=127.0.0.1:{free_port()}"
     done = run_tool("ours", "nsq_tail", *words(nsqd, dead, "-n=1"))
     assert (done.returncode, done.stdout) == (0, b"x\n")
+
+
+def test_rows_of_nsq_stat_are_those_of_the_original(real_nsqd):
+    """The channel has waiting, deferred and disk-bound messages."""
+    nsqd = real_nsqd(mem_queue_size=10)
+    publish(nsqd, "t", *[b"x"] * 40)
+    nsqd.post("/pub", b"later", topic="t", defer="3000000")
+    flags = ["--topic=t", "--channel=c", "--interval=1s", "--count=2",
+             f"--nsqd-http-address={nsqd.http_address}"]
+    ours, original = (run_tool(kind, "nsq_stat", *flags) for kind in KINDS)
+    assert (ours.returncode, original.returncode) == (0, 0)
+    assert ours.stdout == original.stdout
+    assert len(ours.stdout.splitlines()) == 4
