@@ -167,7 +167,7 @@ class SocketReader:
                 has_messages = self._dispatch(messages_only=True)
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
-        except Exception:
+        except BaseException:  # also of a time limit: bytes may be missing
             self._failure = ConnectionLostError(self._conn.address, "messages were not taken")
             raise
         finally:

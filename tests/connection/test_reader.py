@@ -173,14 +173,15 @@ def test_the_end_of_the_stream_is_left_to_the_reader(consuming):
     assert "closed by the peer" in str(consuming.reader._failure) and consuming.is_awake()
 
 
-def test_a_delegate_that_fails_ends_the_connection(consuming):
+@pytest.mark.parametrize("failure", [ZeroDivisionError, SystemExit])
+def test_a_delegate_that_fails_ends_the_connection(consuming, failure):
     """As on the reader: messages would be missing."""
     def fail(conn, batch):
-        raise ZeroDivisionError
+        raise failure
 
     consuming.reader._delegate.on_messages = fail
     consuming.reader.attach(Wire(message()))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(failure):
         consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "messages were not taken" in str(consuming.reader._failure) and consuming.is_awake()
 
