@@ -569,7 +569,7 @@ _TABLE = {
                "min(committed, expired, clean_to, listed[-1].number - 1)",
                "min(clean_to, listed[-1].number - 1)",
                "test_a_full_disk_frees_what_is_committed_only")],
-    ("nsqclient/spark/shards/shard_log.py", "tests/spark/shards/test_recovery.py"): [
+    ("nsqclient/spark/shards/shard_log.py", "tests/spark/shards/test_listing.py"): [
         Mutant("log_gap_unseen", "a log that lacks segments is not continued",
                "if first > clean_to + 1 or last < clean_to:", "if False:",
                "test_listings_of_different_moments_are_not_believed")],

@@ -8,7 +8,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.spark import batch_reader
 from nsqclient.spark.batch_reader import NsqBatchReader
-from nsqclient.spark.errors import DamagedSegmentError, LogInUseError
+from nsqclient.spark.errors import LogInUseError
 from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import read_options
 from nsqclient.spark.peeking import peek
@@ -117,19 +117,6 @@ def test_a_drain_that_was_cut_off_goes_on(server, texts, storage):
     store.delete([found.key for found in store.list_objects("%complete")])
     assert snapshots(storage) == [("one", 40, False)]
     assert sorted(map(int, batch_rows(texts, "one"))) == list(range(100)) and len(first) == 40
-
-
-def test_a_damaged_segment_of_a_snapshot_is_an_error(server, texts, storage, tmp_path):
-    publish(server, 50)
-    texts |= {"mode": "drain", "storage": storage}
-    batch_rows(texts, "one")
-    path = next(tmp_path.rglob("*.arrow"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
-    with pytest.raises(DamagedSegmentError):
-        batch_rows(texts, "one")
-    assert len(batch_rows(texts, "one", failOnDataLoss="false")) < 50
 
 
 def test_a_snapshot_can_be_released_once(server, texts, storage, monkeypatch):

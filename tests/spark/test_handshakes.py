@@ -25,20 +25,16 @@ def texts(server, tmp_path):
             "nsqdHttp": server.http_address, "storage": str(tmp_path / "log")}
 
 
-def test_a_stream_on_an_empty_channel_fails_without_tls(texts):
-    stream = NsqStreamReader(read_options(texts, "stream"))
-    with pytest.raises(NegotiationError, match=NOT_GRANTED):
-        stream.initialOffset()
-
-
-@pytest.mark.parametrize("mode", ["peek", "drain"])
-def test_a_batch_read_of_an_empty_channel_fails_without_tls(texts, mode):
+@pytest.mark.parametrize("read", [
+    lambda texts: NsqStreamReader(read_options(texts, "stream")).initialOffset(),
+    lambda texts: NsqBatchReader(read_options({**texts, "storage": ""}, "batch"), "").partitions(),
+    lambda texts: NsqBatchReader(
+        read_options({**texts, "mode": "drain"}, "batch"), "s").partitions(),
+], ids=["stream", "peek", "drain"])
+def test_a_read_of_an_empty_channel_fails_without_tls(texts, read):
     """An empty DataFrame would look right."""
-    if mode == "peek":
-        del texts["storage"]
-    reader = NsqBatchReader(read_options({**texts, "mode": mode}, "batch"), "s")
     with pytest.raises(NegotiationError, match=NOT_GRANTED):
-        reader.partitions()
+        read(texts)
 
 
 def rows(*bodies):
@@ -56,9 +52,7 @@ def test_a_write_fails_without_tls(server, bodies):
 
 def test_a_task_without_rows_connects_only_where_it_is_the_first(server, monkeypatch):
     """A batch may have hundreds of empty tasks."""
-    from nsqclient.spark import writer
-
-    monkeypatch.setattr(writer, "_task_number", lambda: 7)
+    monkeypatch.setattr("nsqclient.spark.writer._task_number", lambda: 7)
     options = write_options({"nsqd": server.tcp_address, "topic": "t", **TLS})
     assert publish(rows(), options, Columns("body", False, False)).messages == 0
 

@@ -21,7 +21,6 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def cluster():
-    """Two nsqds and two nsqlookupds."""
     with PartitionedCluster(2, 2, msg_timeout=2.0) as running:
         yield running
 
@@ -68,7 +67,6 @@ def stored_rows(texts):
 
 @pytest.fixture
 def has_rows(stored_rows):
-    """Wait for so many rows in the logs."""
     return lambda count: wait_until(
         lambda: len(stored_rows()) >= count, 20, f"{count} rows are stored")
 
@@ -81,9 +79,12 @@ def by_partition(rows):
     return found
 
 
+@pytest.mark.parametrize("mode", [LookupdMode.NORMAL, LookupdMode.NO_COORDINATOR])
 @pytest.mark.parametrize("kind", [{}, {"ordered": True}, {"extended": True}])
-def test_every_partition_is_read_in_order(cluster, receive, kind, stored_rows, has_rows):
-    """Ordered topics and those with headers are recognised; ids are texts that grow."""
+def test_every_partition_is_read_in_order(cluster, receive, mode, kind, stored_rows, has_rows):
+    """As nsqlookupd says, or else nsqd's refusal; ids are texts that grow."""
+    for lookupd in cluster.nsqlookupds:
+        lookupd.set_mode(mode)
     cluster.create_topic("t", 3, channels=["c"], **kind)
     publish(cluster, 3, 20)
     receive(connections="1")
@@ -96,22 +97,8 @@ def test_every_partition_is_read_in_order(cluster, receive, kind, stored_rows, h
         assert int(ids[0], 16) >> 50 == partition
     cluster.wait_until_empty("t", "c")
     names = {c.name for nsqd in cluster.nsqds for c in nsqd.commands if "SUB" in c.name}
-    assert names == {"SUB_ORDERED" if kind.get("ordered") else "SUB"}
-
-
-def test_an_ordered_topic_without_metadata_is_read_in_order(
-    cluster, receive, caplog, stored_rows, has_rows
-):
-    """Where no nsqlookupd says that it is ordered, the nsqd's refusal does."""
-    caplog.set_level("INFO", "nsqclient.consumer")
-    for lookupd in cluster.nsqlookupds:
-        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
-    cluster.create_topic("t", 3, channels=["c"], ordered=True, extended=True)
-    publish(cluster, 3, 5)
-    receive(connections="1")
-    has_rows(15)
-    assert by_partition(stored_rows()) == {f"partition-{p}": list(range(5)) for p in range(3)}
-    assert caplog.text.count("the topic is ordered, as nsqd says") == 3  # by each owner
+    assert ("SUB_ORDERED" in names) is kind.get("ordered", False)
+    assert ("SUB" in names) is not (kind.get("ordered") and mode is LookupdMode.NORMAL)
 
 
 @pytest.mark.parametrize("ordered", [False, True])

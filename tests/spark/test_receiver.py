@@ -157,12 +157,6 @@ def drain(log_path, start_receiver):
         stream_options(log_path, servers, options), drains=True)
 
 
-def test_a_drain_without_http_ends_after_a_silence(server, drain):
-    publish(server, 100)
-    wait_until(drain(server, nsqdHttp="", idleMs="1000").drain_is_over, 20)
-    assert counts(server) == (0, 0)
-
-
 def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory, drain, caplog):
     """Its messages are not in the sum of the depths, which had ended the drain too early."""
     servers = [server_factory(), server_factory()]

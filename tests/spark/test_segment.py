@@ -1,14 +1,21 @@
-"""What is in a segment, and how it becomes Spark's rows."""
+"""What is in a segment, and how segments become tasks and Spark's rows. No JVM."""
 
 import datetime
+import gc
+import itertools
 import pickle
+import weakref
 
 import pyarrow as pa
 import pytest
 
-from nsqclient.spark.errors import DamagedSegmentError
+from nsqclient.spark.errors import DamagedSegmentError, StorageError
 from nsqclient.spark.options import ROW_DDL
+from nsqclient.spark.partitions import make_partitions, read_partition, spread
 from nsqclient.spark.segment import ROWS, check_segment, encode_segment, read_ids, read_rows
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.storage.store import open_store
+from tests.spark.logs import write_log
 
 NOW = 1_700_000_000_123_456_789
 ONE = (NOW, 1, b"0123456789abcdef", b"hello")
@@ -16,9 +23,6 @@ TWO = (NOW + 1, 65535, b"0123456789abcde0", b"\x00\xff" * 3)
 THREE = (NOW + 2, 2, b"0123456789abcdef", b"nsq-writer:")
 PARTS = [("a:4150", [ONE, TWO]), ("b:4150", [THREE])]
 WRITER = "0123456789abcdef" * 2
-#: Enough that the middle of a file is in the bodies.
-MANY = bytes(encode_segment("topic", "channel", [
-    ("a:4150", [(NOW + n, 1, b"%016x" % n, b"body %d" % n) for n in range(2500)])]))
 
 
 def test_rows_have_every_field_of_the_message():
@@ -62,34 +66,23 @@ def test_a_segment_names_its_writer_and_its_ids():
         "node7, process 4121")
 
 
-@pytest.mark.parametrize("size", [1, 4096])
-@pytest.mark.parametrize("position", [0.0, 0.001, 0.25, 0.5, 0.75, 0.99, 0.9999])
-def test_damage_is_noticed_wherever_it_is(position, size):
-    """Flipped, or lost and zero as a file system gives it: never rows that were not sent."""
-    start = int(len(MANY) * position)
-    for change in (lambda byte: byte ^ 4, lambda byte: 0):
-        part = bytes(map(change, MANY[start:start + size]))
-        damaged = MANY[:start] + part + MANY[start + size:]
-        if damaged == MANY:
-            continue
-        with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
-            check_segment("u", "k", damaged)
-
-
 def test_each_byte_of_a_small_segment_counts():
-    """Also those of the checksum and of the writer."""
+    """Flipped, or lost and zero as a file system gives it; also of the checksum and the writer."""
     data = bytes(encode_segment("t", "c", PARTS, WRITER))
     for position in range(len(data)):
-        broken = bytearray(data)
-        broken[position] ^= 4
-        with pytest.raises(DamagedSegmentError):
-            check_segment("u", "k", bytes(broken))
+        for end, change in itertools.product((position + 1, position + 512), (
+                lambda byte: byte ^ 4, lambda byte: 0)):
+            damaged = data[:position] + bytes(map(change, data[position:end])) + data[end:]
+            if damaged != data:
+                with pytest.raises(DamagedSegmentError, match="segment k is damaged"):
+                    check_segment("u", "k", damaged)
 
 
-@pytest.mark.parametrize("part", [0.0, 0.00001, 0.1, 0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("part", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_file_is_an_error(part):
+    data = bytes(encode_segment("topic", "channel", PARTS, WRITER))
     with pytest.raises(DamagedSegmentError, match="its beginning or its end is missing"):
-        check_segment("u", "k", MANY[:int(len(MANY) * part)])
+        check_segment("u", "k", data[:int(len(data) * part)])
 
 
 def test_the_error_has_all_that_is_known():
@@ -102,3 +95,62 @@ def test_the_error_has_all_that_is_known():
     assert text.startswith("log file:///x: segment key is damaged (its checksum is ")
     assert text.endswith("set failOnDataLoss=false to read the rest without it")
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
+
+
+def tasks_of(folder, *sizes, parts=2):
+    """The tasks of segments of so many rows."""
+    store = open_store(str(folder))
+    write_log(store, "a:4150", *sizes)
+    listed = store.list_objects(ShardKeys("t", "c", "a:4150").of("segments"))
+    return make_partitions(store.url, [(one.key, one.size) for one in listed], parts)
+
+
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_segments_are_spread_evenly_and_in_order(count):
+    """As many tasks as are wanted, where there are so many segments."""
+    runs = spread([(number, 10) for number in range(12)], count)
+    assert [number for run in runs for number in run] == list(range(12))
+    assert len(runs) == min(count, 12)
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+def test_a_large_segment_does_not_starve_the_other_tasks():
+    assert spread([("a", 100), ("b", 1), ("c", 1), ("d", 98)], 2) == [["a"], ["b", "c", "d"]]
+    assert spread([], 3) == []
+
+
+def test_small_segments_are_joined_and_large_ones_are_not(tmp_path):
+    sizes = [1, 2, 1500, 1, 999, 1, 1, 2000]
+    [task] = tasks_of(tmp_path, *sizes, parts=1)
+    batches = list(read_partition(pickle.loads(pickle.dumps(task))))
+    assert [batch.num_rows for batch in batches] == [3, 1500, 1000, 2, 2000]
+    assert [int(body) for batch in batches for body in batch.column("body").to_pylist()
+            ] == list(range(sum(sizes)))
+
+
+def test_garbage_is_freed_however_many_storages_a_process_opens(tmp_path):
+    """Spark's processes live for many tasks; what is frozen with the modules stays for ever."""
+    first, second = (tasks_of(tmp_path / name, 1, parts=1)[0] for name in "ab")
+    list(read_partition(first))
+
+    class Cycle:
+        pass
+
+    gc.disable()
+    try:
+        cycle = Cycle()
+        cycle.itself = cycle
+        found = weakref.ref(cycle)
+        del cycle
+        list(read_partition(second))
+    finally:
+        gc.enable()
+    gc.collect()
+    assert found() is None
+
+
+def test_an_executor_without_the_storage_fails_with_the_remedy(tmp_path):
+    [task] = tasks_of(tmp_path / "driver", 3, parts=1)
+    task.url = f"file://{tmp_path}/executor"
+    with pytest.raises(StorageError, match="does not have what the driver has .* s3://"):
+        list(read_partition(task))

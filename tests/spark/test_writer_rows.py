@@ -109,13 +109,10 @@ def test_deferred_rows_are_published_alone():
     assert count == 3
 
 
-@pytest.mark.parametrize("body, word", [(None, "null"), (b"", "empty")])
-def test_an_empty_body_is_an_error_that_names_the_row(body, word):
+@pytest.mark.parametrize("topic, body, words", [
+    ("t", None, "body is null"), ("t", b"", "body is empty"), (None, b"x", "its topic is null")])
+def test_what_a_row_lacks_is_an_error_that_names_it(topic, body, words):
     """The row is counted over the whole task."""
-    with pytest.raises(InvalidMessageError, match=f"row 3 of this task: body is {word}"):
-        publish(ONLY_BODY, {"body": [b"a", b"b"]}, {"body": [b"c", body]}, topic="t")
-
-
-def test_a_topic_that_is_null_is_an_error():
-    with pytest.raises(InvalidMessageError, match="row 1 of this task: its topic is null"):
-        publish(Columns("body", True, False), {"topic": ["a", None], "body": ["1", "2"]})
+    with pytest.raises(InvalidMessageError, match=f"row 3 of this task: {words}"):
+        publish(Columns("body", True, False), {"topic": ["t", "t"], "body": [b"a", b"b"]},
+                {"topic": ["t", topic], "body": [b"c", body]})

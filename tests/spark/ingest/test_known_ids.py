@@ -1,5 +1,7 @@
 """Which messages are known as durable, and when they are forgotten."""
 
+import pytest
+
 from nsqclient.spark.ingest import known_ids
 from nsqclient.spark.ingest.known_ids import Claim, KnownIds
 
@@ -12,17 +14,21 @@ def claim(first: int, count: int, conn: str = "a", nsqd: str = "n:1", window: in
     return Claim(nsqd, conn, window, ids(first, count))
 
 
-def test_added_messages_are_recognised():
+@pytest.fixture
+def known() -> KnownIds:
+    """Five messages of segment 1, which came on connection ``a``."""
     known = KnownIds()
     assert known.find_copies([claim(0, 5)]) is None
     known.add([claim(0, 5)], 1, 0.0)
+    return known
+
+
+def test_added_messages_are_recognised(known):
     assert known.find_copies([claim(3, 4, conn="b")]) == [[0, 1]]
 
 
-def test_another_nsqd_has_ids_of_its_own():
+def test_another_nsqd_has_ids_of_its_own(known):
     """Two nsqds of one host may use the same id."""
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
     assert known.find_copies([claim(0, 5, nsqd="n:2", conn="b")]) is None
 
 
@@ -63,10 +69,8 @@ def test_only_the_last_proven_messages_are_remembered(monkeypatch):
     assert [len(known._by_number[number][0].ids) for number in (5, 6)] == [0, 10]
 
 
-def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone():
+def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone(known):
     """So a crash before its FIN is proven makes no duplicate."""
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
     known.closed("a", clean=True)
     known.leave_segments([1])
     known.add_copies([claim(0, 5, conn="b")], 1.0)
@@ -83,27 +87,23 @@ def test_fins_of_a_quiet_connection_are_proven_by_time():
     assert not known.is_held(1) and known.is_held(2)
 
 
-def test_a_lost_connection_leaves_doubt():
+def test_a_lost_connection_leaves_doubt(known):
     """Its last FINs may be lost: neither number nor time proves them."""
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
     known.closed("a", clean=False)
     known.settle(before=999.0)
     assert known.find_copies([claim(0, 5, conn="b")]) == [[0, 1, 2, 3, 4]]
     assert not known.is_held(1)
 
 
-def test_a_clean_end_proves_every_fin():
-    """CLOSE_WAIT comes after them."""
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
+def test_a_clean_end_proves_every_fin(known):
+    """CLOSE_WAIT comes after them; so nothing is saved with the segment."""
     known.closed("a", clean=True)
     assert len(known) == 0
+    known.leave_segments([1])
+    assert not known.saved_grew and known.take_saved() == {}
 
 
-def test_a_refused_fin_is_remembered_though_the_connection_ends_well():
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
+def test_a_refused_fin_is_remembered_though_the_connection_ends_well(known):
     known.doubt("n:1", ids(2, 1))
     known.closed("a", clean=True)
     assert len(known) == 1
@@ -119,10 +119,8 @@ def test_a_refused_fin_of_a_forgotten_message_is_remembered():
     assert known.take_saved() == {"n:1": ids(7, 1)}
 
 
-def test_a_copy_that_is_finished_is_pending_again():
+def test_a_copy_that_is_finished_is_pending_again(known):
     """Its FIN may be lost as well; when it is proven, the doubt is over."""
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
     known.closed("a", clean=False)
     known.add_copies([claim(0, 5, conn="b")], 1.0)
     assert known.is_held(1)
@@ -131,9 +129,7 @@ def test_a_copy_that_is_finished_is_pending_again():
     assert len(known) == 0
 
 
-def test_unproven_ids_of_a_deleted_segment_are_saved():
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
+def test_unproven_ids_of_a_deleted_segment_are_saved(known):
     known.add([claim(5, 5, conn="b")], 1, 0.0)
     known.closed("a", clean=False)
     known.closed("b", clean=True)
@@ -141,14 +137,6 @@ def test_unproven_ids_of_a_deleted_segment_are_saved():
     assert known.saved_grew
     assert known.take_saved() == {"n:1": ids(0, 5)}
     assert not known.saved_grew
-
-
-def test_a_deleted_segment_without_doubt_leaves_nothing_to_save():
-    known = KnownIds()
-    known.add([claim(0, 5)], 1, 0.0)
-    known.closed("a", clean=True)
-    known.leave_segments([1])
-    assert not known.saved_grew and known.take_saved() == {}
 
 
 def test_saved_ids_are_known_after_a_restart():

@@ -1,5 +1,7 @@
 """What the writer does with segments: split, cut, store, finish, give back."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from nsqclient.errors import ClosedError
@@ -9,8 +11,10 @@ from nsqclient.spark.ingest import message_buffer
 from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_by_bytes
 from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
-from nsqclient.spark.ingest.known_ids import KnownIds
 from nsqclient.spark.segment import ROW_BYTES
+from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.shard_log import End, ShardLog
+from nsqclient.spark.storage.store import open_store
 from tests.support.consumer_context import make_context
 
 
@@ -31,46 +35,22 @@ class FakeSub:
         self.requeued_unstarted += ids
 
 
-class FakeSink:
-    """A log in memory."""
-
-    def __init__(self, error=None):
-        self.known, self.rows, self.closed = KnownIds(), [], []
-        self.redelivered, self.error, self.full = 0, error, []
-
-    def report_full(self, error):  # there is space again at once
-        self.full.append(error)
-        self.error = None
-
-    def append(self, parts, claims, copies=()):
-        if self.error is not None:
-            raise self.error
-        rows = sum(len(messages) for _, messages in parts)
-        found = self.known.find_copies(claims)
-        if found is not None:
-            return found
-        if rows:
-            self.rows.append(rows)
-            self.known.add(claims, len(self.rows), 0.0)
-        self.known.add_copies(copies, 0.0)
-        return None
-
-    def count_redelivered(self, number):
-        self.redelivered += number
-
-    def conn_closed(self, conn, clean):
-        self.closed.append((conn, clean))
+@pytest.fixture
+def log(tmp_path):
+    found = ShardLog(open_store(str(tmp_path / "log")), ShardKeys("t", "c", "n:1"))
+    found.open()
+    return found
 
 
 def message(number, attempts=1, size=1):
     return (number, attempts, b"%016x" % number, b"x" * size)
 
 
-def run(sink, *segments, limit=None):
+def run(log, *segments, limit=None):
     """Give segments to a writer, one after the other; return the errors it reported."""
     failures = []
     buffer = MessageBuffer(roll_interval=60.0)
-    writer = Writer(buffer, sink, lambda rows: None, failures.append, limit and Quota(limit))
+    writer = Writer(buffer, log, lambda rows: None, failures.append, limit and Quota(limit))
     for sub, messages in segments:
         assert buffer.add(sub, messages)
     buffer.close()
@@ -79,66 +59,70 @@ def run(sink, *segments, limit=None):
     return failures
 
 
-def test_messages_are_stored_then_finished():
-    sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
-    assert run(sink, (one, [message(1), message(2)]), (two, [message(3, attempts=2)])) == []
-    assert sink.rows == [3] and sink.redelivered == 1
+def test_messages_are_stored_then_finished(log):
+    one, two = FakeSub("1"), FakeSub("2")
+    assert run(log, (one, [message(1), message(2)]), (two, [message(3, attempts=2)])) == []
+    assert log.end == End(1, 3) and log.redelivered == 1
     assert one.finished == [message(1)[2], message(2)[2]] and two.finished == [message(3)[2]]
 
 
-def test_copies_are_finished_and_not_stored():
-    sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
-    run(sink, (one, [message(1), message(2)]), (two, [message(2), message(3)]))
-    assert sink.rows == [3]
+def test_copies_are_finished_and_not_stored(log):
+    one, two = FakeSub("1"), FakeSub("2")
+    run(log, (one, [message(1), message(2)]), (two, [message(2), message(3)]))
+    assert log.end == End(1, 3)
     assert two.finished == [message(2)[2], message(3)[2]]
 
 
-def test_messages_that_cannot_be_stored_are_requeued():
-    sink, sub = FakeSink(LogError("/x", "damaged")), FakeSub()
-    failures = run(sink, (sub, [message(1), message(2)]))
+def test_messages_that_cannot_be_stored_are_requeued(log):
+    sub = FakeSub()
+    log.append = Mock(side_effect=LogError("/x", "damaged"))
+    [failure] = run(log, (sub, [message(1), message(2)]))
     assert sub.finished == [] and sub.requeued_unstarted == [message(1)[2], message(2)[2]]
-    assert [str(error) for error in failures] == ["log /x: damaged"]
+    assert str(failure) == "log /x: damaged"
 
 
-def test_a_full_disk_is_no_failure():
+def test_a_bug_of_the_writer_is_reported_and_finishes_nothing(log):
+    sub = FakeSub()
+    log.append = Mock(side_effect=ZeroDivisionError)
+    [failure] = run(log, (sub, [message(1)]))
+    assert "ZeroDivisionError" in str(failure) and sub.finished == []
+
+
+def test_a_full_disk_is_no_failure(log, monkeypatch):
     """What cannot be stored goes back, and what comes later is stored; a limit counts rows."""
     error = StorageError("/x", "disk full")
-    sink, one, two = FakeSink(error), FakeSub("1"), FakeSub("2")
+    one, two = FakeSub("1"), FakeSub("2")
     buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []
-    writer = Writer(buffer, sink, stored.append, failures.append, Quota(1))
-    writer._handle([(one, [message(1)])])
+    writer = Writer(buffer, log, stored.append, failures.append, Quota(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "append", Mock(side_effect=error))
+        writer._handle([(one, [message(1)])])
     writer._handle([(two, [message(2)])])
     assert one.requeued_unstarted == [message(1)[2]] and two.finished == [message(2)[2]]
-    assert stored == [0, 1] and failures == [] and sink.full == [error]
+    assert stored == [0, 1] and failures == [] and log.full_error is error
 
 
-def test_messages_are_requeued_after_a_bug_of_the_writer():
-    """The writer lives on, and reports the failure."""
-    sink, sub = FakeSink(ZeroDivisionError()), FakeSub()
-    failures = run(sink, (sub, [message(1)]))
-    assert "ZeroDivisionError" in str(failures[0]) and sub.finished == []
-
-
-def test_a_fin_that_cannot_be_sent_leaves_doubt():
+def test_a_fin_that_cannot_be_sent_leaves_doubt(log):
     """The message is durable, and nsqd will send a copy."""
-    sink, sub = FakeSink(), FakeSub(closed=True)
-    assert run(sink, (sub, [message(1)])) == []
-    assert sink.rows == [1] and sink.closed == [("0", False)]
+    log.conn_closed = Mock()
+    assert run(log, (FakeSub(closed=True), [message(1)])) == []
+    assert log.end == End(1, 1)
+    log.conn_closed.assert_called_once_with("0", clean=False)
 
 
-def test_messages_of_a_lost_connection_are_left_to_nsqd():
+def test_messages_of_a_lost_connection_are_left_to_nsqd(log):
     """They come again; nothing is known of them here."""
-    sink, sub = FakeSink(), FakeSub()
+    sub = FakeSub()
     sub.is_lost = True
-    run(sink, (sub, [message(1)]))
-    assert sink.rows == [] and sub.finished == []
+    run(log, (sub, [message(1)]))
+    assert log.end == End() and sub.finished == []
 
 
-def test_messages_over_the_limit_are_requeued():
+def test_messages_over_the_limit_are_requeued(log):
     """A drain takes maxMessages exactly."""
-    sink, one, two = FakeSink(), FakeSub("1"), FakeSub("2")
-    run(sink, (one, [message(1), message(2)]), (two, [message(3), message(4)]), limit=3)
-    assert sink.rows == [3] and two.requeued_unstarted == [message(4)[2]]
+    one, two = FakeSub("1"), FakeSub("2")
+    run(log, (one, [message(1), message(2)]), (two, [message(3), message(4)]), limit=3)
+    assert log.end == End(1, 3) and two.requeued_unstarted == [message(4)[2]]
 
 
 def test_a_closed_buffer_accepts_nothing():

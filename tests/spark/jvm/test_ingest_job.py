@@ -20,12 +20,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.real, pytest.mark
 LIMIT = 240
 
 
-def processes(job, words):
-    """The processes of a job with these words in their command line."""
-    return [pid for pid in job.processes()
-            if all(word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in words)]
-
-
 def test_owners_in_tasks_survive_a_killed_executor_and_end_in_order(
     real_nsqd, real_nsqlookupd, tmp_path
 ):
@@ -52,7 +46,9 @@ def test_owners_in_tasks_survive_a_killed_executor_and_end_in_order(
     try:
         job.wait_for_log("owners: 2 of 2 tasks run")
         wait_until(lambda: len(stored(storage, *servers)) == 1000, LIMIT, "all is stored")
-        os.kill(processes(job, [b"CoarseGrainedExecutorBackend"])[0], signal.SIGKILL)
+        executors = [pid for pid in job.processes() if b"CoarseGrainedExecutorBackend" in
+                     Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(executors[0], signal.SIGKILL)
         for first, server in zip((1000, 2000), servers):
             publish(server, 1000, first)
         wait_until(lambda: len(stored(storage, *servers)) >= 3000, LIMIT, "the others go on")

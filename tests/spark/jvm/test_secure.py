@@ -11,31 +11,22 @@ pytestmark = pytest.mark.real
 SECRET = "s3cret of+the&test"
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
-def guarded(real_nsqd, certificates):
-    """A real nsqd that wants TLS, our certificate, and the secret."""
+def where(real_nsqd, tmp_path_factory):
+    """The options of both sides for an nsqd that wants TLS, our certificate, and the secret."""
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     with AuthServer(
         lambda query: granted(topic=".*") if query["secret"] == SECRET else NOTHING
     ) as auth:
-        yield real_nsqd(
+        guarded = real_nsqd(
             tls_required="tcp-https", tls_cert=certificates.server,
             tls_key=certificates.server_key, tls_root_ca_file=certificates.ca,
             tls_client_auth_policy="require-verify", auth_http_addresses=[auth.address])
-
-
-@pytest.fixture
-def where(guarded, certificates, tmp_path):
-    """The options of both sides."""
-    return {
-        "nsqd": guarded.tcp_address, "tls_v1": "true", "tls_root_ca_file": certificates.ca,
-        "tls_cert": certificates.client, "tls_key": certificates.client_key,
-        "auth_secret": SECRET,
-    }
+        yield {
+            "nsqd": guarded.tcp_address, "tls_v1": "true", "tls_root_ca_file": certificates.ca,
+            "tls_cert": certificates.client, "tls_key": certificates.client_key,
+            "auth_secret": SECRET,
+        }
 
 
 def rows(spark, count):
@@ -71,12 +62,8 @@ def test_both_sides_work_with_tls_and_authentication(spark, where, tmp_path, lay
 @pytest.mark.long
 @pytest.mark.parametrize("change, words", [
     ({"auth_secret": SECRET + " not"}, "E_UNAUTHORIZED"),
-    ({"tls_root_ca_file": "/none/ca.pem"}, "/none/ca.pem"),
-    ({"tls_cert": "/none/client.pem"}, "/none/client.pem"),
     ({"tls_cert": "", "tls_key": ""}, "certificate"),
-    ({"auth_secret": ""}, "auth_secret"),
-    ({"tls_v1": "false"}, "(?i)tls"),
-], ids=["wrong secret", "authority", "certificate", "no certificate", "no secret", "no TLS"])
+], ids=["wrong secret", "no certificate"])
 def test_errors_name_the_cause_and_not_the_secret(spark, where, tmp_path, change, words):
     """By the source and by the sink, in Spark's own exception."""
     nsqclient.spark.register(spark)

@@ -38,19 +38,14 @@ def submit(*words):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
 
 
-@pytest.fixture
-def source(leak_guard):
-    """An nsqd with 50 messages on topic ``t``, and what a command needs to read them."""
+@pytest.mark.long
+def test_spark_submit_archives(tmp_path):
     with Nsqd() as nsqd:
         nsqd.publish_many("t", [b"%d" % number for number in range(50)])
-        yield nsqd, [f"--nsqd-tcp-address={nsqd.tcp_address}", "--available-now", "--topic=t",
-                     f"--consumer-opt=nsqdHttp,{nsqd.http_address}"]
-
-
-@pytest.mark.long
-def test_spark_submit_archives(source, tmp_path):
-    archived = submit("archive", *source[1], f"--path={tmp_path / 'out'}",
-                      f"--checkpoint={tmp_path / 'one'}")
+        archived = submit(
+            "archive", f"--nsqd-tcp-address={nsqd.tcp_address}", "--available-now", "--topic=t",
+            f"--consumer-opt=nsqdHttp,{nsqd.http_address}", f"--path={tmp_path / 'out'}",
+            f"--checkpoint={tmp_path / 'one'}")
     assert archived.returncode == 0, archived.stdout[-3000:]
     assert "archive-t batch 0: 50 rows" in archived.stdout
     assert list((tmp_path / "out").glob("date=*/hour=*/*.parquet"))

@@ -1,11 +1,15 @@
-"""Functions by import path, and what they may return."""
+"""Functions by import path, what they may return, and the search for rows that fail alone."""
 
 import json
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsqclient import ConfigError
+from nsqclient.errors import NSQError
+from nsqclient.spark.pipelines.streaming import find_bad_rows
 from nsqclient.spark.pipelines.transforms import (
     BodyMapper, bodies_of, check_pandas, load_function, sql,
 )
@@ -54,3 +58,34 @@ def test_mapping_bodies_without_pandas_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="map_body needs pandas.*pip install"):
         check_pandas()
+
+
+@given(st.integers(0, 300).flatmap(
+    lambda count: st.tuples(st.just(count), st.sets(st.integers(0, max(0, count - 1))))))
+def test_exactly_the_bad_rows_are_found(case):
+    count, bad = case
+    bad = {row for row in bad if row < count}
+    found = find_bad_rows(
+        count, lambda low, high: "bad" if bad & set(range(low, high)) else None, count)
+    assert list(found) == sorted(bad)
+
+
+def test_one_bad_row_of_many_takes_few_tries():
+    """Two for each halving."""
+    tries = []
+
+    def fails(low, high):
+        tries.append((low, high))
+        return f"row {high - 1}" if low <= 70_000 < high else None
+
+    assert find_bad_rows(100_000, fails, 20) == {70_000: "row 70000"}
+    assert len(tries) < 40
+
+
+def test_too_many_bad_rows_are_the_transforms_fault():
+    with pytest.raises(NSQError, match="more than 3 rows.*: broken"):
+        find_bad_rows(1000, lambda low, high: "broken", 3)
+
+
+def test_rows_that_only_fail_together_are_not_blamed():
+    assert find_bad_rows(8, lambda low, high: "both" if high - low > 1 else None, 3) == {}

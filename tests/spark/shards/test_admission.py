@@ -47,6 +47,7 @@ def test_rows_are_known_by_the_next_segment():
 
 def test_the_only_segment_has_no_more_rows_than_its_bytes_allow():
     assert shard(0, [1], size=3600).total(0, 1) == (100, 3600)
+    assert shard(0, [0, 1], size=3600).total(0, 2) == (100, 7200)  # nothing is known of a row
 
 
 def test_what_is_committed_is_forgotten():
@@ -58,22 +59,6 @@ def test_what_is_committed_is_forgotten():
     assert one.last == 4 and one.total(0, 9) == (0, 0)
     one.add(Segment(5, 40, 7))
     assert one.between(4, 5)[0].size == 7
-
-
-def test_last_within_agrees_with_a_plain_count():
-    chance = random.Random(7)
-    for _ in range(300):
-        rows = [chance.randint(0, 20) for _ in range(chance.randint(0, 6))]
-        one = shard(3, rows, chance.choice([1, 100]))
-        start = chance.randint(3, one.last)
-        most, size = chance.randint(0, 80), chance.randint(0, 500)
-        expected = start
-        while expected < one.last:
-            have = one.total(start, expected + 1)
-            if have[0] > most or have[1] > size:
-                break
-            expected += 1
-        assert one.last_within(start, most, size) == expected
 
 
 def test_everything_is_taken_that_fits():

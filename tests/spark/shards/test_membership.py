@@ -35,10 +35,6 @@ def shards(*members):
     return found
 
 
-def test_one_member_has_every_shard(join):
-    assert join().assigned() == NSQDS
-
-
 @pytest.mark.parametrize("storage_kind", ["file", "s3"])
 def test_members_divide_the_shards(join, store):
     first = join()

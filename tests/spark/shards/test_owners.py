@@ -22,7 +22,7 @@ from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.owner import ShardOwner
 from nsqclient.spark.shards.owners import ShardOwners
 from nsqclient.spark.storage.store import open_store
-from tests.spark.logs import counts, publish, rows_of
+from tests.spark.logs import counts, numbers_of, publish, rows_of
 from tests.support.docs.pages import named
 from tests.support.docs.terminal import Terminal
 from tests.support.servers.http_api import registered
@@ -60,23 +60,11 @@ def own(storage):
         owner.stop()
 
 
-@functools.cache  # a segment never changes, and is asked for many times until all are there
-def numbers_of(storage, key, address):
-    store = open_store(storage)
-    rows = rows_of(store, key)
-    assert set(rows.column("nsqd").to_pylist()) == {address}
-    return tuple(map(int, rows.column("body").to_pylist()))
-
-
 def stored(storage, *servers):
     """Every body in the logs of shards, sorted as numbers."""
     store = open_store(storage)
-    found = []
-    for server in servers:
-        keys = ShardKeys("t", "c", server.tcp_address)
-        for one in store.list_objects(keys.of("segments")):
-            found += numbers_of(storage, one.key, server.tcp_address)
-    return sorted(found)
+    return sorted(
+        number for server in servers for number in numbers_of(store, server.tcp_address))
 
 
 def has_stored(storage, server, count):
@@ -95,16 +83,6 @@ def test_everything_is_stored_and_finished(server, own, storage):
     assert owner.log._note.clean_to == owner.log.end.number
 
 
-def test_a_stop_leaves_nothing_in_flight(server, own, storage):
-    """What is not stored is back in the channel."""
-    publish(server, 5000)
-    owner = own(server, max_in_flight="500")
-    wait_until(lambda: stored(storage, server), 30, "it has begun")
-    owner.stop()
-    depth, in_flight = counts(server)
-    assert in_flight == 0 and depth + len(stored(storage, server)) == 5000
-
-
 def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, storage):
     """As when a network was cut and the first owner lives on."""
     publish(server, 2000)
@@ -115,34 +93,6 @@ def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, st
     has_stored(storage, server, 6500)
     assert stored(storage, server) == list(range(6500))
     assert first.log.lost_creates + second.log.lost_creates > 0
-
-
-def test_a_zombie_drops_what_its_successor_has_stored(server_factory, own, storage, monkeypatch):
-    """It hangs before its create until its messages are the successor's, and wakes up."""
-    server = server_factory(msg_timeout=1.0)
-    publish(server, 300)
-    asleep, awake = threading.Event(), threading.Event()
-    zombie = own(server, max_in_flight="300", connections="1")
-    create = zombie.log._store.create
-
-    def hang(key, data):
-        if "/segments/" in key and not awake.is_set():
-            asleep.set()
-            awake.wait(60)
-        return create(key, data)
-
-    monkeypatch.setattr(zombie.log._store, "create", hang)
-    publish(server, 300, 300)
-    assert asleep.wait(30)
-    zombie._is_failed = True  # RDY 0, so that what times out goes to the successor
-    own(server)
-    publish(server, 10, 600)
-    wait_until(lambda: len(stored(storage, server)) == 610, 60, "the successor stores")
-    awake.set()
-    wait_until(lambda: zombie.log.lost_creates, 30, "its create has lost")
-    has_stored(storage, server, 610)
-    assert stored(storage, server) == list(range(610))
-    wait_until(lambda: zombie.log.copies_dropped, 30, "it drops its copies")
 
 
 def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage, monkeypatch):
@@ -331,7 +281,6 @@ def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, sto
 @pytest.mark.parametrize("words, status, text", [
     ([], 2, "--topic required"), (["--topic=t"], 2, "required"),
     (["--topic=t", "--nsqd-tcp-address=h:1"], 2, "--storage required"),
-    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=hdfs://x/y"], 1, "'hdfs' is not supported"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--channel=c#ephemeral"], 1,
      "a log is for a channel that is kept"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--consumer-opt=x,1"], 1,

@@ -46,6 +46,12 @@ def numbers(store):
     return [one.number for one in list_segments(store, KEYS)]
 
 
+def noted(store):
+    """The number and serial of the only note, and the ids that it names."""
+    [found] = store.list_objects(KEYS.of("notes"))
+    return parse_note(found.key), decode_note("", "", store.read(found.key))
+
+
 def test_segments_follow_each_other(store, log):
     one = log()
     put(one, [1, 2, 3])
@@ -131,9 +137,7 @@ def test_a_note_names_what_is_perhaps_not_finished(store, log):
     one.refused(NSQD, message_id(2))
     one.conn_closed("x-0", clean=True)
     one.close()
-    [found] = store.list_objects(KEYS.of("notes"))
-    assert parse_note(found.key) == (1, 1)
-    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(2)]}
+    assert noted(store) == ((1, 1), {NSQD: [message_id(2)]})
     assert put(log(), [2, 3]) == [3]
 
 
@@ -144,12 +148,10 @@ def test_a_note_leaves_out_what_is_still_pending(store, log, clock):
     assert not one.write_note(1)
     put(one, range(2, 10), window=2)
     assert one.write_note(1)  # the connection has had more than two windows since
-    assert parse_note(store.list_objects(KEYS.of("notes"))[0].key) == (1, 1)
+    assert noted(store)[0] == (1, 1)
     clock[0] = 100.0
     assert one.write_note(1) and not one.write_note(1)
-    [found] = store.list_objects(KEYS.of("notes"))  # the older one is deleted
-    assert parse_note(found.key) == (2, 1)
-    assert decode_note("", "", store.read(found.key)) == {}
+    assert noted(store) == ((2, 1), {})  # the older one is deleted
 
 
 def test_news_about_noted_segments_make_another_note(store, log, clock):
@@ -160,9 +162,7 @@ def test_news_about_noted_segments_make_another_note(store, log, clock):
     one.write_note(1)
     one.refused(NSQD, message_id(1))
     assert one.write_note()
-    [found] = store.list_objects(KEYS.of("notes"))
-    assert parse_note(found.key) == (1, 2)
-    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(1)]}
+    assert noted(store) == ((1, 2), {NSQD: [message_id(1)]})
 
 
 def test_a_note_that_another_writer_has_written_is_not_replaced(store, log, clock):
@@ -192,8 +192,7 @@ def test_a_note_that_cannot_be_written_is_written_later(store, log, clock, monke
             one.write_note(1)
         one.close()
     assert one.write_note()
-    [found] = store.list_objects(KEYS.of("notes"))
-    assert decode_note("", "", store.read(found.key)) == {NSQD: [message_id(1)]}
+    assert noted(store)[1] == {NSQD: [message_id(1)]}
 
 
 def retain(store, number):
@@ -273,28 +272,29 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monke
     assert put(log(), [99, 100, 599, 600]) == [600]
 
 
-def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, clock):
-    """Its create succeeds where a deleted segment was; nobody would read it."""
-    asleep, awake = log(), log()
-    for number in range(5):
-        put(awake, [number])
-    clock[0] = 100.0
-    awake.write_note(1)
-    retain(store, 5)
-    assert numbers(store) == [5]
-    assert put(asleep, [9]) == [9]
-    assert numbers(store) == [5, 6] and bodies(store) == [4, 9]
-    assert put(awake, [9, 10]) == [10]
-
-
-def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, clock):
-    """It died between the create and the look at the floor."""
+@pytest.fixture
+def awake(store, log, clock):
+    """The writer of segments 1 to 5, of which Spark has committed all: only the last is there."""
     one = log()
     for number in range(5):
         put(one, [number])
     clock[0] = 100.0
     one.write_note(1)
     retain(store, 5)
+    assert numbers(store) == [5]
+    return one
+
+
+def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request):
+    """Its create succeeds where a deleted segment was; nobody would read it."""
+    asleep, awake = log(), request.getfixturevalue("awake")
+    assert put(asleep, [9]) == [9]
+    assert numbers(store) == [5, 6] and bodies(store) == [4, 9]
+    assert put(awake, [9, 10]) == [10]
+
+
+def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, awake):
+    """It died between the create and the look at the floor."""
     data = bytes(encode_segment("t", "c", [(NSQD, [(1, 1, message_id(1), b"x")])]))
     store.create(KEYS.segment(1, 0), data)
     assert put(log(), [5]) == [5] and numbers(store) == [1, 5, 6]

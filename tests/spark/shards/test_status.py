@@ -148,7 +148,7 @@ def test_the_command_shows_shards_with_what_waits_at_nsqd(
 
 
 @pytest.mark.parametrize("words, code, text", [
-    ([], 2, "--storage required"), (["--storage=hdfs://x/y"], 1, "'hdfs' is not supported"),
+    ([], 2, "--storage required"),
     (["--storage=file:///x", "--topic=a b"], 1, "--topic is invalid"),
     (["--storage=file:///x", "--json", "--metrics"], 2, "not both"),
     (["--storage=file:///x", "--nsqd-http-address=h"], 1, "h"),
