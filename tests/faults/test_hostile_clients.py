@@ -6,10 +6,10 @@ import struct
 import zlib
 
 import pytest
+import snappy
 
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.protocol import commands
-from tests.support.faults.compression_bombs import snappy_claim, snappy_stream
 from tests.support.memory import MIB, run_bounded
 from tests.support.servers.raw_socket import connect, read_all
 
@@ -34,6 +34,25 @@ def bomb() -> bytes:
     # After a full flush a block needs nothing of those before it.
     block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
     return block * 300 + packer.flush()
+
+
+def snappy_claim(size: int) -> bytes:
+    """One chunk of snappy that says it expands to ``size`` bytes, and has 1.5 MB of them."""
+    digits, left = b"", size
+    while left > 127:
+        digits += bytes([left & 127 | 128])
+        left >>= 7
+    # As many copies of 64 bytes, from one byte back, as fit into a chunk.
+    block = digits + bytes([left]) + b"\x00x" + b"\xfe\x01\x00" * 24_000
+    chunk = bytes(4) + block  # its checksum is wrong, which is seen when it was expanded
+    return b"\x00" + len(chunk).to_bytes(3, "little") + chunk
+
+
+def snappy_stream(data: bytes, times: int) -> bytes:
+    """A whole stream of snappy with ``data`` so many times; expands twentyfold at most."""
+    compressor = snappy.StreamCompressor()
+    # After the stream's head the same data gives the same bytes.
+    return compressor.compress(data) + compressor.compress(data) * (times - 1)
 
 
 def identify(**fields: object) -> bytes:

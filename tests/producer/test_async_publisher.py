@@ -6,21 +6,109 @@ import time
 import pytest
 
 from nsqclient.errors import (
-    ClosedError, ConfigError, ConnectionLostError, PartitionError, PublishNotSentError,
-    PublishRejectedError, PublishUnknownError, ReentrantCallError, server_error,
+    ClosedError, ConfigError, ConnectError, ConnectionLostError, PartitionError,
+    PublishNotSentError, PublishRejectedError, PublishUnknownError, ReentrantCallError,
+    server_error,
 )
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.producer.outcome import StaleConnection
+from nsqclient.producer.pool import PoolTimer
+from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.runtime.deadline import Deadline
-from tests.support.fake_nodes import FakeNodes, ScriptedPublisher
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.waiting import wait_until
 
 WAIT = 30.0
 LOST = ConnectionLostError("nsqd:4150", "lost")
 REFUSAL = server_error(b"E_BAD_MESSAGE too big")
+
+
+class FakeNodes:
+    """Stands in for NodePool, and for the one NsqdNode that it has."""
+
+    address = "nsqd:4150"
+
+    def __init__(self):
+        self._changed = threading.Condition()
+        self._is_up = True
+        self._closed = False
+        self.timer = PoolTimer(lambda now: now + 1.0)
+
+    def go_down(self):
+        """From now on no nsqd is connected."""
+        self._is_up = False
+
+    def close(self):
+        """Refuse whoever waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.timer.stop(Deadline(10.0))
+
+    @property
+    def connected(self):
+        return (self,) if self._is_up and not self._closed else ()
+
+    def acquire(self, deadline, is_async=False):
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            if not self._is_up:
+                raise ConnectError(self.address, "nobody is there")
+        return self
+
+
+class Sent:
+    """One attempt that waits for its outcome."""
+
+    def __init__(self, command):
+        self.line = command.partition(b"\n")[0]
+        self._is_settled = threading.Event()
+        self._error = None
+
+    def settle(self, error=None):
+        """Nsqd has stored it; or it has refused it, or the connection has ended."""
+        self._error = error
+        self._is_settled.set()
+
+    def wait(self, until):
+        """Return what the attempt has led to; unknown at the deadline."""
+        if not self._is_settled.wait(max(0.0, until - time.monotonic())):
+            return ConnectError("nsqd:4150", "no answer in time"), None
+        return self._error, None
+
+
+class ScriptedPublisher(Publisher):
+    """A Publisher whose attempts the test settles."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.sent = []
+        #: Raised by the next attempt.
+        self.broken = None
+
+    def attempt(self, node, command, until, pause, **options):
+        if self.broken is not None:
+            error, self.broken = self.broken, None
+            raise error
+        self.sent.append(Sent(command))
+        return self.sent[-1].wait(until)
+
+    def settle_all(self):
+        for sent in self.sent:
+            sent.settle()
+
+    def line(self, number):
+        """Wait for an attempt, by its number from 0, and return the line of the command."""
+        return self.token(number).line
+
+    def token(self, number):
+        """Wait for an attempt, by its number from 0."""
+        wait_until(lambda: len(self.sent) > number)
+        return self.sent[number]
 
 
 class World:
