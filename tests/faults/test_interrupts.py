@@ -209,6 +209,7 @@ def interrupt_at_random(address, error):
     # Python itself drops an exception in a finalizer; logging's handlers, one while they write.
     sys.unraisablehook = lambda args: seen.update(["in a finalizer"])
     logging.getLogger("nsqclient").addHandler(logging.NullHandler())
+    logging.getLogger("nsqclient").propagate = False  # to pytest's handlers
     signal.signal(signal.SIGALRM, on_alarm)
     config = Config(publish_timeout=5, msg_timeout=1, max_attempts=0)
     producer = Producer([address], config=config)
