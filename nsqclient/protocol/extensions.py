@@ -1,8 +1,8 @@
 """What the partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
 
-Client and embedded server share the values. Commands are built of values
-that were checked before, with the functions here and in :mod:`commands`. Each publish needs its
-partition: the server chooses any partition for a command without one.
+Client and embedded server share the values. Commands are built of values that were checked before,
+with the functions here and in :mod:`commands`. Each publish needs its partition: the server chooses
+any partition for a command without one.
 Source: "How we redesign the NSQ smart client"; where it and the server (0.3.7-HA) differ, the
 server is followed: ``docs/topics/partitions.rst``.
 """
