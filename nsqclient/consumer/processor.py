@@ -305,7 +305,7 @@ class MessageProcessor:
         # before it is flushed now.
         self._is_flush_scheduled = False
         for sub in self._flow.subscriptions:
-            sub.flush(waits=False)
+            sub.flush(waits=False, wake_reader=False)
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         fields = log_fields(message=message)

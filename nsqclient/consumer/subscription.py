@@ -388,7 +388,7 @@ class Subscription:
                 self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
 
         try:
-            return self.conn.send(queue, waits=False)
+            return self.conn.send(queue, waits=False, wake_reader=False)
         except NSQError as exc:
             self._log.debug("%s: RDY not sent: %s", self.address, exc,
                             extra=log_fields(nsqd=self.address))
