@@ -2,8 +2,7 @@
 
 The thread that publishes writes the command and reads its response; the socket blocks, without a
 timeout. The deadline is another thread's: it shuts the connection down when that has passed.
-Not SO_RCVTIMEO: each signal restarts that, and with an interval timer of 50 ms a limit of 0.2 s
-never came.
+``docs/topics/threads.rst`` says why that is not left to SO_RCVTIMEO.
 """
 
 from __future__ import annotations

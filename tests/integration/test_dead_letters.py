@@ -58,10 +58,11 @@ def keep_in(path, *letters):
         address = "127.0.0.1:4150"
         topic, channel = "orders", "billing"
 
+    class GivenUp(Message):
+        failure = Failure("no total", ValueError("no total"))
+
     for number, body in enumerate(letters):
-        message = Message(body, b"%016d" % number, 5, 1, 0.0, 0.0, From())
-        message._failure = Failure("no total", ValueError("no total"))
-        keep(message)
+        keep(GivenUp(body, b"%016d" % number, 5, 1, 0.0, 0.0, From()))
     return keep
 
 
