@@ -1,21 +1,22 @@
 """What owners of shards and the driver of a query cost, without Spark.
 
     python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
-                                       [--owners 1,2,4,8,16] [--minio]
+                                       [--owners 1,2,4,8,16] [--busy 2] [--minio]
                                        [--only owners,plan,start] [--stored 100,1000,10000]
                                        [--storage s3://bucket/prefix] [--picture]
 
 Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, and no Java. ``owners``: processes
 of ``nsqclient spark ingest``, each with an nsqd of its own whose channel is full and paused; the
 time is that from the end of the pause until nsqd has nothing left, and processor time that of the
-owners in it. ``driver`` is the processor time of Spark's driver-side Python process for the same
-messages, in batches of 200,000, and ``share`` what it is of the owners'. Processor time is nearly
-the same on a machine that has much else to do; messages/s are not. ``--minio`` starts MinIO as the
-storage (tools/build_minio.py makes it). ``plan``: one plan over 100 simulated shards with 10,000
-segments each. ``start``: a query begins at its checkpoint and plans its first batch: 100 shards,
-each with so many stored segments (``--stored``), of which ten are new. The segments are empty
-objects, since the driver only lists them. This takes a million objects, so it has to be asked for
-(``--only start``); with ``--minio`` it is measured on files, too, and ``--picture`` draws
+owners in it. ``--busy 2`` lets two nsqds deliver at a time, so that owners do not share processors.
+``driver`` is the processor time of Spark's driver-side Python process for the same messages, in
+batches of 200,000, and ``share`` what it is of the owners'. Processor time is nearly the same on a
+machine that has much else to do; messages/s are not. ``--minio`` starts MinIO as the storage
+(tools/build_minio.py makes it). ``plan``: one plan over 100 simulated shards with 10,000 segments
+each. ``start``: a query begins at its checkpoint and plans its first batch: 100 shards, each with
+so many stored segments (``--stored``), of which ten are new. The segments are empty objects, since
+the driver only lists them. This takes a million objects, so it has to be asked for (``--only
+start``); with ``--minio`` it is measured on files, too, and ``--picture`` draws
 docs/images/spark-start.svg.
 """
 
@@ -139,8 +140,8 @@ def make_bucket() -> bool:
     return True
 
 
-def run_owners(number: int, count: int, size: int, url: str) -> Stored:
-    """Let so many owners receive ``count`` messages each; then plan them."""
+def run_owners(number: int, busy: int, count: int, size: int, url: str) -> Stored:
+    """Let owners receive ``count`` messages each, ``busy`` of them at once; then plan them."""
     store = open_store(url)
     with contextlib.ExitStack() as stack:
         nsqds = [stack.enter_context(Nsqd()) for _ in range(number)]
@@ -161,9 +162,11 @@ def run_owners(number: int, count: int, size: int, url: str) -> Stored:
                  "owners are connected")
         used = sum(map(processor_time, processes))
         began = time.monotonic()
-        for nsqd in nsqds:
-            pause(nsqd, False)
-        wait_for(lambda: all(finished(nsqd) for nsqd in nsqds), "all is finished at nsqd")
+        for first in range(0, number, busy):
+            some = nsqds[first:first + busy]
+            for nsqd in some:
+                pause(nsqd, False)
+            wait_for(lambda: all(map(finished, some)), "all is finished at nsqd")
         seconds = time.monotonic() - began
         used = sum(map(processor_time, processes)) - used
         rows, segments = rows_of(store)
@@ -276,6 +279,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--owners", default="1,2,4,8,16")
+    parser.add_argument("--busy", type=int, default=0, help="owners that receive at once; all")
     parser.add_argument("--stored", default="100,1000,10000", help="segments of each shard")
     parser.add_argument("--only", default="owners,plan")
     parser.add_argument("--storage", default="", help="default: a temporary folder")
@@ -325,7 +329,8 @@ def measure(arguments: argparse.Namespace, works: list[str]) -> None:
             found = []
             for _ in range(arguments.rounds):
                 with new_storage(arguments.storage) as url:
-                    found.append(run_owners(number, arguments.count, arguments.size, url))
+                    found.append(run_owners(
+                        number, arguments.busy or number, arguments.count, arguments.size, url))
             rate, owner, segments, driver = map(statistics.median, zip(*found))
             print(f"{number:<8}{rate:>14,.0f}{owner:>20.2f}{driver:>20.3f}"
                   f"{driver / owner:>8.1%}{segments:>10,.0f}",

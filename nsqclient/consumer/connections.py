@@ -34,8 +34,9 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.partitioned.lookup_table import Endpoint, TopicRoutes
+from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay

@@ -32,8 +32,8 @@ from nsqclient.errors import (
 )
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
-from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import requeue_delay
@@ -88,7 +88,7 @@ class UnhandledDeliveries:
     def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
         self._most = most
         self._lock = Lock()
-        # By where it came from as well: ids are unique within a topic of an nsqd, or a partition.
+        # By where it came from as well: ids are unique there.
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
     def add(self, place: Endpoint, message_id: bytes) -> None:
@@ -365,9 +365,7 @@ class Subscription:
         settings = self.conn.settings
         counters = dataclasses.replace(self.counters)
         return ConnectionStats(
-            self.address, rdy, len(self), settings.version, counters, dict(settings.raw),
-            self.place.partition,
-        )
+            self.address, rdy, len(self), settings.version, counters, dict(settings.raw))
 
     # -- RDY
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from nsqclient.partitioned.consumer_options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
-from nsqclient.partitioned.lookup_table import Endpoint, LookupTable, TopicRoutes
+from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from nsqclient.protocol.extensions import Endpoint
+
 #: Failures in a row after which an address that is no seed is forgotten; ``/listlookup`` names a
 #: nsqlookupd that returns.
 _FORGET_AFTER = 6
@@ -28,16 +30,6 @@ class TopicMeta(NamedTuple):
     extended: bool = False  #: its messages have JSON headers
     multi_part: bool = False
     channels_are_registered: bool = False  #: SUB does not make a channel
-
-
-class Endpoint(NamedTuple):
-    """The nsqd of a connection, and its partition where the nsqd is partitioned."""
-
-    address: str
-    partition: int | None = None
-
-    def __str__(self) -> str:
-        return self.address if self.partition is None else f"{self.address}/{self.partition}"
 
 
 @dataclass(frozen=True)

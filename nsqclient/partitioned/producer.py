@@ -10,6 +10,7 @@ client", "Client as producer" and "Production in ordered message scenario".
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -22,6 +23,7 @@ from nsqclient.errors import (
     ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError,
 )
 from nsqclient.hints import with_hint
+from nsqclient.log_records import log_fields
 from nsqclient.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.producer_attempts import PartitionAttempts
 from nsqclient.partitioned.producer_load import PartitionLoad
@@ -36,10 +38,14 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
-from nsqclient.protocol.extensions import Stored, StoredPosition, make_header, partition_name
+from nsqclient.protocol.extensions import (
+    Stored, StoredPosition, is_partitioned_version, make_header, partition_name,
+)
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
+
+logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds after which a partition that has not answered is not used while there are others.
 UNANSWERED_AFTER = 0.1
@@ -83,6 +89,7 @@ class PartitionedProducer:
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
         self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # by topic
+        self._warned_of: set[str] = set()  # addresses; changed by single calls
         self._closing = Monitor()
         self._is_closed = False  # by the lock of _closing
 
@@ -114,10 +121,22 @@ class PartitionedProducer:
 
     def _note(self, node: NsqdNode) -> None:
         """Note the kind of one nsqd of the cluster."""
-        if node.is_partitioned:
+        if is_partitioned_version(node.version):
             self.is_partitioned = True
         else:
             self.is_stock = True
+
+    def on_connected(self, node: NsqdNode) -> None:
+        """Warn of a partitioned nsqd in a cluster that has to be taken for a stock one."""
+        if self._lookupds or node.address in self._warned_of:
+            return
+        if is_partitioned_version(node.version):
+            self._warned_of.add(node.address)
+            logger.warning(
+                "%s is a partitioned nsqd: without nsqlookupd it stores messages in any partition"
+                " that it leads, and rejects them if it leads none; pass lookupd_http_addresses"
+                " instead of nsqd_tcp_addresses", node.address,
+                extra=log_fields(nsqd=node.address))
 
     def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
         """Check the arguments of an asynchronous publish, as far as the cluster is known.

@@ -71,7 +71,7 @@ class Window(NamedTuple):
 
 
 class Destination:
-    """The messages that wait to be sent to one place. One for each topic, or for each partition.
+    """The messages that wait to be sent to one place, such as a topic.
 
     Args:
         serve: publishes what waits, until nothing can be done at once; on a worker.
@@ -98,8 +98,8 @@ class AsyncPublisher:
     Args:
         timer: calls ``check`` now and then.
         max_body_size: of one command.
-        take_over: takes all messages of a topic's queue where the cluster is partitioned, and
-            returns whether it is; may block, and raises what the first message fails with.
+        take_over: takes all messages of a topic's queue where that is not enough to choose an
+            nsqd, and returns whether it did; may block, and raises what the first one fails with.
 
     Threads: any.
     """

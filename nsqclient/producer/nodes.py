@@ -67,8 +67,7 @@ class NsqdNode:
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
-        self.is_partitioned: bool = False  # known once it was connected
-        self.is_warned_of: bool = False  # as a partitioned nsqd without nsqlookupds
+        self.version: str = ""  # of nsqd; known once it was connected
 
     def close(self) -> None:
         """Cut off all connections, and refuse further ones."""
@@ -107,6 +106,7 @@ class NodePool:
     Args:
         addresses: those that the user gave; ``set_addresses`` changes them.
         lookupds: the nsqlookupds that may name others.
+        on_connected: called after each dial that has succeeded, on a thread that dials.
 
     Each nsqlookupd, and the addresses that the user gave, may use an equal part of the dials that
     are under way at once, so that no number of dead addresses that one of them names delays what
@@ -116,9 +116,11 @@ class NodePool:
     """
 
     def __init__(
-        self, addresses: Iterable[str], config: Config, lookupds: Iterable[str] = ()
+        self, addresses: Iterable[str], config: Config, lookupds: Iterable[str] = (),
+        on_connected: Callable[[NsqdNode], None] = lambda node: None,
     ) -> None:
         self._config = config
+        self._on_connected = on_connected
         self._rng = random.Random()
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
@@ -398,13 +400,13 @@ class NodePool:
             else:
                 node.has_worked = True
                 node.dialed_at = time.monotonic()
-                node.is_partitioned = conn.is_partitioned
+                node.version = conn.settings.version
             if is_kept:
                 pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
-        self._log_dial(node, error, is_news)
+        self._report_dial(node, error, is_news)
         if not is_kept:
             conn.close()
             if not node.connections():
@@ -425,18 +427,12 @@ class NodePool:
             return ConnectError(conn.address, f"internal error: {exc!r}")
         return None
 
-    def _log_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
-        """Log what a dial has led to, where that is news."""
+    def _report_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
+        """Say what a dial has led to; log a failure where that is news."""
         if self._closed:
             return
         if error is None:
-            if node.is_partitioned and not self._lookupds and not node.is_warned_of:
-                node.is_warned_of = True
-                logger.warning(
-                    "%s is a partitioned nsqd: without nsqlookupd it stores messages in any"
-                    " partition that it leads, and rejects them if it leads none; pass"
-                    " lookupd_http_addresses instead of nsqd_tcp_addresses", node.address,
-                    extra=log_fields(nsqd=node.address))
+            self._on_connected(node)
             return
         # Once for each outage; publishers that wait dial twice a second.
         level = logging.DEBUG

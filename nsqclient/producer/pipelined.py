@@ -17,6 +17,7 @@ from nsqclient.connection.blocking import Exchange, need_real_sockets
 from nsqclient.connection.connection import Connection
 from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
 from nsqclient.producer.outcome import StaleConnection
+from nsqclient.protocol.events import ServerSettings
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
@@ -54,7 +55,7 @@ class PipelinedConnection:
 
     #: The reader ends it where nsqd is silent, so nobody else asks when something came last.
     heard_at: float = math.inf
-    #: Traced publishes, which are those to partitions, do not use it.
+    #: Traced publishes do not use it.
     stored: None = None
 
     def __init__(self, address: str, config: Config) -> None:
@@ -71,9 +72,9 @@ class PipelinedConnection:
         return self.address
 
     @property
-    def is_partitioned(self) -> bool:
-        """Return whether nsqd is partitioned; known after ``open()``."""
-        return self._conn.is_partitioned
+    def settings(self) -> ServerSettings:
+        """The settings in nsqd's response to IDENTIFY."""
+        return self._conn.settings
 
     @property
     def is_closed(self) -> bool:

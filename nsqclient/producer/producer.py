@@ -117,7 +117,9 @@ class Producer:
     def _begin(self) -> None:
         """Make everything that a forked child must have of its own."""
         config = self.config
-        self._nodes = NodePool(self._nsqds, config, self._lookupds)
+        self._nodes = NodePool(
+            self._nsqds, config, self._lookupds,
+            lambda node: self._partitioned.on_connected(node))
         self._statistics = Statistics()
         self._discovery = NodeDiscovery(self._lookupds, self._nsqds, config, self._nodes)
         self._publisher = Publisher(

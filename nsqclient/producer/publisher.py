@@ -113,7 +113,7 @@ class Publisher:
 
         Args:
             pause: seconds without progress after which another nsqd is used, if one answers.
-            traced: nsqd may answer where it is stored.
+            traced: nsqd may answer where it is stored; no other nsqd can store it.
             closes_after_error: nsqd may not have read the whole command then.
             is_async: use the connection that such publishes share.
 
@@ -160,7 +160,7 @@ class Publisher:
             stored = conn.stored if traced else None
             if node.failures:
                 node.failures = 0
-        elif error.code in SERVER_UNAVAILABLE and not conn.is_partitioned:
+        elif error.code in SERVER_UNAVAILABLE and not traced:
             self._nodes.mark_unavailable(node)
         if conn.is_ended or error is not None and closes_after_error:
             pool.drop(conn)

@@ -54,6 +54,16 @@ def is_partitioned_version(version: str) -> bool:
     return _VERSION_MARK in version
 
 
+class Endpoint(NamedTuple):
+    """The nsqd of a connection, and its partition where the nsqd is partitioned."""
+
+    address: str
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        return self.address if self.partition is None else f"{self.address}/{self.partition}"
+
+
 class MessageIds(NamedTuple):
     """The two halves of a 16-byte message id; ``trace_id`` 0 means that it is not traced."""
 

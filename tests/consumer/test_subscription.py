@@ -20,7 +20,7 @@ from nsqclient.consumer.subscription import (
 )
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
-from nsqclient.partitioned.lookup_table import Endpoint
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.deadline import Deadline
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import Interruption

@@ -63,6 +63,16 @@ def test_messages_without_a_key_use_all_partitions_in_turn(cluster, produce):
     assert producer.stats().published == 16
 
 
+def test_a_producer_without_nsqlookupd_warns_once_of_each_partitioned_nsqd(cluster, caplog):
+    cluster.create_topic("t", 2)
+    nsqd = cluster.nsqds[0]
+    with caplog.at_level(logging.WARNING), Producer([nsqd.tcp_address]) as producer:
+        producer.publish("t", b"1")
+        nsqd.faults.drop_connections()
+        producer.publish("t", b"2")
+    assert caplog.text.count("is a partitioned nsqd: without nsqlookupd") == 1
+
+
 @pytest.mark.parametrize(("sharding", "function"), [
     ("murmur3", murmur3), ("java", java), (lambda key, count: len(key) % count, None),
 ])

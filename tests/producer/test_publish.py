@@ -34,7 +34,6 @@ class Answers:
     address = "nsqd:4150"
     due = math.inf
     failures = responses = pieces = ident = 0
-    is_partitioned = False
     stored = None
     used_at = opened_at = 0.0
 

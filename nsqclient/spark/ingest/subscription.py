@@ -12,12 +12,11 @@ from typing import Protocol
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
-from nsqclient.partitioned.lookup_table import Endpoint
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner
 from nsqclient.errors import NSQError, ServerError
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.extensions import MessageExtension
+from nsqclient.protocol.extensions import Endpoint, MessageExtension
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
