@@ -1,19 +1,22 @@
 """What a message costs where, in microseconds: ``python benchmarks/path_costs.py``.
 
-A publish of one thread, and a consumer with max_in_flight 1, on a real nsqd. The processor time of
-a message is measured without a profile; a second run under cProfile says which part of it each
-module and each system call has.
+A publish of one thread, and a consumer with max_in_flight 1, on a real nsqd; the same with a key,
+and of ordered partitions, on an embedded cluster in a process of its own. The processor time of a
+message is measured without a profile; a second run under cProfile says which part of it each module
+and each system call has.
 """
 
 from __future__ import annotations
 
 import cProfile
 import pstats
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -24,7 +27,19 @@ from nsqd import Nsqd  # noqa: E402 - beside this file
 
 PACKAGE = f"{CHECKOUT / 'nsqclient'}/"
 WARM, COUNT, SIZE = 2000, 20_000, 200
+PARTITIONS = 8
 LIMIT = 120.0
+_CLUSTER = f"""
+import sys
+from nsqclient.devserver import PartitionedCluster
+with PartitionedCluster(3, 1) as cluster:
+    cluster.create_topic("published", {PARTITIONS}, channels=[])
+    cluster.create_topic("consumed", {PARTITIONS}, ordered=True, channels=["c"])
+    for number in range({WARM + 2 * COUNT}):
+        cluster.publish("consumed", number % {PARTITIONS}, b"x" * {SIZE})
+    print(cluster.lookupd_http_addresses[0], flush=True)
+    sys.stdin.read()
+"""
 
 
 def part_of(file: str, name: str) -> str:
@@ -53,25 +68,24 @@ def show(title: str, profile: cProfile.Profile, processor: float, wall: float) -
             print(f"    {part:<34}{share:>7.1f} us{calls[part] / COUNT:>7.1f} calls")
 
 
-def publish(nsqd: Nsqd) -> None:
+def publish(title: str, producer: Producer, **key: str) -> None:
     """Measure publishes of one thread."""
     profile = cProfile.Profile()
-    with Producer([nsqd.tcp_address]) as producer:
+    with producer:
         def run(count: int) -> None:
             for _ in range(count):
-                producer.publish("published", b"x" * SIZE)
+                producer.publish("published", b"x" * SIZE, **key)
 
         run(WARM)
         processor, wall = time.process_time(), time.monotonic()
         run(COUNT)
         processor, wall = time.process_time() - processor, time.monotonic() - wall
         profile.runcall(run, COUNT)
-    show("publish, 1 thread", profile, processor, wall)
+    show(title, profile, processor, wall)
 
 
-def consume(nsqd: Nsqd) -> None:
-    """Measure a consumer of one message at a time."""
-    nsqd.fill("consumed", "c", WARM + 2 * COUNT, [b"x" * SIZE] * 1000)
+def consume(title: str, **options: Any) -> None:
+    """Measure a consumer."""
     profile, end = cProfile.Profile(), threading.Event()
     marks: list[tuple[float, float]] = []
     handled = 0
@@ -87,18 +101,26 @@ def consume(nsqd: Nsqd) -> None:
             profile.disable()
             end.set()
 
-    with Consumer("consumed", "c", handle, nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=1):
+    with Consumer("consumed", "c", handle, **options):
         if not end.wait(LIMIT):
             raise SystemExit(f"not within {LIMIT:g} s")
     (processor, wall), (processor_end, wall_end) = marks
-    show("consume, max_in_flight 1", profile, processor_end - processor, wall_end - wall)
+    show(title, profile, processor_end - processor, wall_end - wall)
 
 
 def main() -> int:
-    """Measure both, and print a table for each."""
+    """Measure, and print a table for each."""
     with Nsqd() as nsqd:
-        publish(nsqd)
-        consume(nsqd)
+        publish("publish, 1 thread", Producer([nsqd.tcp_address]))
+        nsqd.fill("consumed", "c", WARM + 2 * COUNT, [b"x" * SIZE] * 1000)
+        consume("consume, max_in_flight 1", nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=1)
+    with subprocess.Popen([sys.executable, "-c", _CLUSTER], cwd=CHECKOUT, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as cluster:
+        assert cluster.stdin is not None and cluster.stdout is not None
+        lookupds = [cluster.stdout.readline().strip()]
+        publish("publish with a key, 1 thread", Producer(lookupd_http_addresses=lookupds), key="k")
+        consume("consume, 8 ordered partitions", lookupd_http_addresses=lookupds, ordered=True)
+        cluster.stdin.close()
     return 0
 
 
