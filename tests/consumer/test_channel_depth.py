@@ -1,5 +1,8 @@
 """What is known of the depth, and of which nsqd it is unknown."""
 
+import contextlib
+import socket
+
 import pytest
 
 from nsqclient.config import Config
@@ -141,17 +144,23 @@ def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory)
     assert list(found.unknown) == [NOWHERE] and "refused" in found.unknown[NOWHERE]
 
 
-def guesses(servers):
-    """Return the HTTP ports that stand behind a TCP port, where nsqd has its own by default."""
-    return {port_of(one.tcp_address) + 1 for one in servers} & {
-        port_of(one.http_address) for one in servers}
+@pytest.fixture
+def without_usual_port(server_factory):
+    """Make nsqds with nothing at the port behind that of TCP, where nsqd has its own by default."""
+    with contextlib.ExitStack() as stack:
+        def make():
+            while True:
+                server, held = server_factory(), stack.enter_context(socket.socket())
+                with contextlib.suppress(OSError):  # the port is in use: another nsqd
+                    held.bind(("127.0.0.1", port_of(server.tcp_address) + 1))
+                    return server
+
+        yield make
 
 
 @pytest.mark.parametrize("http", [0, 1, 2])
-def test_an_nsqd_without_an_http_port_is_unknown(server_factory, http):
-    servers = [server_factory(), server_factory()]
-    while guesses(servers):
-        servers = [server_factory(), server_factory()]
+def test_an_nsqd_without_an_http_port_is_unknown(without_usual_port, http):
+    servers = [without_usual_port(), without_usual_port()]
     found = depths([one.tcp_address for one in servers],
                    [one.http_address for one in servers[:http]])
     assert len(found.known) == http and found.is_complete == (http == 2)
