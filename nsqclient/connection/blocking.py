@@ -64,8 +64,9 @@ class BlockingConnection(NsqdSocket):
 
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config)
-        self._is_closed = False  # written under _lock, as the next
-        self._error: NSQError | None = None  # why the timer cut it
+        self._error: NSQError | None = None  # why the timer cut it; written under _lock
+        #: The socket was given back.
+        self.is_closed: bool = False  # written under _lock
         self._has_layers = False
         #: The command that waits for its response; an empty one between two.
         self.exchange_under_way: Exchange = {}
@@ -79,16 +80,11 @@ class BlockingConnection(NsqdSocket):
         self.stored: StoredPosition | None = None
 
     def __del__(self) -> None:
-        if not self._is_closed:  # lost by a thread that was interrupted
+        if not self.is_closed:  # lost by a thread that was interrupted
             self.close()
 
     def __str__(self) -> str:
         return self.address
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether the socket was given back."""
-        return self._is_closed
 
     @property
     def is_cut(self) -> bool:
@@ -135,7 +131,7 @@ class BlockingConnection(NsqdSocket):
             elif is_plain:
                 self._write(command)
             else:
-                (core.send_traced_publish if traced else core.send_publish)(command, self)
+                core.send_publish(command, self, traced)
                 self._write(core.data_to_send())
             data = self._recv(_READ, 0)
         except OSError as exc:
@@ -241,7 +237,7 @@ class BlockingConnection(NsqdSocket):
     def has_unread(self) -> bool:
         """Return whether something waits in the socket, or the end of the stream."""
         with self._lock:
-            return not self._is_closed and self._transport is not None \
+            return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()
 
     def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
@@ -256,7 +252,7 @@ class BlockingConnection(NsqdSocket):
             if self._error is None:
                 self._error = error
             self.is_ended = True
-            if not self._is_closed:
+            if not self.is_closed:
                 self._shut_down()
         return True
 
@@ -264,13 +260,13 @@ class BlockingConnection(NsqdSocket):
         """Shut it down and give the socket back; not while its owner receives. Idempotent."""
         with self._lock:
             self.is_ended: bool = True
-            if not self._is_closed:
+            if not self.is_closed:
                 self._shut_down()
                 if self._transport is not None:
                     self._transport.close()
-                self._is_closed = True
+                self.is_closed = True
 
     def abandon(self) -> None:
         """As that of every connection."""
-        self._is_closed = True
+        self.is_closed = True
         super().abandon()

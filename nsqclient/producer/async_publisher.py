@@ -75,15 +75,14 @@ class Destination:
 
     Args:
         serve: publishes what waits, until nothing can be done at once; on a worker.
-        turns: workers that may serve it at once.
     """
 
-    def __init__(self, serve: Callable[[], None], turns: int = 1) -> None:
+    def __init__(self, serve: Callable[[], None]) -> None:
         self.serve = serve
         #: Any thread appends; those that have the turn take them.
         self.items: deque[PublishFuture] = deque()
         #: One entry for each further worker that may serve it; changed by workers alone.
-        self.turns: deque[None] = deque([None] * turns)
+        self.turns: deque[None] = deque([None])
         self.is_called: bool = False  # a worker is to come
         self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
