@@ -187,7 +187,7 @@ class BlockingConnection(NsqdSocket):
         if self._error is None and is_of_system(exc):
             assert self._transport is not None
             with contextlib.suppress(ConnectionLostError):
-                data = self._transport.recv_waiting(_READ)
+                data = self._transport.recv(_READ)
         if not data:
             raise self._lost(exc) from exc
         return data
@@ -210,7 +210,7 @@ class BlockingConnection(NsqdSocket):
         assert transport is not None
         try:
             while True:
-                data = b"" if core.has_buffered_input else transport.recv_waiting(_READ)
+                data = b"" if core.has_buffered_input else transport.recv(_READ)
                 if data is None:
                     return not self.is_ended
                 if not data and not core.has_buffered_input:
@@ -220,7 +220,8 @@ class BlockingConnection(NsqdSocket):
                 core.take_events()
                 if core.state is not State.READY:
                     return False
-                if core.has_data_to_send() and not transport.send_at_once(core.data_to_send()):
+                answer = core.data_to_send()  # the NOP to a heartbeat
+                if answer and transport.send_some(answer) < len(answer):
                     return False
         except NSQError as exc:
             logger.debug("%s: lost while it was idle: %s", self.address, exc,

@@ -252,14 +252,14 @@ class ClientProtocol:
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
         awaited, token = self._awaited[0]
-        if awaited is ExpectedResponse.PUBLISH:
-            _expect(data, OK)  # first, so that unanswered() still knows the token
+        if awaited in _PUBLISHES:
+            stored = None
+            # First, so that unanswered() still knows the token where it raises.
+            if awaited is ExpectedResponse.TRACED:
+                stored = read_stored(data)
+            else:
+                _expect(data, OK)
             # In this order: interrupted in between, the token is in both places, not in none.
-            self.events.append(Published(token))
-            self._awaited.popleft()
-            return
-        if awaited is ExpectedResponse.TRACED:
-            stored = read_stored(data)
             self.events.append(Published(token, stored))
             self._awaited.popleft()
             return
