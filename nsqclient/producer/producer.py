@@ -34,7 +34,7 @@ from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.arguments import checks_names, refuse_names
+from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.threads import register_for_fork, run_in_thread
 
@@ -44,8 +44,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for which the end of the process waits for publishes without an outcome.
 _EXIT_TIMEOUT = 5.0
-#: Arguments that a publish does not have -> what was meant: Requeue has a delay.
-_MEANT = {"delay": "defer"}
 #: Names of topics that a producer remembers as valid.
 _MAX_TOPICS = 1000
 
@@ -144,7 +142,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message; returns when nsqd has stored it.
 
@@ -169,8 +166,6 @@ class Producer:
             PublishUnknownError: no response in time; it may be stored.
             ClosedError: the producer was closed.
         """
-        if unknown:
-            refuse_names("publish()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
@@ -206,7 +201,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message whose body is ``value`` as JSON; ``Message.json()`` decodes it.
 
@@ -220,7 +214,7 @@ class Producer:
         """
         return self.publish(
             topic, commands.json_body(value), defer, timeout, key=key, trace_id=trace_id,
-            headers=headers, partition=partition, **unknown)
+            headers=headers, partition=partition)
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes | Outgoing], timeout: Duration | None = None,
@@ -284,7 +278,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> Future[StoredPosition | None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
@@ -301,8 +294,6 @@ class Producer:
                 connected, the Future raises it instead.
             ClosedError: the producer was closed.
         """
-        if unknown:
-            refuse_names("publish_async()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout
         if timeout is not None:
