@@ -119,8 +119,8 @@ class ReentrantCallError(NSQError, RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "called in the middle of another call of the same thread, by a finalizer, a weakref"
-            " callback or a signal handler: let another thread make this call, for example one that"
-            " reads a queue.SimpleQueue")
+            " callback or a signal handler: let another thread make this call, for example one"
+            " that reads a queue.SimpleQueue")
 
 
 # -- the way to nsqd

@@ -95,9 +95,6 @@ class NsqdNode:
         for pool in self.pools:
             pool.release_waiters()
 
-    def __repr__(self) -> str:
-        return f"<NsqdNode {self.address}>"
-
 
 class NodePool:
     """All nsqds of a producer.
