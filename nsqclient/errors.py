@@ -116,13 +116,11 @@ class ReentrantCallError(NSQError, RuntimeError):
     This happens where a finalizer (``__del__``), a weakref callback or a signal handler calls it.
     """
 
-    def __init__(
-        self,
-        reason: str = "called in the middle of another call of the same thread, by a finalizer, a"
-        " weakref callback or a signal handler: let another thread make this call, for example one"
-        " that reads a queue.SimpleQueue",
-    ) -> None:
-        super().__init__(reason)
+    def __init__(self) -> None:
+        super().__init__(
+            "called in the middle of another call of the same thread, by a finalizer, a weakref"
+            " callback or a signal handler: let another thread make this call, for example one"
+            " that reads a queue.SimpleQueue")
 
 
 # -- the way to nsqd

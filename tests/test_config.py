@@ -183,11 +183,6 @@ def test_a_ready_context_excludes_the_other_tls_options(options):
     (lambda: Config(on_full="raise"), "it is an argument of Producer"),
     (lambda: Config().replace(max_in_fligth=1), "did you mean max_in_flight?"),
     (lambda: Config(wxyz="s3cret"), "Config() has no argument 'wxyz'"),
-    (lambda: Producer(["127.0.0.1:1"]).publish("t", b"x", delay=3),
-     "publish() has no argument 'delay': did you mean defer?"),
-    (lambda: Producer(["127.0.0.1:1"]).publish_json("t", 1, delay=3), "did you mean defer?"),
-    (lambda: Producer(["127.0.0.1:1"]).publish_async("t", b"x", delay=3),
-     "publish_async() has no argument 'delay': did you mean defer?"),
 ])
 def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said):
     """On every Python, in one line, without the value."""

@@ -64,8 +64,9 @@ class BlockingConnection(NsqdSocket):
 
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config)
-        self._is_closed = False  # written under _lock, as the next
-        self._error: NSQError | None = None  # why the timer cut it
+        self._error: NSQError | None = None  # why the timer cut it; written under _lock
+        #: The socket was given back.
+        self.is_closed: bool = False  # written under _lock
         self._has_layers = False
         #: The command that waits for its response; an empty one between two.
         self.exchange_under_way: Exchange = {}
@@ -79,16 +80,11 @@ class BlockingConnection(NsqdSocket):
         self.stored: StoredPosition | None = None
 
     def __del__(self) -> None:
-        if not self._is_closed:  # lost by a thread that was interrupted
+        if not self.is_closed:  # lost by a thread that was interrupted
             self.close()
 
     def __str__(self) -> str:
         return self.address
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether the socket was given back."""
-        return self._is_closed
 
     @property
     def is_cut(self) -> bool:
@@ -135,7 +131,7 @@ class BlockingConnection(NsqdSocket):
             elif is_plain:
                 self._write(command)
             else:
-                (core.send_traced_publish if traced else core.send_publish)(command, self)
+                core.send_publish(command, self, traced)
                 self._write(core.data_to_send())
             data = self._recv(_READ, 0)
         except OSError as exc:
@@ -191,7 +187,7 @@ class BlockingConnection(NsqdSocket):
         if self._error is None and is_of_system(exc):
             assert self._transport is not None
             with contextlib.suppress(ConnectionLostError):
-                data = self._transport.recv_waiting(_READ)
+                data = self._transport.recv(_READ)
         if not data:
             raise self._lost(exc) from exc
         return data
@@ -214,7 +210,7 @@ class BlockingConnection(NsqdSocket):
         assert transport is not None
         try:
             while True:
-                data = b"" if core.has_buffered_input else transport.recv_waiting(_READ)
+                data = b"" if core.has_buffered_input else transport.recv(_READ)
                 if data is None:
                     return not self.is_ended
                 if not data and not core.has_buffered_input:
@@ -224,7 +220,8 @@ class BlockingConnection(NsqdSocket):
                 core.take_events()
                 if core.state is not State.READY:
                     return False
-                if core.has_data_to_send() and not transport.send_at_once(core.data_to_send()):
+                answer = core.data_to_send()  # the NOP to a heartbeat
+                if answer and transport.send_some(answer) < len(answer):
                     return False
         except NSQError as exc:
             logger.debug("%s: lost while it was idle: %s", self.address, exc,
@@ -241,7 +238,7 @@ class BlockingConnection(NsqdSocket):
     def has_unread(self) -> bool:
         """Return whether something waits in the socket, or the end of the stream."""
         with self._lock:
-            return not self._is_closed and self._transport is not None \
+            return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()
 
     def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
@@ -256,7 +253,7 @@ class BlockingConnection(NsqdSocket):
             if self._error is None:
                 self._error = error
             self.is_ended = True
-            if not self._is_closed:
+            if not self.is_closed:
                 self._shut_down()
         return True
 
@@ -264,13 +261,13 @@ class BlockingConnection(NsqdSocket):
         """Shut it down and give the socket back; not while its owner receives. Idempotent."""
         with self._lock:
             self.is_ended: bool = True
-            if not self._is_closed:
+            if not self.is_closed:
                 self._shut_down()
                 if self._transport is not None:
                     self._transport.close()
-                self._is_closed = True
+                self.is_closed = True
 
     def abandon(self) -> None:
         """As that of every connection."""
-        self._is_closed = True
+        self.is_closed = True
         super().abandon()

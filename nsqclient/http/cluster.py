@@ -147,16 +147,12 @@ class Cluster:
         """The HTTP API of one nsqd."""
         return self._nsqd(node.reached_at)
 
-    def nodes(self, max_age: float = 0.0, *, progressive: bool = False) -> Nodes:
-        """Find the nsqds; a result that is younger than ``max_age`` seconds is reused.
+    def nodes(self, *, progressive: bool = False) -> Nodes:
+        """Find the nsqds.
 
         Raises:
             UpstreamError: every server failed.
         """
-        with self._lock:
-            known = self._known
-        if known is not None and time.monotonic() - known[0] < max_age:
-            return known[1]
         find = self._from_lookupds if self.has_lookupds else self._from_nsqds
         found = find(progressive)
         with self._lock:
@@ -164,8 +160,12 @@ class Cluster:
         return found
 
     def recent_nodes(self, *, progressive: bool = False) -> Nodes:
-        """Return the nsqds, as found within the last seconds."""
-        return self.nodes(_NODES_KEEP, progressive=progressive)
+        """Return the nsqds, as found within the last seconds. Raises as ``nodes``."""
+        with self._lock:
+            known = self._known
+        if known is not None and time.monotonic() - known[0] < _NODES_KEEP:
+            return known[1]
+        return self.nodes(progressive=progressive)
 
     def forget_nodes(self) -> None:
         """Drop the cached nsqds: something was changed."""

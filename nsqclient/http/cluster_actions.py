@@ -53,21 +53,16 @@ class ClusterActions:
         Args:
             node: one nsqd, or :data:`EVERYWHERE`.
         """
-        def make(nsqd: NsqdHTTP) -> None:
-            nsqd.create_topic(topic)
+        def make(server: NsqdHTTP | NsqlookupdHTTP) -> None:
+            server.create_topic(topic)
             if channel:
-                nsqd.create_channel(topic, channel)
+                server.create_channel(topic, channel)
 
         if node or not self._cluster.has_lookupds:
             nodes, failures = self._targets("" if node == EVERYWHERE else node)
             return failures + self._each(nodes, make)
 
-        def register(lookupd: NsqlookupdHTTP) -> None:
-            lookupd.create_topic(topic)
-            if channel:
-                lookupd.create_channel(topic, channel)
-
-        done, failures = self._cluster.each_lookupd(register, is_action=True)
+        done, failures = self._cluster.each_lookupd(make, is_action=True)
         self._cluster.forget_nodes()
         if not done:
             raise UpstreamError("nsqlookupd", failures)

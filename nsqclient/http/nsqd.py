@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.errors import (
-    InvalidMessageError, NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError,
-)
+from nsqclient.errors import NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError
 from nsqclient.http.models import NsqdInfo, Stats
 from nsqclient.http.session import BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url, split_address
-from nsqclient.protocol.commands import check_body, check_delay, mpub_size
+from nsqclient.protocol.commands import check_body, check_delay, check_mpub, mpub_body
 from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitError, read_json
@@ -24,7 +21,6 @@ from nsqclient.runtime.deadline import Duration, to_seconds
 
 #: From the TCP port of an nsqd to its usual HTTP port.
 _TO_HTTP_PORT = 1
-_size = struct.Struct(">i")
 
 
 def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
@@ -186,18 +182,9 @@ class NsqdHTTP(HTTPClient):
         Raises:
             As ``pub``; InvalidMessageError also for none, or too much at once.
         """
-        checked = [check_body(body, self._config.nsqd_max_msg_size) for body in bodies]
-        size = mpub_size(checked)
-        if not checked or size > self._config.nsqd_max_body_size:
-            raise InvalidMessageError(
-                f"{len(checked)} messages in {size} bytes: give at least one, and at most"
-                f" {self._config.nsqd_max_body_size} bytes (nsqd --max-body-size, our option"
-                " nsqd_max_body_size)"
-            )
-        parts = [_size.pack(len(checked))]
-        for body in checked:
-            parts += (_size.pack(len(body)), body)
-        self._upload("mpub", b"".join(parts), "max_body_size", "BODY_TOO_BIG",
+        config = self._config
+        checked = check_mpub(bodies, config.nsqd_max_msg_size, config.nsqd_max_body_size)
+        self._upload("mpub", mpub_body(checked), "max_body_size", "BODY_TOO_BIG",
                      {"topic": check_topic(topic), "binary": "true"})
 
     # -- topics and channels

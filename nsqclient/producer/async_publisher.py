@@ -75,15 +75,14 @@ class Destination:
 
     Args:
         serve: publishes what waits, until nothing can be done at once; on a worker.
-        turns: workers that may serve it at once.
     """
 
-    def __init__(self, serve: Callable[[], None], turns: int = 1) -> None:
+    def __init__(self, serve: Callable[[], None]) -> None:
         self.serve = serve
         #: Any thread appends; those that have the turn take them.
         self.items: deque[PublishFuture] = deque()
         #: One entry for each further worker that may serve it; changed by workers alone.
-        self.turns: deque[None] = deque([None] * turns)
+        self.turns: deque[None] = deque([None])
         self.is_called: bool = False  # a worker is to come
         self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
@@ -126,7 +125,6 @@ class AsyncPublisher:
         self._space = Monitor()  # some wait for the window, or for flush
         self._unretrieved = UnretrievedErrors()
         self._threads: list[threading.Thread] = []
-        self._has_workers = False
         self._closed = False
         timer.checks.append(self.check)
 
@@ -227,7 +225,7 @@ class AsyncPublisher:
 
     def call(self, destination: Destination) -> None:
         """Have a worker serve it. Raises RuntimeError where no thread can be started."""
-        if not self._has_workers:
+        if not self._threads:
             self._timer.start()
             self._start_worker()
         destination.is_called = True  # before it can be served, which ends that
@@ -243,7 +241,6 @@ class AsyncPublisher:
         thread = LibraryThread(self._run, f"nsq-publisher-{len(self._threads) + 1}")
         thread.launch()
         self._note_worker(thread)
-        self._has_workers = True
 
     def _note_worker(self, thread: threading.Thread) -> None:
         """Have it joined at the end. Twice: an interrupted launch may start it nevertheless."""

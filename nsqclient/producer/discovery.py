@@ -13,7 +13,7 @@ from nsqclient.errors import DiscoveryError
 from nsqclient.hints import with_hint
 from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.delays import jittered, reconnect_delay
+from nsqclient.runtime.delays import lookup_delay
 from nsqclient.runtime.dialing import DIRECT
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.workers import WorkerPool
@@ -40,7 +40,8 @@ class NodeDiscovery:
         self._rng = random.Random()
         self._lock = Lock()
         self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock
-        self._failed_rounds = 0  # of the timer, as the next one
+        #: Rounds in a row that began before any nsqd was known. Of the timer, as the next one.
+        self._unknown_rounds = 0
         self._due = 0.0 if lookupds else math.inf  # when the next round begins
         # One thread for each, so that an nsqlookupd that hangs delays no other.
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
@@ -66,10 +67,10 @@ class NodeDiscovery:
     def _round(self) -> float:
         """Ask all that are not being asked; return the seconds to the next round."""
         config = self._config
-        delay = jittered(config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
-        if not self._answers:  # nobody is known yet: soon again
-            self._failed_rounds += 1
-            delay = min(delay, reconnect_delay(self._failed_rounds, delay, self._rng))
+        self._unknown_rounds = 0 if self._answers else self._unknown_rounds + 1
+        delay = lookup_delay(
+            self._unknown_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
+            self._rng)
         try:
             self._background.start()
         except RuntimeError as exc:

@@ -41,7 +41,7 @@ HANDSHAKE_TIMEOUT = 5.0
 _UNAWAITED_TIMEOUT = 1.0
 #: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
 _MAX_PAUSE = 0.5
-#: Seconds: a connection that ends sooner, twice in a row, is not dialed again at once.
+#: Seconds: an nsqd whose connection ends sooner is not dialed again at once.
 _BRIEF = 2.0
 
 
@@ -60,7 +60,6 @@ class NsqdNode:
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
-        self.lived_briefly: bool = False  # it ended soon after its dial, the last time
         self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
         #: In a row: dials that failed or led to nothing, and publishes that it could not store.
         self.failures: int = 0
@@ -95,9 +94,6 @@ class NsqdNode:
         """Have publishes that wait for connections choose an nsqd anew."""
         for pool in self.pools:
             pool.release_waiters()
-
-    def __repr__(self) -> str:
-        return f"<NsqdNode {self.address}>"
 
 
 class NodePool:
@@ -312,10 +308,8 @@ class NodePool:
                 self._leave_stalled(node)
             elif node in self.connected and not (node.connections() or node.is_awaited):
                 with self._changed.lock:
-                    is_brief = now - node.dialed_at < _BRIEF
-                    if is_brief and node.lived_briefly:
+                    if now - node.dialed_at < _BRIEF:
                         self._rest(node)
-                    node.lived_briefly = is_brief
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))

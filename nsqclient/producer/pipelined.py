@@ -40,10 +40,6 @@ class _Waiter:
         self.wake.release()
         return True
 
-    def wait(self) -> None:
-        """Block until it is settled."""
-        self.wake.acquire()
-
 
 class PipelinedConnection:
     """A connection to one nsqd for any number of publishes at once, each in a thread of its own.
@@ -117,7 +113,7 @@ class PipelinedConnection:
             with contextlib.suppress(NSQConnectionError):
                 self._conn.send(lambda core: core.send_publish(command, waiter))
                 waiter.is_sending = False
-            waiter.wait()
+            waiter.wake.acquire()
         except ClosedError as exc:
             raise StaleConnection(self.address, "the connection ended just before") from exc
         finally:

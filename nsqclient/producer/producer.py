@@ -34,21 +34,16 @@ from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.arguments import checks_names, refuse_names
+from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import register_for_fork, run_in_thread
 
 T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Seconds between two looks of ``close()`` at whether publishes are under way.
-_LOOK = 0.5
 #: Seconds for which the end of the process waits for publishes without an outcome.
 _EXIT_TIMEOUT = 5.0
-#: Arguments that a publish does not have -> what was meant: Requeue has a delay.
-_MEANT = {"delay": "defer"}
 #: Names of topics that a producer remembers as valid.
 _MAX_TOPICS = 1000
 
@@ -131,7 +126,6 @@ class Producer:
         self._partitioned = PartitionedProducer(
             self._lookupds, self._nodes, self._publisher, config, self._sharding, self._tracing)
         self._queues = PartitionQueues(self._partitioned, self._async, config.nsqd_max_body_size)
-        self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
 
@@ -148,7 +142,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message; returns when nsqd has stored it.
 
@@ -173,8 +166,6 @@ class Producer:
             PublishUnknownError: no response in time; it may be stored.
             ClosedError: the producer was closed.
         """
-        if unknown:
-            refuse_names("publish()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
@@ -210,7 +201,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> StoredPosition | None:
         """Publish one message whose body is ``value`` as JSON; ``Message.json()`` decodes it.
 
@@ -224,7 +214,7 @@ class Producer:
         """
         return self.publish(
             topic, commands.json_body(value), defer, timeout, key=key, trace_id=trace_id,
-            headers=headers, partition=partition, **unknown)
+            headers=headers, partition=partition)
 
     def publish_many(
         self, topic: str, bodies: Iterable[bytes | Outgoing], timeout: Duration | None = None,
@@ -288,7 +278,6 @@ class Producer:
         trace_id: int | None = None,
         headers: Mapping[str, Any] | None = None,
         partition: int | None = None,
-        **unknown: NoReturn,
     ) -> Future[StoredPosition | None]:
         """Queue one message; the Future has the outcome that :meth:`publish` would have.
 
@@ -305,8 +294,6 @@ class Producer:
                 connected, the Future raises it instead.
             ClosedError: the producer was closed.
         """
-        if unknown:
-            refuse_names("publish_async()", unknown, _MEANT)
         config = self.config
         seconds = config.publish_timeout
         if timeout is not None:
@@ -408,9 +395,6 @@ class Producer:
             raise
         finally:
             self._running.discard(ticket)
-            if self._closed:
-                with self._idle.lock:
-                    self._idle.notify_all()
 
     # -- the end
 
@@ -428,10 +412,7 @@ class Producer:
 
     def _close(self, deadline: Deadline) -> bool:
         self._closed = True
-        # A publish that an exception from a signal handler ends may do so without a notification.
-        while not self._idle.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
-            if deadline.expired():
-                break
+        deadline.wait_until(lambda: not self._running)
         clean = not self._running
         clean = self._async.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)

@@ -51,7 +51,7 @@ class Statistics:
         with self._lock:
             self._counts["published"] += messages
 
-    def count_retried(self, messages: int = 1) -> None:
+    def count_retried(self, messages: int) -> None:
         """Publishes are tried again."""
         with self._lock:
             self._counts["retried"] += messages

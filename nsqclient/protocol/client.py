@@ -78,7 +78,6 @@ class Transition(Enum):
     SEND_IDENTIFY = "send IDENTIFY"
     GET_IDENTIFY = "answer to IDENTIFY"
     GRANT_LAYERS = "answer to IDENTIFY that grants TLS or compression"
-    GET_LAYER_OK = "OK of a layer, one more is due"
     UPGRADED = "OK of the last layer"
     SEND_AUTH = "send AUTH"
     GET_AUTH = "answer to AUTH"
@@ -94,7 +93,6 @@ TRANSITIONS: dict[tuple[State, Transition], State] = {
     (State.NEW, Transition.SEND_IDENTIFY): State.IDENTIFYING,
     (State.IDENTIFYING, Transition.GET_IDENTIFY): State.READY,
     (State.IDENTIFYING, Transition.GRANT_LAYERS): State.UPGRADING,
-    (State.UPGRADING, Transition.GET_LAYER_OK): State.UPGRADING,
     (State.UPGRADING, Transition.UPGRADED): State.READY,
     (State.READY, Transition.SEND_AUTH): State.AUTHENTICATING,
     (State.AUTHENTICATING, Transition.GET_AUTH): State.READY,
@@ -254,14 +252,14 @@ class ClientProtocol:
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
         awaited, token = self._awaited[0]
-        if awaited is ExpectedResponse.PUBLISH:
-            _expect(data, OK)  # first, so that unanswered() still knows the token
+        if awaited in _PUBLISHES:
+            stored = None
+            # First, so that unanswered() still knows the token where it raises.
+            if awaited is ExpectedResponse.TRACED:
+                stored = read_stored(data)
+            else:
+                _expect(data, OK)
             # In this order: interrupted in between, the token is in both places, not in none.
-            self.events.append(Published(token))
-            self._awaited.popleft()
-            return
-        if awaited is ExpectedResponse.TRACED:
-            stored = read_stored(data)
             self.events.append(Published(token, stored))
             self._awaited.popleft()
             return
@@ -270,13 +268,14 @@ class ClientProtocol:
             self.settings = settings = read_settings(data)
             self.is_partitioned = is_partitioned_version(settings.version)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
-            self.events.append(Identified(settings, self._layers_due))
+            self.events.append(Identified(settings))
             self._move(Transition.GRANT_LAYERS if self._layers_due else Transition.GET_IDENTIFY)
             self._answer_heartbeat()
         elif awaited is ExpectedResponse.LAYER:
             _expect(data, OK)
-            self.events.append(Upgraded(self._layers_due))
-            self._move(Transition.GET_LAYER_OK if self._layers_due else Transition.UPGRADED)
+            self.events.append(Upgraded())
+            if not self._layers_due:
+                self._move(Transition.UPGRADED)
         elif awaited is ExpectedResponse.AUTH:
             self.events.append(Authenticated(read_json(data)))
             self._move(Transition.GET_AUTH)
@@ -390,16 +389,14 @@ class ClientProtocol:
         """Send CLS: nsqd sends no more messages and answers CLOSE_WAIT."""
         self._ask(Transition.SEND_CLS, ExpectedResponse.CLS, commands.CLS)
 
-    def send_publish(self, command: bytes, token: Any) -> None:
-        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome."""
-        self._need(_MAY_PUBLISH, "publish")
-        self._awaited.append((ExpectedResponse.PUBLISH, token))
-        self._out.append(command)
+    def send_publish(self, command: bytes, token: Any, traced: bool = False) -> None:
+        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome.
 
-    def send_traced_publish(self, command: bytes, token: Any) -> None:
-        """Send a publish that a partitioned nsqd answers with where it was stored."""
+        ``traced``: a partitioned nsqd answers where it was stored.
+        """
         self._need(_MAY_PUBLISH, "publish")
-        self._awaited.append((ExpectedResponse.TRACED, token))
+        awaited = ExpectedResponse.TRACED if traced else ExpectedResponse.PUBLISH
+        self._awaited.append((awaited, token))
         self._out.append(command)
 
     def send_nop(self) -> None:

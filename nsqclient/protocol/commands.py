@@ -182,13 +182,24 @@ def chunk_bodies(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes
 
 def mpub(
     topic: str,
-    bodies: Sequence[bytes],
+    bodies: Iterable[bytes],
     max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> bytes:
     """MPUB: several messages, all stored or none. The server answers one OK."""
-    check_topic(topic)
-    checked = [check_body(body, max_msg_size) for body in bodies]
+    return mpub_unchecked(check_topic(topic), check_mpub(bodies, max_msg_size, max_body_size))
+
+
+def check_mpub(
+    bodies: Iterable[object], max_msg_size: int, max_body_size: int
+) -> list[bytes]:
+    """Return the bodies as bytes when nsqd would store them with one command.
+
+    Raises:
+        InvalidMessageError: one is as ``check_body`` says; there is none; or they are too large
+            together.
+    """
+    checked = check_bodies(bodies, max_msg_size)
     if not checked:
         raise InvalidMessageError("MPUB needs at least one message")
     size = mpub_size(checked)
@@ -197,7 +208,7 @@ def mpub(
             f"MPUB body of {size} bytes is over nsqd's limit of {max_body_size}"
             " (nsqd --max-body-size, our option nsqd_max_body_size)"
         )
-    return mpub_unchecked(topic, checked)
+    return checked
 
 
 def pub_unchecked(topic: str, body: bytes) -> bytes:
@@ -217,8 +228,13 @@ def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
 
 def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
     """MPUB of a topic and bodies that were checked before."""
+    return mpub_body(bodies, b"MPUB %b\n%b" % (topic.encode(), _size.pack(mpub_size(bodies))))
+
+
+def mpub_body(bodies: Sequence[bytes], before: bytes = b"") -> bytes:
+    """The body of an MPUB, which is also that of a binary ``POST /mpub``; behind ``before``."""
     pack = _size.pack
-    parts = [b"MPUB %b\n" % topic.encode(), pack(mpub_size(bodies)), pack(len(bodies))]
+    parts = [before, pack(len(bodies))]
     # Without a loop in Python: this is most of the work of a large MPUB.
     parts.extend(chain.from_iterable(zip(map(pack, map(len, bodies)), bodies)))
     return b"".join(parts)

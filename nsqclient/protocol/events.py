@@ -38,16 +38,13 @@ class ServerSettings(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """IDENTIFY was answered. ``layers_due`` byte layers must be pushed before anything is sent."""
+    """IDENTIFY was answered. Where layers were granted, these must be pushed before all else."""
 
     settings: ServerSettings
-    layers_due: int
 
 
 class Upgraded(NamedTuple):
-    """A pushed byte layer was answered with OK; ``layers_due`` more must be pushed."""
-
-    layers_due: int
+    """A pushed byte layer was answered with OK."""
 
 
 class Authenticated(NamedTuple):

@@ -13,12 +13,10 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import (
-    AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from nsqclient.errors import ConfigError
 
@@ -79,17 +77,6 @@ def check_names(cls: str, given: Iterable[str]) -> None:
         if name not in own:
             hint = _hint(name, cls)
             raise TypeError(f"{cls}() has no argument {name!r}" + (f": {hint}" if hint else ""))
-
-
-def refuse_names(call: str, given: Iterable[str], meant: Mapping[str, str]) -> NoReturn:
-    """Refuse keyword arguments that a call does not have, and say which one was ``meant``.
-
-    Raises:
-        TypeError: always.
-    """
-    name = next(iter(given))
-    hint = f": did you mean {meant[name]}?" if name in meant else ""
-    raise TypeError(f"{call} has no argument {name!r}{hint}")
 
 
 def _hint(name: str, cls: str) -> str:

@@ -7,8 +7,6 @@ of the others' shares: so a source that names thousands of silent addresses dela
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import threading
 import time
@@ -50,15 +48,12 @@ def standing_of(has_worked: bool, failures: int) -> Standing:
     return Standing.FAILED if failures else Standing.UNTRIED
 
 
-@dataclass
+@dataclass(eq=False)
 class _Wanted:
-    """An address that is to be dialed."""
+    """That an address is to be dialed."""
 
     sources: Collection[str]
     standing: Standing
-    retry_at: float
-    number: int  # the order of arrival
-    is_due: bool = False  # it is in the lists of its sources
 
 
 class _Source(Generic[K]):
@@ -102,7 +97,7 @@ class DialQueue(Generic[K]):
         sources: the names of all sources, each of which gets the same part of ``limit``, one at
             least. Sources take turns; what several of them name counts for one.
 
-    ``now`` and ``retry_at`` are times of one clock. Not thread-safe: the caller holds a lock.
+    Not thread-safe: the caller holds a lock.
     """
 
     def __init__(self, limit: int, sources: Iterable[str]) -> None:
@@ -111,8 +106,6 @@ class DialQueue(Generic[K]):
         self._limit = limit
         self._share = max(1, limit // max(1, len(self._sources)))
         self._wanted: dict[K, _Wanted] = {}
-        self._waiting: list[tuple[float, int, K]] = []  # a heap of what waits for its retry_at
-        self._order = itertools.count()
         self._under_way: dict[K, str] = {}  # and the source for which it counts
 
     def __contains__(self, key: K) -> bool:
@@ -124,19 +117,21 @@ class DialQueue(Generic[K]):
         """How many are being dialed."""
         return len(self._under_way)
 
-    def put(
-        self, key: K, sources: Collection[str], standing: Standing, retry_at: float = 0.0
-    ) -> None:
-        """Have it dialed, not before ``retry_at``; of two calls for one address the last counts.
+    def put(self, key: K, sources: Collection[str], standing: Standing) -> None:
+        """Have it dialed; of two calls for one address the last counts.
 
         An address that is being dialed is queued when that dial has ended.
         """
         self.discard(key)
-        number = next(self._order)
-        # Noted last: when a signal handler raises before that, the next call repairs it.
+        wanted = _Wanted(sources, standing)
         if key not in self._under_way:
-            heapq.heappush(self._waiting, (retry_at, number, key))
-        self._wanted[key] = _Wanted(sources, standing, retry_at, number)
+            self._add(key, wanted)
+        # Noted last: when a signal handler raises before that, the next call repairs it.
+        self._wanted[key] = wanted
+
+    def _add(self, key: K, wanted: _Wanted) -> None:
+        for source in wanted.sources:
+            self._sources[source].add(key, wanted.standing)
 
     def set_sources(self, key: K, sources: Collection[str]) -> None:
         """Note that these sources name it now; it keeps its place in the order."""
@@ -144,7 +139,7 @@ class DialQueue(Generic[K]):
         if wanted is None:
             return
         before, wanted.sources = wanted.sources, sources
-        if wanted.is_due:
+        if key not in self._under_way:
             for source in set(before).difference(sources):
                 self._sources[source].remove(key)
             for source in set(sources).difference(before):
@@ -152,16 +147,14 @@ class DialQueue(Generic[K]):
 
     def discard(self, key: K) -> None:
         """Dial it no more; a dial that is under way goes on."""
-        wanted = self._wanted.pop(key, None)
-        if wanted is not None:
-            for source in wanted.sources:
-                self._sources[source].remove(key)
+        self._wanted.pop(key, None)
+        for source in self._sources.values():
+            source.remove(key)
 
-    def take(self, now: float) -> K | None:
+    def take(self) -> K | None:
         """Return the address to dial now; None when there is none. Call ``finish`` afterwards."""
         if len(self._under_way) >= self._limit:
             return None
-        self._move_due(now)
         for _ in range(len(self._turns)):
             name = self._turns[0]
             self._turns.rotate(-1)
@@ -179,54 +172,29 @@ class DialQueue(Generic[K]):
     def finish(self, key: K) -> None:
         """Its dial has ended, well or not."""
         self._sources[self._under_way.pop(key)].under_way -= 1
-        wanted = self._wanted.get(key)
-        if wanted is not None:
-            heapq.heappush(self._waiting, (wanted.retry_at, wanted.number, key))
+        if key in self._wanted:
+            self._add(key, self._wanted[key])
 
-    def count_ready(self, now: float) -> int:
+    def count_ready(self) -> int:
         """How many could be taken now; an address of several sources may count for each."""
-        self._move_due(now)
         ready = sum(
             min(self._share - source.under_way, len(source)) for source in self._sources.values()
         )
         return min(ready, self._limit - len(self._under_way))
-
-    def next_due(self) -> float | None:
-        """When the next address that waits for its ``retry_at`` may be dialed; None: none waits."""
-        while self._waiting:
-            retry_at, number, key = self._waiting[0]
-            wanted = self._wanted.get(key)
-            if wanted is not None and wanted.number == number:
-                return retry_at
-            heapq.heappop(self._waiting)  # dropped meanwhile, or put anew
-        return None
-
-    def _move_due(self, now: float) -> None:
-        """Hand those whose time has come to their sources."""
-        due = self.next_due()
-        while due is not None and due <= now:
-            key = self._waiting[0][2]
-            wanted = self._wanted[key]
-            for source in wanted.sources:
-                self._sources[source].add(key, wanted.standing)
-            wanted.is_due = True
-            # Last: after an exception from a signal handler all this is done once more.
-            heapq.heappop(self._waiting)
-            due = self.next_due()
 
 
 class DialScheduler(Generic[K]):
     """Dials addresses in threads of its own, ``limit`` of them at most.
 
     A thread is started when there is something to dial, and ends when nothing is left. Addresses
-    that wait for their time need none.
+    that rest need none.
 
     Args:
         sources: the names of all sources; see :class:`DialQueue`.
         dial: dials an address; what that led to is its business. May block; on a dialing thread,
             without a lock.
-        schedule: runs a function so many seconds later, for addresses that wait; None where the
-            caller looks after these itself with ``dispatch()``.
+        schedule: runs a function so many seconds later; None where no address rests, and the
+            caller calls ``dispatch()`` now and then.
 
     Life: usable at once; ``close()``, then ``join()``. Threads: every method, any thread.
     ``put``, ``set_sources`` and ``discard`` only note what is wanted, so the caller may hold a
@@ -249,32 +217,57 @@ class DialScheduler(Generic[K]):
         self._queue: DialQueue[K] = DialQueue(limit, sources)  # by _lock, as below
         self._threads: list[LibraryThread] = []  # that run, or are being started
         self._ending: list[LibraryThread] = []  # that take nothing more, and may still run
-        self._wakes_at: float | None = None  # when dispatch() comes by itself
+        self._resting: dict[K, _Wanted] = {}  # each is put into the queue by the timer
         self._has_no_thread = False  # the last one could not be started
+        self._comes_again = False  # dispatch() comes by itself
         self._is_closed = False
 
     def __contains__(self, key: K) -> bool:
         """Return whether it is to be dialed, or is being dialed."""
         with self._lock:
-            return key in self._queue
+            return key in self._queue or key in self._resting
 
     def put(
         self, key: K, sources: Collection[str], standing: Standing, retry_at: float = 0.0
     ) -> None:
-        """Have it dialed, not before ``retry_at`` on time.monotonic()."""
+        """Have it dialed, not before ``retry_at`` on time.monotonic().
+
+        Of two calls for one address the last counts.
+        """
         with self._lock:
-            if not self._is_closed:
-                self._queue.put(key, sources, standing, retry_at)
+            if self._is_closed:
+                return
+            self._resting.pop(key, None)
+            delay = retry_at - time.monotonic()
+            if delay <= 0:
+                self._queue.put(key, sources, standing)
+                return
+            self._queue.discard(key)
+            assert self._schedule is not None
+            wanted = _Wanted(sources, standing)
+            self._schedule(delay, lambda: self._on_rested(key, wanted))
+            self._resting[key] = wanted
+
+    def _on_rested(self, key: K, wanted: _Wanted) -> None:
+        with self._lock:
+            if self._resting.get(key) is not wanted or self._is_closed:
+                return  # dropped meanwhile, or put anew
+            del self._resting[key]
+            self._queue.put(key, wanted.sources, wanted.standing)
+        self.dispatch()
 
     def set_sources(self, key: K, sources: Collection[str]) -> None:
         """Note that these sources name it now."""
         with self._lock:
             self._queue.set_sources(key, sources)
+            if key in self._resting:
+                self._resting[key].sources = sources
 
     def discard(self, key: K) -> None:
         """Dial it no more; a dial that is under way goes on."""
         with self._lock:
             self._queue.discard(key)
+            self._resting.pop(key, None)
 
     def dispatch(self) -> None:
         """Start the threads that are needed for what is due. Does not block.
@@ -284,20 +277,12 @@ class DialScheduler(Generic[K]):
         while self._start_thread():
             pass
         with self._lock:
-            due = self._queue.next_due()
-            if self._has_no_thread:
-                due = time.monotonic() + _NO_THREAD_PAUSE
-            if self._schedule is None or due is None or self._is_closed:
-                return
-            if self._wakes_at is not None and self._wakes_at <= due:
-                return
-            self._wakes_at = due
-            self._schedule(max(0.0, due - time.monotonic()), lambda: self._on_due(due))
+            if self._has_no_thread and self._schedule is not None and not self._comes_again:
+                self._schedule(_NO_THREAD_PAUSE, self._dispatch_again)
+                self._comes_again = True
 
-    def _on_due(self, due: float) -> None:
-        with self._lock:
-            if self._wakes_at == due:
-                self._wakes_at = None
+    def _dispatch_again(self) -> None:
+        self._comes_again = False
         self.dispatch()
 
     def _start_thread(self) -> bool:
@@ -307,7 +292,7 @@ class DialScheduler(Generic[K]):
             with self._lock:
                 # Those that dial nothing at this moment are about to take something.
                 idle = len(self._threads) - self._queue.under_way
-                if self._is_closed or self._queue.count_ready(time.monotonic()) <= idle:
+                if self._is_closed or self._queue.count_ready() <= idle:
                     return False
                 thread = self._make_thread(lambda: self._run(thread), "nsq-dialer-")
                 self._threads.append(thread)
@@ -340,7 +325,7 @@ class DialScheduler(Generic[K]):
         """Dial one address after the other, until none is due."""
         while True:
             with self._lock:
-                key = None if self._is_closed else self._queue.take(time.monotonic())
+                key = None if self._is_closed else self._queue.take()
                 if key is None:
                     self._ending = list(other for other in self._ending if other.is_alive())
                     self._ending.append(thread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ class LineLimit:
     and these are logged at DEBUG until the minute is over. Threads: any.
     """
 
-    def __init__(self, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, logger: Logger) -> None:
         self._logger = logger
-        self._clock = clock
         self.reset()
 
     def reset(self) -> None:
@@ -37,7 +36,7 @@ class LineLimit:
 
     def level(self, level: int) -> int:
         """Return the level for the next line, which would have ``level``. Counts it."""
-        now = self._clock()
+        now = time.monotonic()
         began, lines = self._counted
         if now - began >= INTERVAL:
             began, lines = now, 0

@@ -59,15 +59,12 @@ class Monitor:
     """A lock with waiting; for what threads of the user's share with ours.
 
     ``with monitor.lock:`` guards the state. Threads: any.
-
-    Args:
-        lock: for a second group of threads that wait for the same state; None: one of its own.
     """
 
     __slots__ = ("lock", "_armed")
 
-    def __init__(self, lock: Lock | None = None) -> None:
-        self.lock: Lock = Lock() if lock is None else lock
+    def __init__(self) -> None:
+        self.lock: Lock = Lock()
         self._armed: set[threading.Lock] = set()  # changed by single calls
 
     @property

@@ -166,13 +166,13 @@ class Transport:
     def recv(self, size: int = RECV_SIZE) -> bytes | None:
         """Return what is there, ``b""`` at the end of the stream, None when nothing is there.
 
-        ``size``: the most bytes to return.
+        ``size``: the most bytes to return. It never waits, also after ``make_blocking()``.
 
         Raises:
             ConnectionLostError: reset, or any other error of the socket.
         """
         try:
-            return self._sock.recv(size)
+            return self._sock.recv(size, socket.MSG_DONTWAIT)
         except OSError as exc:
             self.need_lost(exc)
             return None
@@ -180,11 +180,13 @@ class Transport:
     def send_some(self, data: bytes | memoryview) -> int:
         """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
 
+        It never waits, also after ``make_blocking()``.
+
         Raises:
             ConnectionLostError: the peer is gone.
         """
         try:
-            return self._sock.send(data)
+            return self._sock.send(data, socket.MSG_DONTWAIT)
         except OSError as exc:
             self.need_lost(exc)
             return 0
@@ -195,30 +197,10 @@ class Transport:
         """Make it a blocking socket without a timeout; return its ``sendall`` and ``recv``.
 
         With a timeout Python would call ``poll()`` before each of them. What they raise goes to
-        ``lost()``. ``functions()`` and ``recv()`` are not called any more.
+        ``lost()``. ``functions()`` is not called any more.
         """
         self._sock.setblocking(True)
         return self._sock.sendall, self._sock.recv
-
-    def recv_waiting(self, size: int) -> bytes | None:
-        """As ``recv``, of a blocking socket."""
-        try:
-            return self._sock.recv(size, socket.MSG_DONTWAIT)
-        except OSError as exc:
-            self.need_lost(exc)
-            return None
-
-    def send_at_once(self, data: bytes) -> bool:
-        """Send a few bytes by a blocking socket; False where the kernel did not take all of them.
-
-        Raises:
-            ConnectionLostError: the peer is gone.
-        """
-        try:
-            return self._sock.send(data, socket.MSG_DONTWAIT) == len(data)
-        except OSError as exc:
-            self.need_lost(exc)
-            return False
 
     def functions(
         self

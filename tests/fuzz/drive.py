@@ -46,7 +46,7 @@ def client(chunks: Iterable[bytes], context: ssl.SSLContext | None = None) -> st
 def _listen(core: ClientProtocol, context: ssl.SSLContext | None) -> None:
     """Do what a connection does: layers, a subscription or a publish, and what there is to say."""
     for event in core.take_events():
-        if isinstance(event, (Identified, Upgraded)) and event.layers_due:
+        if isinstance(event, (Identified, Upgraded)) and core.state is State.UPGRADING:
             core.push_layer(_client_layer(core, event, context))
     if core.state is State.READY:
         core.send_publish(commands.pub("t", b"x"), 1)

@@ -4,7 +4,7 @@ from nsqclient.devserver.protocol.commands import (
     Cls, Dpub, Identify, Mpub, PartitionPub, PartitionSub, Pub, Sub,
 )
 from nsqclient.devserver.protocol.server import ServerProtocol
-from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
 from nsqclient.protocol.layers.deflate import DeflateLayer
 from nsqclient.protocol.layers.snappy import SnappyLayer
@@ -55,7 +55,8 @@ class Ends:
             while events := self.client.take_events():
                 self.events += events
                 for event in events:
-                    if isinstance(event, (Identified, Upgraded)) and event.layers_due:
+                    if (isinstance(event, (Identified, Upgraded))
+                            and self.client.state is State.UPGRADING):
                         self.client.push_layer(self._layer(isinstance(event, Identified)))
 
     def _pieces(self, data):

@@ -27,10 +27,10 @@ def make_queue(limit=16, sources="ab", **wanted):
     return queue
 
 
-def drain(queue, now=0.0):
+def drain(queue):
     """Take all that may be dialed now."""
     taken = []
-    while (key := queue.take(now)) is not None:
+    while (key := queue.take()) is not None:
         taken.append(key)
     return taken
 
@@ -93,63 +93,40 @@ def test_those_that_fail_again_and_again_leave_every_second_dial_to_the_others()
     assert drain(queue) == [0, "x", 1, "y", 2, "z"]
 
 
-def test_nothing_is_dialed_before_its_time():
-    """What waits takes no place of the others; the address that has waited longest comes first."""
-    queue = make_queue(a=["x"])
-    for key, retry_at in (("last", 30.0), ("late", 10.0), ("later", 20.0)):
-        queue.put(key, "a", FAILED, retry_at)
-    assert drain(queue, 9.9) == ["x"]
-    assert queue.next_due() == 10.0 and queue.count_ready(9.9) == 0
-    assert drain(queue, 10.0) == ["late"] and queue.next_due() == 20.0
-    assert drain(queue, 30.0) == ["later", "last"] and queue.next_due() is None
-
-
 def test_what_no_source_names_is_not_dialed():
     queue = make_queue(a=["x", "y"])
-    queue.put("z", "a", FAILED, retry_at=5.0)
-    assert queue.count_ready(0.0) == 2
-    for key in ("x", "z", "never put"):
+    for key in ("x", "never put"):
         queue.discard(key)
-    assert "x" not in queue and "z" not in queue and queue.next_due() is None
-    assert drain(queue, 9.0) == ["y"]
+    assert "x" not in queue and queue.count_ready() == 1
+    assert drain(queue) == ["y"]
 
 
 def test_an_address_keeps_its_place_when_another_source_names_it_too():
     """And loses it only with the last source that named it so early."""
     queue = make_queue(a=["x", "y"], b=range(3))
-    assert queue.count_ready(0.0) == 5
+    assert queue.count_ready() == 5
     queue.set_sources("x", "ab")
     queue.set_sources("y", "b")
     queue.set_sources("unknown", "b")
     assert drain(queue) == ["x", 0, 1, 2, "y"]
 
 
-def test_an_address_that_waits_may_get_another_source():
-    """Its dial counts for the new one."""
-    queue = make_queue(2, "ab", b=["y", "z"])
-    queue.put("x", "a", FAILED, retry_at=5.0)
-    queue.set_sources("x", "b")
-    assert drain(queue, 6.0) == ["y"]
-
-
 def test_of_two_calls_the_last_counts():
-    queue = make_queue(a=["x"])
-    assert queue.count_ready(0.0) == 1
-    queue.put("x", "b", FAILED, retry_at=5.0)
-    assert drain(queue, 1.0) == [] and queue.next_due() == 5.0
-    queue.put("x", "a", UNTRIED)
-    assert drain(queue, 1.0) == ["x"] and queue.next_due() is None
+    queue = make_queue(a=["x", "y"])
+    queue.put("x", "b", FAILED)
+    queue.put("x", "a", FAILED)
+    assert drain(queue) == ["y", "x"] and drain(queue) == []
 
 
 def test_what_is_being_dialed_is_queued_again_when_that_has_ended():
     """Never twice at the same time."""
     queue = make_queue(a=["x"])
     assert drain(queue) == ["x"] and "x" in queue
-    queue.put("x", "a", FAILED, retry_at=1.0)
+    queue.put("x", "a", FAILED)
     queue.set_sources("x", "b")
-    assert drain(queue, 2.0) == []
+    assert drain(queue) == []
     queue.finish("x")
-    assert queue.next_due() == 1.0 and drain(queue, 2.0) == ["x"]
+    assert drain(queue) == ["x"]
 
 
 def test_what_is_being_dialed_may_be_dropped():
@@ -158,7 +135,7 @@ def test_what_is_being_dialed_may_be_dropped():
     queue.put("x", "a", FAILED)
     queue.discard("x")
     queue.finish("x")
-    assert "x" not in queue and drain(queue, 9.0) == []
+    assert "x" not in queue and drain(queue) == []
 
 
 # -- threads
@@ -203,7 +180,7 @@ def dialing_threads():
 
 
 def test_there_are_no_more_threads_than_dials_under_way(make):
-    scheduler, dials = make(limit=3)
+    scheduler, dials = make(limit=3, schedule=VirtualTimer().schedule)
     scheduler.put("later", "a", FAILED, retry_at=float("inf"))
     dials.release.clear()
     for number in range(100):
@@ -217,20 +194,60 @@ def test_there_are_no_more_threads_than_dials_under_way(make):
     assert 5 not in scheduler and "later" in scheduler
 
 
-def test_what_waits_is_dialed_when_its_time_has_come(make, monkeypatch):
-    """By itself, where there is a timer; the earliest time counts."""
+@pytest.fixture
+def timer(monkeypatch):
+    """A clock that a test moves."""
     timer = VirtualTimer()
     monkeypatch.setattr("time.monotonic", lambda: timer.now)
-    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
-    for key, retry_at in (("late", 5.0), ("early", 2.0), ("with it", 2.0), ("never", 9.0)):
+    return timer
+
+
+def test_what_rests_is_dialed_when_its_time_has_come(make, timer):
+    """By itself. It takes no place of the others meanwhile."""
+    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread, limit=1)
+    for key, retry_at in (("late", 5.0), ("early", 2.0), ("with it", 2.0), ("never", 2.0)):
         scheduler.put(key, "a", FAILED, retry_at)
-        scheduler.dispatch()
+    scheduler.put("x", "a", UNTRIED)
     scheduler.discard("never")
+    scheduler.dispatch()
     timer.advance(1.9)
-    assert dials.begun == []
+    assert dials.begun == ["x"] and "late" in scheduler and "never" not in scheduler
     timer.advance(3.1)
-    assert dials.begun == ["early", "with it", "late"]
-    assert timer.delays == [5.0, 2.0, 3.0]
+    assert dials.begun == ["x", "early", "with it", "late"]
+
+
+def test_what_rests_may_be_put_anew(make, timer):
+    """Of two calls the last counts."""
+    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
+    scheduler.put("x", "a", FAILED, 1.0)
+    scheduler.put("y", "a", FAILED, 1.0)
+    scheduler.put("x", "a", FAILED, 2.0)
+    scheduler.put("y", "a", UNTRIED)
+    scheduler.dispatch()
+    assert dials.begun == ["y"]
+    timer.advance(1.0)
+    assert dials.begun == ["y"]
+    timer.advance(1.0)
+    assert dials.begun == ["y", "x"]
+
+
+def test_what_rests_may_get_another_source(make, timer):
+    """Its dial counts for the new one, behind what that one named before."""
+    scheduler, dials = make("ab", timer.schedule, make_thread=InlineThread)
+    scheduler.put("x", "a", FAILED, 1.0)
+    scheduler.set_sources("x", "b")
+    scheduler.put("y", "b", FAILED, 1.0)
+    timer.advance(1.0)
+    assert dials.begun == ["x", "y"]
+    assert scheduler._queue.count_ready() == 0
+
+
+def test_what_rests_is_not_dialed_after_the_end(make, timer):
+    scheduler, dials = make(schedule=timer.schedule, make_thread=InlineThread)
+    scheduler.put("x", "a", FAILED, 1.0)
+    scheduler.close()
+    timer.advance(1.0)
+    assert dials.begun == []
 
 
 def test_a_dial_that_raises_ends_no_thread(make, caplog):
@@ -250,9 +267,7 @@ class NoThread(InlineThread):
         raise RuntimeError("can't start new thread")
 
 
-def test_without_a_thread_an_address_is_dialed_later(make, monkeypatch, caplog):
-    timer = VirtualTimer()
-    monkeypatch.setattr("time.monotonic", lambda: timer.now)
+def test_without_a_thread_an_address_is_dialed_later(make, timer, caplog):
     kinds = [NoThread, NoThread, NoThread]
     scheduler, dials = make(
         schedule=timer.schedule,
@@ -337,7 +352,7 @@ def test_a_dial_may_end_everything_itself(make):
 
 @pytest.mark.parametrize("function", [
     DialScheduler.put, DialScheduler.dispatch, DialScheduler._start_thread,
-    DialQueue.put, DialQueue.count_ready, DialQueue.next_due, DialQueue._move_due,
+    DialQueue.put, DialQueue.count_ready,
 ])
 def test_an_exception_of_a_signal_handler_loses_no_address(make, function):
     """Wherever it comes, no lock stays taken; what was put is dialed with the next dispatch()."""

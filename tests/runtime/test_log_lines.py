@@ -9,9 +9,10 @@ from nsqclient.runtime.log_lines import INTERVAL, MOST_LINES, LineLimit
 logger = logging.getLogger("nsqclient.test_line_limit")
 
 
-def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog):
+def test_lines_beyond_the_limit_are_at_debug_until_the_minute_is_over(caplog, monkeypatch):
     now = [1000.0]
-    limit = LineLimit(logger, lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    limit = LineLimit(logger)
     levels = [limit.level(logging.WARNING) for _ in range(MOST_LINES + 3)]
     assert levels == [logging.WARNING] * MOST_LINES + [logging.DEBUG] * 3
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [

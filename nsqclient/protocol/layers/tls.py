@@ -40,26 +40,18 @@ class TLSLayer:
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._is_established = False
+        #: Whether the handshake is over.
+        self.is_established: bool = False
         self._has_heard = False  # something came through, so the peer is content with us
         self._waiting: list[bytes] = []  # encoded during the handshake
         try:
-            self._tls = context.wrap_bio(
+            #: The connection's version, cipher and certificates.
+            self.tls: ssl.SSLObject = context.wrap_bio(
                 self._incoming, self._outgoing, server_side, server_name
             )
         except (ValueError, TypeError, ssl.SSLError) as exc:
             raise TLSError(f"cannot begin with server name {server_name!r}: {exc}") from exc
         self._shake_hands()
-
-    @property
-    def is_established(self) -> bool:
-        """Whether the handshake is over."""
-        return self._is_established
-
-    @property
-    def tls(self) -> ssl.SSLObject:
-        """The connection's version, cipher and certificates."""
-        return self._tls
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         """Decrypt; all that one call makes ready comes as one piece.
@@ -70,12 +62,12 @@ class TLSLayer:
             RemoteProtocolError: later, bytes that were changed on their way, or no TLS.
         """
         self._incoming.write(data)
-        if not self._is_established and not self._shake_hands():
+        if not self.is_established and not self._shake_hands():
             return
         pieces = []
         fault: ssl.SSLError | None = None
         try:
-            while piece := self._tls.read(_READ_SIZE):
+            while piece := self.tls.read(_READ_SIZE):
                 pieces.append(piece)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass  # the peer's goodbye: the end of the stream itself follows
@@ -91,9 +83,9 @@ class TLSLayer:
 
     def encode(self, data: bytes) -> bytes:
         """Encrypt; during the handshake, keep for later. After a fault nothing comes out."""
-        if self._is_established:
+        if self.is_established:
             with contextlib.suppress(ssl.SSLError):  # decode reports it
-                self._tls.write(data)
+                self.tls.write(data)
         else:
             self._waiting.append(data)
         return self._outgoing.read()
@@ -109,14 +101,14 @@ class TLSLayer:
     def _shake_hands(self) -> bool:
         """Go on with the handshake; True when it is over."""
         try:
-            self._tls.do_handshake()
+            self.tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as exc:
             raise TLSError(_reason(exc)) from exc
-        self._is_established = True
+        self.is_established = True
         for data in self._waiting:
-            self._tls.write(data)
+            self.tls.write(data)
         self._waiting = []
         return True
 
