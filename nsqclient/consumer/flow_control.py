@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.rdy import (
-    WINDOW, LevelReason, RdyChange, RdyDistributor, RdyLevel, Snapshot,
+    WINDOW, LevelReason, RdyDistributor, RdyLevel, Snapshot,
 )
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
@@ -375,12 +375,9 @@ class FlowControl:
             self._stalled_ticks = 0
             self.repairs += 1
             states[0].rdy = 1
-            sub = states[0].key
         self._log.error("no connection had RDY, for no known reason: sent RDY 1; please report"
                         " this")
-        assert isinstance(sub, Subscription)
-        if not sub.post_rdy():
-            self._run_in_background(sub.flush_rest)
+        self._post([states[0].key])
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
@@ -408,7 +405,6 @@ class FlowControl:
         now = self._clock()
         distributor = self._distributor
         for state in distributor.states.values():
-            assert isinstance(state.key, Subscription)
             state.in_flight = state.key.count_in_flight(now)
         self._decide_level(now)
         level = self._level.value
@@ -416,8 +412,7 @@ class FlowControl:
         if self._paused or self._held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
-        changes: list[RdyChange] = distributor.decide(
-            now, ceiling, level=level, only_one=testing)
+        changes = distributor.decide(now, ceiling, level=level, only_one=testing)
         if changes:
             self._retry_delay = _FIRST_RETRY
         if not self._retry_is_due and distributor.wants_more(
@@ -428,7 +423,7 @@ class FlowControl:
             self._timer.schedule(delay, self._retry)
             self._retry_is_due = True  # not before: the call may be interrupted
             self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
-        return [change.key for change in changes if isinstance(change.key, Subscription)]
+        return [state.key for state in changes]
 
     def _retry(self) -> None:
         with self._lock:
