@@ -174,7 +174,8 @@ _TABLE = {
                "test_a_paused_consumer_gets_nothing[embedded]")],
     ("nsqclient/consumer/middleware.py", "tests/consumer/test_middleware.py"): [
         Mutant("middleware_order", "the first middleware is the outermost",
-               "for each in reversed(middleware):", "for each in middleware:",
+               "return call(argument, handling, middleware)",
+               "return call(argument, handling, middleware[::-1])",
                "test_the_first_middleware_is_outermost")],
     ("nsqclient/consumer/processor.py", "tests/consumer/test_processor.py"): [
         Mutant("expired_is_handled", "a handler never sees a message whose time is over",
