@@ -104,11 +104,6 @@ class MessageProcessor:
 
     # -- the queue
 
-    def requeue_incoming(self) -> None:
-        """From now on requeue what is queued and what arrives: a stop has begun."""
-        self.requeues_incoming = True
-        self.requeue_queued()
-
     def requeue_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
         queued = self.workers.take_all()
