@@ -31,7 +31,7 @@ from nsqclient.partitioned.producer_metadata import MetadataCache
 from nsqclient.partitioned.producer_options import (
     NO_OPTIONS, PreparedMessage, PublishOptions,
 )
-from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
+from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
 from nsqclient.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
@@ -334,7 +334,7 @@ class PartitionedProducer:
         """Return the partition of the next attempt; as ``PartitionAttempts.choose``."""
         avoid: list[int] = []
         if attempts.is_free:
-            # One that another publish uses may not answer; where all are used, some are late.
+            # A partition in use may not answer; where all of them are in use, some are late.
             for seconds in (0.0, UNANSWERED_AFTER):
                 names = self.load.unanswered(seconds)
                 avoid = [one for one in routes.partitions
@@ -353,7 +353,9 @@ class PartitionedProducer:
 
     def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None when there is none."""
-        delay = None if self._is_closed else attempts.pause(left, self._rng)
+        if self._is_closed:
+            return None
+        delay = retry_delay(attempts.count, attempts.is_leader_moving, left, self._rng)
         if delay is not None:
             self._publisher.statistics.count_retried(attempts.messages)
         return delay
