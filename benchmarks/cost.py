@@ -132,8 +132,8 @@ def share() -> Callable[[], Any]:
     sharing = RdyDistributor(0.5, 10.0, 30.0, random.Random(1))
     for key in range(BATCH):
         sharing.add(key, 2500, 0.0)
-    sharing.decide(0.0, 1000)
-    return lambda: sharing.decide(1.0, 1000)
+    sharing.decide(0.0, 1000, level=1000)
+    return lambda: sharing.decide(1.0, 1000, level=1000)
 
 
 WORKS: dict[str, Callable[[], Callable[[], Any]]] = {

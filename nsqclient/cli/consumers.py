@@ -230,5 +230,6 @@ def make_dead_letters(
     )
     stack.callback(producer.close)
     return DeadLetterTopic(
-        producer, values["dead-letter-topic"], envelope=values["dead-letter-envelope"],
+        producer, values["dead-letter-topic"],
+        None if values["dead-letter-envelope"] else lambda message: message.body,
         key=values["dead-letter-key-file"])

@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.processor import MessageProcessor
+from nsqclient.consumer.processor import MessageProcessor, by_subscription
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
@@ -274,12 +274,7 @@ class Backpressure:
 
         if not any(map(is_expired, self._processor.waiting())):
             return False
-        by_sub: dict[Subscription, list[Message]] = {}
-        for message in self._processor.remove_waiting(is_expired):
-            sub = message._responder
-            assert isinstance(sub, Subscription)
-            by_sub.setdefault(sub, []).append(message)
-        for sub, messages in by_sub.items():
+        for sub, messages in by_subscription(self._processor.remove_waiting(is_expired)).items():
             sub.drop_all_expired(messages)
         return True
 

@@ -183,7 +183,7 @@ class ConnectionManager:
         with self._lock:
             self._stopped = True
             self.dials.close()
-            return self._subscriptions()
+        return self.subscriptions()
 
     def abandon(self) -> None:
         """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
@@ -194,7 +194,8 @@ class ConnectionManager:
     def subscriptions(self) -> list[Subscription]:
         """Those that are open or being opened."""
         with self._lock:
-            return self._subscriptions()
+            return list(
+                entry.sub for entry in self._entries.values() if entry.sub is not None)
 
     def addresses(self) -> set[str]:
         """The nsqds, or partitions of them, that are known."""
@@ -225,10 +226,6 @@ class ConnectionManager:
             known = {place.address for place in self._entries}
         if not known.issuperset(listed):
             self.poll()
-
-    def _subscriptions(self) -> list[Subscription]:
-        """Needs _lock."""
-        return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
     def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
         """A connection ended: see to it that it comes back."""

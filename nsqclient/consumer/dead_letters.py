@@ -365,15 +365,14 @@ class DeadLetterTopic:
     Args:
         producer: a Producer; close it yourself, after the consumer has stopped.
         topic: the topic of the copies.
-        body: a function that returns what to publish for a message.
-        envelope: False: publish the body as it is.
+        body: a function that returns what to publish for a message, in place of the object.
         key: a secret of at least 16 bytes that signs the JSON objects. A replay with the same key
             knows that the consumer has written them, and publishes to the topics that they name.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.
-        ConfigError: ``body`` cannot be called with a message, ``envelope`` is not a bool, or
-            ``key`` is too short, or given where no envelope is published.
+        ConfigError: ``body`` cannot be called with a message, or ``key`` is too short, or given
+            beside ``body``.
 
     Threads: any.
     """
@@ -384,7 +383,6 @@ class DeadLetterTopic:
         topic: str,
         body: Callable[[Message], bytes] | None = None,
         *,
-        envelope: bool = True,
         key: str | bytes = b"",
     ) -> None:
         if not callable(getattr(producer, "publish", None)):
@@ -395,22 +393,17 @@ class DeadLetterTopic:
         self._topic = check_topic(topic)
         if body is not None:
             check_function(body, "body", "message")
-        if not isinstance(envelope, bool):
-            raise ConfigError(f"envelope must be True or False, not {envelope!r}")
-        if key and (body is not None or not envelope):
-            raise ConfigError("key signs envelopes: leave out body, and envelope=False")
+            if key:
+                raise ConfigError("key signs envelopes, and body publishes none: leave one out")
         self._body = body
-        self._envelope = envelope
         self._key = check_key(key) if key else b""
 
     def __call__(self, message: Message) -> None:
         """Publish one message. Raises what the publish raises."""
         if self._body is not None:
             self._producer.publish(self._topic, self._body(message))
-        elif self._envelope:
-            self._publish_envelope(message)
         else:
-            self._producer.publish(self._topic, message.body)
+            self._publish_envelope(message)
         logger.error("%s/%s: gave up %r (%s): published to %s", message.topic, message.channel,
                      message, _why(message), self._topic,
                      extra=log_fields(message=message))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.rdy import (
-    WINDOW, LevelReason, RdyChange, RdyDistributor, RdyLevel, Snapshot,
+    WINDOW, LevelReason, RdyDistributor, RdyLevel, Snapshot,
 )
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
@@ -101,7 +101,8 @@ class FlowControl:
         self._level_log = SwitchLimit()
         self._phases: deque[tuple[Phase, float]] = deque()  # to be reported
         self._is_reporting = False
-        self._paused = False
+        #: ``set_paused(True)`` is in force, or there is no loop where there may be some.
+        self.is_paused: bool = False
         self._held = False  # by max_queued_bytes
         self._stopped = False  # written without the lock
         self._waits_until = 0.0  # when the wait of the backoff is over, at the latest
@@ -122,11 +123,6 @@ class FlowControl:
     def backoff_counter(self) -> int:
         """Failures that are not made good yet."""
         return self._backoff.counter
-
-    @property
-    def is_paused(self) -> bool:
-        """Return whether ``set_paused(True)`` is in force."""
-        return self._paused
 
     @property
     def level(self) -> int:
@@ -177,7 +173,7 @@ class FlowControl:
     def set_paused(self, paused: bool) -> None:
         """Stop the flow, or let it go on."""
         with self._lock:
-            self._paused = paused
+            self.is_paused = paused
         self.update()
 
     def set_held(self, held: bool) -> None:
@@ -203,7 +199,7 @@ class FlowControl:
     def _apply_loops(self) -> None:
         with self._lock:  # of several threads the last one sees what all of them changed
             self._workers = len(self.loops)
-            self._paused = not self.loops
+            self.is_paused = not self.loops
         self.update()
 
     # -- the level
@@ -364,7 +360,7 @@ class FlowControl:
             states = list(self._distributor.states.values())
             may_flow = (
                 states
-                and not (self._paused or self._held or self._stopped or self.max_in_flight == 0)
+                and not (self.is_paused or self._held or self._stopped or self.max_in_flight == 0)
                 and self._backoff.phase is not Phase.WAITING
             )
             load = self._distributor.load(self._clock())
@@ -375,12 +371,9 @@ class FlowControl:
             self._stalled_ticks = 0
             self.repairs += 1
             states[0].rdy = 1
-            sub = states[0].key
         self._log.error("no connection had RDY, for no known reason: sent RDY 1; please report"
                         " this")
-        assert isinstance(sub, Subscription)
-        if not sub.post_rdy():
-            self._run_in_background(sub.flush_rest)
+        self._post([states[0].key])
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""
@@ -408,16 +401,14 @@ class FlowControl:
         now = self._clock()
         distributor = self._distributor
         for state in distributor.states.values():
-            assert isinstance(state.key, Subscription)
             state.in_flight = state.key.count_in_flight(now)
         self._decide_level(now)
         level = self._level.value
         ceiling = self.max_in_flight
-        if self._paused or self._held or self._backoff.phase is Phase.WAITING:
+        if self.is_paused or self._held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
-        changes: list[RdyChange] = distributor.decide(
-            now, ceiling, level=level, only_one=testing)
+        changes = distributor.decide(now, ceiling, level=level, only_one=testing)
         if changes:
             self._retry_delay = _FIRST_RETRY
         if not self._retry_is_due and distributor.wants_more(
@@ -428,7 +419,7 @@ class FlowControl:
             self._timer.schedule(delay, self._retry)
             self._retry_is_due = True  # not before: the call may be interrupted
             self._retry_delay = min(2 * self._retry_delay, _LAST_RETRY)
-        return [change.key for change in changes if isinstance(change.key, Subscription)]
+        return [state.key for state in changes]
 
     def _retry(self) -> None:
         with self._lock:

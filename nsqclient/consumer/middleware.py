@@ -34,8 +34,6 @@ class Handling(NamedTuple):
 
 #: Returns the context manager for one call.
 Middleware = Callable[[Handling], AbstractContextManager[Any]]
-#: A middleware stack around a function: takes what the function takes, and the Handling.
-_Layer = Callable[[Any, Handling], Any]
 
 
 def check_middleware(middleware: object) -> tuple[Middleware, ...]:
@@ -78,19 +76,19 @@ def with_middleware(
     is_batch = isinstance(handler, BatchHandler)
 
     def wrap(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def call(argument: Any, handling: Handling) -> Any:
-            result = function(argument)
-            raise_decision(result)  # here, so that a transaction is rolled back
-            return result
-
-        layer: _Layer = call
-        for each in reversed(middleware):
-            layer = _around(each, layer)
+        def call(argument: Any, handling: Handling, around: Sequence[Middleware]) -> Any:
+            if not around:
+                result = function(argument)
+                raise_decision(result)  # here, so that a transaction is rolled back
+                return result
+            with around[0](handling):
+                return call(argument, handling, around[1:])
 
         @wraps(function, updated=())
         def run(argument: Any) -> Any:
             messages = argument if is_batch else (argument,)
-            return layer(argument, Handling(topic, channel, messages, is_batch, is_stopping))
+            handling = Handling(topic, channel, messages, is_batch, is_stopping)
+            return call(argument, handling, middleware)
 
         return run
 
@@ -98,11 +96,3 @@ def with_middleware(
         return handler.wrapped(wrap)
     check_function(handler, "handler", "message")  # the wrapper would hide an async function
     return wrap(handler)
-
-
-def _around(middleware: Middleware, inner: _Layer) -> _Layer:
-    def layer(argument: Any, handling: Handling) -> Any:
-        with middleware(handling):
-            return inner(argument, handling)
-
-    return layer

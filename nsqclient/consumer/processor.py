@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -54,6 +54,16 @@ class WorkerTask(Message):
         self._responded = True
 
 
+def by_subscription(messages: Iterable[Message]) -> dict[Subscription, list[Message]]:
+    """Return messages of nsqds by the connections that they came from."""
+    found: dict[Subscription, list[Message]] = {}
+    for message in messages:
+        sub = message._responder
+        assert isinstance(sub, Subscription)
+        found.setdefault(sub, []).append(message)
+    return found
+
+
 class MessageProcessor:
     """Runs the user's handler on the worker threads, and sees to the answer.
 
@@ -94,44 +104,26 @@ class MessageProcessor:
 
     # -- the queue
 
-    def requeue_incoming(self) -> None:
-        """From now on requeue what is queued and what arrives: a stop has begun."""
-        self.requeues_incoming = True
-        self.requeue_queued()
-
     def requeue_queued(self) -> int:
         """Requeue every message that no worker has taken; return how many that were."""
-        by_sub: dict[Subscription, list[Message]] = {}
-        tasks = []
-        for message in self.workers.take_all():
-            if message._responded:
-                tasks.append(message)  # a task for a worker, not from nsqd
-                continue
-            sub = message._responder
-            assert isinstance(sub, Subscription)
-            by_sub.setdefault(sub, []).append(message)
+        queued = self.workers.take_all()
+        # What has a response is a task for a worker, not from nsqd.
+        tasks = [message for message in queued if message._responded]
         if tasks:
             self.workers.put_many(tasks)
+        by_sub = by_subscription(message for message in queued if not message._responded)
         return sum(sub.requeue_unstarted(messages) for sub, messages in by_sub.items())
 
     def waiting(self) -> list[Message]:
         """Return what waits for a worker, and leave it there."""
-        return self.workers.items() + self.pending()
+        return self.workers.items()
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """Remove and return what waits and for which ``condition`` is true."""
-        taken = self.workers.take_where(condition) + self.remove_pending(condition)
+        taken = self.workers.take_where(condition)
         if self.requeues_incoming:
             self.requeue_queued()  # the stop may have missed what was turned round meanwhile
         return taken
-
-    def pending(self) -> list[Message]:
-        """Return what a worker has taken and cannot handle yet; here there is none."""
-        return []
-
-    def remove_pending(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove and return those of them for which ``condition`` is true."""
-        return []
 
     def is_starved(self) -> bool:
         """Return whether nothing waits, and a connection has nearly all out that RDY allows."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: How many handlers are remembered. The slowest of them counts: one handler that waits for a
 #: database holds up all that is queued behind it.
@@ -121,7 +121,7 @@ class RdyLevel:
 class RdyState:
     """One connection as the sharing sees it. ``key`` names it to the caller."""
 
-    key: object
+    key: Any
     max_rdy: int  #: nsqd's max_rdy_count
     since: float  #: when it was added
     rdy: int = 0  #: the RDY that was sent last
@@ -138,13 +138,6 @@ class RdyState:
             del self.lowered[0]
         level = self.lowered[0][1] if self.lowered else 0
         return max(level, self.rdy, self.in_flight)
-
-
-class RdyChange(NamedTuple):
-    """``rdy`` must be sent on the connection ``key``."""
-
-    key: object
-    rdy: int
 
 
 class RdyDistributor:
@@ -185,9 +178,9 @@ class RdyDistributor:
         return sum(state.load(now) for state in self.states.values())
 
     def decide(
-        self, now: float, max_in_flight: int, *, level: int | None = None, only_one: bool = False
-    ) -> list[RdyChange]:
-        """Return what must be sent so that RDY comes nearer to what it should be.
+        self, now: float, max_in_flight: int, *, level: int, only_one: bool = False
+    ) -> list[RdyState]:
+        """Bring RDY nearer to what it should be; return the states whose RDY must be sent.
 
         ``max_in_flight`` 0 stops the flow; ``level`` is how much of it is shared out, where that
         is less; ``only_one`` lets one message through, to test. Lowering happens at once; raising
@@ -200,7 +193,7 @@ class RdyDistributor:
         for state in states:
             if state.rdy > wanted[state.key]:
                 self._set(state, wanted[state.key], now)
-                changes.append(RdyChange(state.key, state.rdy))
+                changes.append(state)
             elif state.rdy > 0 and self._turn_is_over(state, now):
                 state.granted = now  # nobody had waited longer: a new turn
         headroom = limit - self.load(now)
@@ -233,11 +226,11 @@ class RdyDistributor:
                 headroom -= max(0, target - free)
                 spare -= max(0, target - kept)
                 self._set(state, target, now)
-                changes.append(RdyChange(state.key, target))
+                changes.append(state)
         return changes
 
     def wants_more(
-        self, now: float, max_in_flight: int, *, level: int | None = None, only_one: bool = False
+        self, now: float, max_in_flight: int, *, level: int, only_one: bool = False
     ) -> bool:
         """Return whether some connection should have more RDY than the ceiling allowed so far."""
         states = list(self.states.values())
@@ -261,13 +254,12 @@ class RdyDistributor:
         state.rdy = count
 
     def _wanted(
-        self, states: list[RdyState], now: float, max_in_flight: int, level: int | None,
-        only_one: bool,
+        self, states: list[RdyState], now: float, max_in_flight: int, level: int, only_one: bool
     ) -> tuple[int, dict[object, int]]:
         """How much may be out, and the RDY that each connection should have, by key."""
         places = min(1, max_in_flight) if only_one else max_in_flight
-        if level is None or level >= places or level >= len(states):
-            places = places if level is None else min(level, places)
+        if level >= places or level >= len(states):
+            places = min(level, places)
             return places, self._shares(states, now, places)
         # Fewer places than connections: those that send nothing take no place and have RDY 1, so
         # that a message on them is seen.

@@ -125,7 +125,8 @@ class Shutdown:
         subs += self._connections.stop()
         self._flow.stop()
         draining = self._send_cls(subs)
-        self._processor.requeue_incoming()
+        self._processor.requeues_incoming = True
+        self._processor.requeue_queued()
         # An nsqd that does not answer costs a second.
         Deadline(deadline.at_most(1.0)).wait_until(
             lambda: all(sub.was_drained or sub.is_lost for sub in draining))

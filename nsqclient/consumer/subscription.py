@@ -365,7 +365,8 @@ class Subscription:
         settings = self.conn.settings
         counters = dataclasses.replace(self.counters)
         return ConnectionStats(
-            self.address, rdy, len(self), settings.version, counters, dict(settings.raw))
+            self.address, rdy, len(self), settings.version, counters, dict(settings.raw),
+            self.place.partition)
 
     # -- RDY
 

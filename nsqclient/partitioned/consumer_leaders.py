@@ -62,8 +62,7 @@ class UnreadReminder:
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._due = 0.0
-        self._is_logged = False
+        self._due = 0.0  # when the next line is; 0: none was logged yet
 
     def note(self, is_any: bool, now: float) -> float | None:
         """Note whether there are any; return for how many seconds, when a line is due.
@@ -71,14 +70,13 @@ class UnreadReminder:
         Returns: 0 when all are read again, after a line was logged.
         """
         if not is_any:
-            was_logged, self._since, self._is_logged = self._is_logged, None, False
+            was_logged, self._since, self._due = self._due > 0, None, 0.0
             return 0.0 if was_logged else None
         if self._since is None:
-            self._since, self._due = now, now + self._FIRST
-        if now < self._due:
-            return None
-        self._is_logged = True
+            self._since = now
         seconds = now - self._since
+        if seconds < self._FIRST or now < self._due:
+            return None
         self._due = now + min(max(seconds, self._FIRST), self._LONGEST)
         return seconds
 

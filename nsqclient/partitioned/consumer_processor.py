@@ -111,19 +111,20 @@ class OrderedProcessor(MessageProcessor):
         super().settle_interrupted(message)
         self._leave_partition(message)
 
-    def pending(self) -> list[Message]:
-        """Return what came for a partition while one of its messages is handled."""
+    def waiting(self) -> list[Message]:
+        """As in ``MessageProcessor``; also what waits for the message before it."""
         with self._lock:
-            return [message for _, waiting in self._busy.values() for message in waiting]
+            kept = [message for _, waiting in self._busy.values() for message in waiting]
+        return kept + super().waiting()
 
-    def remove_pending(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove and return those of them for which ``condition`` is true."""
+    def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """As in ``MessageProcessor``; also of what waits for the message before it."""
         taken: list[Message] = []
         with self._lock:
             for _, waiting in self._busy.values():
                 taken += filter(condition, waiting)
                 waiting[:] = filterfalse(condition, waiting)
-        return taken
+        return taken + super().remove_waiting(condition)
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Check the order before the handler sees the message; None when it must not."""

@@ -88,7 +88,7 @@ class Lookupd:
     routes: TopicRoutes | None = None  #: its last answer
     is_fresh: bool = False  #: it has not failed since then
     is_leader: bool = False
-    number: int = field(default=0)  #: the order of the answers, the newest highest
+    number: int = 0  #: the order of the answers, the newest highest
 
 
 class LookupTable:
@@ -115,7 +115,8 @@ class LookupTable:
         """
         lookupds = self._lookupds
         skipped = set()
-        if any(lookupd.is_fresh and self._has_partitions(lookupd) for lookupd in lookupds.values()):
+        if any(one.is_fresh and one.routes is not None and one.routes.is_partitioned
+               for one in lookupds.values()):
             skipped = {address for address, lookupd in lookupds.items() if lookupd.rounds_to_skip}
         for address in skipped:
             lookupds[address].rounds_to_skip -= 1
@@ -212,7 +213,9 @@ class LookupTable:
 
     def _choose_meta(self, answers: list[TopicRoutes]) -> TopicMeta | None:
         """Return the metadata; where no nsqlookupd has a coordinator, the last that is known."""
-        meta = _first_meta(answers)
+        metas = [routes.meta for routes in answers if routes.meta is not None]
+        # The first with a number of partitions; a lookupd without the topic sends 0.
+        meta = next((one for one in metas if one.partition_num > 0), metas[0] if metas else None)
         if meta is None and self._meta is not None and any(one.is_partitioned for one in answers):
             listed = {number for routes in answers for number in routes.partitions}
             if max(listed, default=0) < self._meta.partition_num:  # else some were added
@@ -226,13 +229,3 @@ class LookupTable:
         # All have refused: the first may lead it by now.
         self._refused -= {(partition, nsqd) for nsqd in nsqds}
         return nsqds[0]
-
-    @staticmethod
-    def _has_partitions(lookupd: Lookupd) -> bool:
-        return lookupd.routes is not None and lookupd.routes.is_partitioned
-
-
-def _first_meta(answers: Iterable[TopicRoutes]) -> TopicMeta | None:
-    """The first with a number of partitions; a lookupd without the topic sends 0."""
-    metas = [routes.meta for routes in answers if routes.meta is not None]
-    return next((meta for meta in metas if meta.partition_num > 0), metas[0] if metas else None)

@@ -15,7 +15,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqclient.config import Config
@@ -31,7 +31,7 @@ from nsqclient.partitioned.producer_metadata import MetadataCache
 from nsqclient.partitioned.producer_options import (
     NO_OPTIONS, PreparedMessage, PublishOptions,
 )
-from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait
+from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
 from nsqclient.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
@@ -274,11 +274,12 @@ class PartitionedProducer:
             TooManyUnderWay: nothing was sent, since enough asynchronous ones are under way.
         """
         self.look_up_again(attempts, deadline)
-        route = self._route(attempts, deadline)
-        if route is None:
+        routes = self.routes(attempts, deadline)
+        partition = self.choose(attempts, routes)
+        if partition is None:
             attempts.count += 1
             return None
-        partition, nsqd = route
+        nsqd = routes.partitions[partition]
         name = partition_name(attempts.topic, partition)
         if is_async and not self.load.may_begin(nsqd, name):
             raise TooManyUnderWay(nsqd)
@@ -315,21 +316,6 @@ class PartitionedProducer:
             self.load.note(node.address, name, is_answered, timeout)
         return error, position
 
-    def _route(
-        self, attempts: PartitionAttempts, deadline: Deadline
-    ) -> tuple[int, str] | None:
-        """Return the partition of the next attempt and its leader; None where there is none."""
-        routes = self.routes(attempts, deadline)
-        busy: list[int] = []
-        if attempts.is_free:  # a partition that another publish uses may not answer
-            names = self.load.busy()
-            busy = [one for one in routes.partitions
-                    if partition_name(attempts.topic, one) in names]
-            if len(busy) == len(routes.partitions):
-                busy = []
-        partition = self.choose(attempts, routes, busy)
-        return None if partition is None else (partition, routes.partitions[partition])
-
     def routes(self, attempts: PartitionAttempts, deadline: Deadline) -> TopicRoutes:
         """Return what the nsqlookupds say of the topic; blocks as ``MetadataCache.routes``."""
         try:
@@ -344,15 +330,17 @@ class PartitionedProducer:
             self.metadata.refresh_and_wait(
                 attempts.topic, Deadline(lookup_wait(deadline.remaining())))
 
-    def choose(
-        self, attempts: PartitionAttempts, routes: TopicRoutes, busy: Collection[int] = ()
-    ) -> int | None:
+    def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:
         """Return the partition of the next attempt; as ``PartitionAttempts.choose``."""
-        avoid = list(busy)
+        avoid: list[int] = []
         if attempts.is_free:
-            names = self.load.unanswered(UNANSWERED_AFTER)
-            avoid += [one for one in routes.partitions if names
-                      and partition_name(attempts.topic, one) in names]
+            # A partition in use may not answer; where all of them are in use, some are late.
+            for seconds in (0.0, UNANSWERED_AFTER):
+                names = self.load.unanswered(seconds)
+                avoid = [one for one in routes.partitions
+                         if names and partition_name(attempts.topic, one) in names]
+                if len(avoid) < len(routes.partitions):
+                    break
         return attempts.choose(
             routes, lambda: self._lookup_problem(attempts.topic), self.sharding,
             self._turns[attempts.topic], avoid,
@@ -365,7 +353,9 @@ class PartitionedProducer:
 
     def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None when there is none."""
-        delay = None if self._is_closed else attempts.pause(left, self._rng)
+        if self._is_closed:
+            return None
+        delay = retry_delay(attempts.count, attempts.is_leader_moving, left, self._rng)
         if delay is not None:
             self._publisher.statistics.count_retried(attempts.messages)
         return delay

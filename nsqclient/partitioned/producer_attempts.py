@@ -6,7 +6,6 @@ errors is :mod:`nsqclient.partitioned.retry_policy`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Collection
 
 from nsqclient.errors import (
@@ -19,11 +18,7 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned.retry_policy import (
-    LEADER_CODES,
-    is_final,
-    retry_delay,
-)
+from nsqclient.partitioned.retry_policy import LEADER_CODES, is_final
 from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
 from nsqclient.producer.outcome import (
     Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
@@ -160,14 +155,6 @@ class PartitionAttempts(Attempts):
             self.maybe_stored = True
             if not self.retry_unknown:
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
-
-    def pause(self, left: float | None, rng: random.Random) -> float | None:
-        """Return the seconds to wait before the next attempt; None when this was the last one.
-
-        Args:
-            left: seconds until the deadline.
-        """
-        return retry_delay(self.count, self.is_leader_moving, left, rng)
 
     def final_error(self) -> PublishError:
         """Return what the publish fails with when it is not attempted again."""

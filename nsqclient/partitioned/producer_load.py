@@ -45,12 +45,11 @@ class PartitionLoad:
         elif self._suspects:
             self._suspects.pop((nsqd, name), None)
 
-    def busy(self) -> set[str]:
-        """Return the partitions that a publish uses just now."""
-        return {attempt.name for attempt in self._under_way.copy().values()}
-
     def unanswered(self, seconds: float) -> set[str]:
-        """Return the partitions that left a publish unanswered for so long, or just did."""
+        """Return the partitions that left a publish unanswered for so long, or just did.
+
+        0 seconds: also those that a publish uses just now.
+        """
         now = time.monotonic()
         under_way = self._under_way.copy().values()
         found = {attempt.name for attempt in under_way if attempt.began <= now - seconds}
@@ -63,10 +62,7 @@ class PartitionLoad:
                   if attempt.is_async and attempt.nsqd == nsqd]
         if len(beside) >= MAX_AT_ONCE:
             return False
-        if not self._suspects:
-            return True
         now = time.monotonic()
         suspects = {name for (_, name), until in self._suspects.copy().items() if until > now}
-        if name not in suspects:
-            return True
-        return len([one for one in beside if one.name in suspects]) < _MAX_SUSPECT
+        return name not in suspects or (
+            len([one for one in beside if one.name in suspects]) < _MAX_SUSPECT)

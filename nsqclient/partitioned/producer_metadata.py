@@ -141,7 +141,8 @@ class MetadataCache:
             found = self._topics.get(topic)
             if found is None:
                 found = self._topics[topic] = _Topic(
-                    topic, self._lookupds, self._config, self._changed, self._queue)
+                    topic, self._lookupds, self._config, self._changed,
+                    lambda lookupd, task: self._background.put((lookupd, task)))
             is_old = now - found.asked_at > self._config.lookupd_poll_interval
         if is_old:
             self.refresh(topic)
@@ -234,10 +235,6 @@ class MetadataCache:
         )
         with self._changed.lock:
             found.is_settled = found.is_settled or bool(poller.answered) or not poller.is_asking
-
-    def _queue(self, lookupd: str, task: Callable[[], None]) -> None:
-        """Run a task that asks this nsqlookupd, when those before it are done."""
-        self._background.put((lookupd, task))
 
     def _ask(self, item: tuple[str, Callable[[], None]]) -> None:
         """Ask one nsqlookupd, then what waits for it. On a background thread."""

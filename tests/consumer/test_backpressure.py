@@ -174,13 +174,13 @@ class PendingProcessor(MessageProcessor):
         self.messages = []
         self.requeued = 0
 
-    def pending(self):
-        return list(self.messages)
+    def waiting(self):
+        return self.messages + super().waiting()
 
-    def remove_pending(self, condition):
+    def remove_waiting(self, condition):
         taken = [message for message in self.messages if condition(message)]
         self.messages = [message for message in self.messages if not condition(message)]
-        return taken
+        return taken + super().remove_waiting(condition)
 
     def drop_expired(self):
         """Not by the real clock."""

@@ -187,14 +187,11 @@ def test_a_topic_gets_an_envelope(caplog):
     assert "events.dead" in caplog.text and "too bad" in caplog.text
 
 
-@pytest.mark.parametrize("options, body", [
-    ({"envelope": False}, b"poison"),
-    ({"body": lambda message: b"%d %b" % (message.attempts, message.body)}, b"6 poison"),
-])
-def test_a_topic_may_get_the_bare_body_or_what_a_function_makes(options, body):
+def test_a_topic_may_get_what_a_function_makes():
     producer = FakeProducer()
-    DeadLetterTopic(producer, "dead", **options)(letter())
-    assert producer.published == [("dead", body)]
+    DeadLetterTopic(
+        producer, "dead", lambda message: b"%d %b" % (message.attempts, message.body))(letter())
+    assert producer.published == [("dead", b"6 poison")]
 
 
 @pytest.mark.parametrize("refusal", [
@@ -262,9 +259,8 @@ def test_a_key_is_long_enough():
     for key in ("short", b"x" * 15, 5):
         with pytest.raises(ConfigError, match="the key of dead letters must"):
             DeadLetterTopic(FakeProducer(), "dead", key=key)
-    for options in ({"envelope": False}, {"body": lambda message: b"x"}):
-        with pytest.raises(ConfigError, match="key signs envelopes"):
-            DeadLetterTopic(FakeProducer(), "dead", key=KEY, **options)
+    with pytest.raises(ConfigError, match="key signs envelopes"):
+        DeadLetterTopic(FakeProducer(), "dead", lambda message: b"x", key=KEY)
     producer = FakeProducer()
     DeadLetterTopic(producer, "dead", key=KEY)(letter())
     assert DeadLetter.parse(producer.published[0][1], KEY).topic == "events"
@@ -327,5 +323,3 @@ async def make_body(message):
 def test_bad_arguments_are_refused_at_once(arguments, error, words):
     with pytest.raises(error, match=words):
         DeadLetterTopic(*arguments)
-    with pytest.raises(ConfigError, match="envelope must be True or False"):
-        DeadLetterTopic(FakeProducer(), "dead", envelope="no")

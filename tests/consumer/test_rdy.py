@@ -31,6 +31,16 @@ def busy(distributor, now, in_flight=0):
         state.in_flight = in_flight
 
 
+def decide(distributor, now, max_in_flight, only_one=False):
+    """Return what must be sent: pairs of key and RDY."""
+    changes = distributor.decide(now, max_in_flight, level=max_in_flight, only_one=only_one)
+    return [(state.key, state.rdy) for state in changes]
+
+
+def wants_more(distributor, now, max_in_flight, only_one=False):
+    return distributor.wants_more(now, max_in_flight, level=max_in_flight, only_one=only_one)
+
+
 # -- even shares
 
 
@@ -40,18 +50,18 @@ def busy(distributor, now, in_flight=0):
 ])
 def test_connections_get_even_shares(count, max_in_flight, shares):
     distributor = make(count)
-    changes = distributor.decide(0.0, max_in_flight)
+    changes = decide(distributor, 0.0, max_in_flight)
     assert sorted(levels(distributor)) == shares
-    assert {change.key: change.rdy for change in changes} == {
+    assert dict(changes) == {
         key: state.rdy for key, state in distributor.states.items() if state.rdy
     }
 
 
 def test_nothing_is_sent_twice():
     distributor = make(3)
-    distributor.decide(0.0, 10)
-    assert distributor.decide(0.0, 10) == distributor.decide(5.0, 10) == []
-    assert not distributor.wants_more(5.0, 10)
+    decide(distributor, 0.0, 10)
+    assert decide(distributor, 0.0, 10) == decide(distributor, 5.0, 10) == []
+    assert not wants_more(distributor, 5.0, 10)
 
 
 @pytest.mark.parametrize("max_rdys, max_in_flight, shares", [
@@ -64,9 +74,9 @@ def test_no_share_is_above_max_rdy_count(max_rdys, max_in_flight, shares):
     distributor = make(0)
     for key, max_rdy in enumerate(max_rdys):
         distributor.add(key, max_rdy, 0.0)
-    distributor.decide(0.0, max_in_flight)
+    decide(distributor, 0.0, max_in_flight)
     assert levels(distributor) == shares
-    assert not distributor.wants_more(0.0, max_in_flight)
+    assert not wants_more(distributor, 0.0, max_in_flight)
 
 
 # -- the ceiling
@@ -74,49 +84,49 @@ def test_no_share_is_above_max_rdy_count(max_rdys, max_in_flight, shares):
 
 def test_a_share_is_raised_after_the_lowered_one_has_settled():
     distributor = make(1)
-    distributor.decide(0.0, 10)
+    decide(distributor, 0.0, 10)
     distributor.add(1, 2500, 1.0)
-    assert distributor.decide(1.0, 10) == [(0, 5)]
-    assert distributor.wants_more(1.0, 10)
-    assert distributor.decide(1.0 + SETTLE - 0.01, 10) == []
-    assert distributor.decide(1.0 + SETTLE, 10) == [(1, 5)]
-    assert not distributor.wants_more(1.0 + SETTLE, 10)
+    assert decide(distributor, 1.0, 10) == [(0, 5)]
+    assert wants_more(distributor, 1.0, 10)
+    assert decide(distributor, 1.0 + SETTLE - 0.01, 10) == []
+    assert decide(distributor, 1.0 + SETTLE, 10) == [(1, 5)]
+    assert not wants_more(distributor, 1.0 + SETTLE, 10)
 
 
 def test_a_ceiling_of_zero_stops_the_flow_and_a_higher_one_restarts_it():
     """After a pause the old levels come back at once: they are counted still."""
     distributor = make(2)
-    distributor.decide(0.0, 10)
-    assert sorted(distributor.decide(1.0, 0)) == [(0, 0), (1, 0)]
-    assert not distributor.wants_more(1.0, 0)
-    assert sorted(distributor.decide(1.1, 10)) == [(0, 5), (1, 5)]
+    decide(distributor, 0.0, 10)
+    assert sorted(decide(distributor, 1.0, 0)) == [(0, 0), (1, 0)]
+    assert not wants_more(distributor, 1.0, 0)
+    assert sorted(decide(distributor, 1.1, 10)) == [(0, 5), (1, 5)]
     assert distributor.load(1.1) == 10
 
 
 def test_levels_settle_one_by_one():
     """A second lowering does not make the first, higher level last longer."""
     distributor = make(1)
-    distributor.decide(0.0, 10)
-    distributor.decide(1.0, 3)
-    distributor.decide(1.4, 2)
+    decide(distributor, 0.0, 10)
+    decide(distributor, 1.0, 3)
+    decide(distributor, 1.4, 2)
     assert [distributor.load(now) for now in (1.4, 1.5, 1.8, 1.9)] == [10, 3, 3, 2]
 
 
 def test_a_test_gives_rdy_1_to_one_connection():
     distributor = make(3)
-    distributor.decide(0.0, 0)
-    changes = distributor.decide(0.0, 10, only_one=True)
-    assert [change.rdy for change in changes] == [1]
+    decide(distributor, 0.0, 0)
+    changes = decide(distributor, 0.0, 10, only_one=True)
+    assert [rdy for _, rdy in changes] == [1]
     assert distributor.load(0.0) == 1
-    assert make(3).decide(0.0, 0, only_one=True) == []
+    assert decide(make(3), 0.0, 0, only_one=True) == []
 
 
 def test_a_test_waits_for_what_is_out():
     distributor = make(2)
     distributor.states[0].in_flight = distributor.states[1].in_flight = 2
-    assert distributor.wants_more(0.0, 10, only_one=True)
-    [change] = distributor.decide(0.0, 10, only_one=True)
-    assert change.rdy == 1  # on a connection that has two out already: nothing comes
+    assert wants_more(distributor, 0.0, 10, only_one=True)
+    [(_, rdy)] = decide(distributor, 0.0, 10, only_one=True)
+    assert rdy == 1  # on a connection that has two out already: nothing comes
     assert distributor.load(0.0) == 4
 
 
@@ -125,8 +135,8 @@ def test_little_headroom_goes_to_connections_without_rdy():
         distributor = make(3, seed=seed)
         distributor.states[0].rdy = distributor.states[2].rdy = 1
         distributor.states[0].in_flight = 2
-        assert distributor.decide(0.0, 4) == [(1, 1)]
-        assert distributor.wants_more(0.0, 4)
+        assert decide(distributor, 0.0, 4) == [(1, 1)]
+        assert wants_more(distributor, 0.0, 4)
 
 
 # -- idle and busy
@@ -134,28 +144,28 @@ def test_little_headroom_goes_to_connections_without_rdy():
 
 def test_idle_connections_keep_one():
     distributor = make(3)
-    distributor.decide(0.0, 12)
+    decide(distributor, 0.0, 12)
     distributor.states[0].last_message = 9.0
-    assert sorted(distributor.decide(IDLE, 12)) == [(1, 1), (2, 1)]
-    assert distributor.decide(IDLE + SETTLE, 12) == [(0, 10)]
+    assert sorted(decide(distributor, IDLE, 12)) == [(1, 1), (2, 1)]
+    assert decide(distributor, IDLE + SETTLE, 12) == [(0, 10)]
     distributor.states[1].last_message = 11.0
     distributor.states[1].in_flight = 1
-    assert distributor.decide(11.0, 12) == [(0, 5)]
-    assert distributor.decide(11.0 + SETTLE, 12) == [(1, 6)]
+    assert decide(distributor, 11.0, 12) == [(0, 5)]
+    assert decide(distributor, 11.0 + SETTLE, 12) == [(1, 6)]
 
 
 @pytest.mark.parametrize("now", [IDLE - 0.1, IDLE + 0.1])
 def test_shares_are_even_where_all_are_idle_or_all_are_busy(now):
     distributor = make(3)
-    distributor.decide(now, 12)
+    decide(distributor, now, 12)
     assert levels(distributor) == [4, 4, 4]
 
 
 def test_a_long_message_is_no_idleness():
     distributor = make(2)
-    distributor.decide(0.0, 10)
+    decide(distributor, 0.0, 10)
     busy(distributor, 0.0, in_flight=1)
-    assert distributor.decide(1000.0, 10) == []
+    assert decide(distributor, 1000.0, 10) == []
 
 
 # -- fewer places than connections
@@ -167,60 +177,60 @@ def holders(distributor):
 
 def test_with_fewer_places_than_connections_some_have_rdy_1():
     distributor = make(5)
-    distributor.decide(0.0, 2)
+    decide(distributor, 0.0, 2)
     assert sorted(levels(distributor)) == [0, 0, 0, 1, 1]
     first = holders(distributor)
     busy(distributor, IDLE, in_flight=0)
-    assert distributor.decide(IDLE + 1, 2) == []
+    assert decide(distributor, IDLE + 1, 2) == []
     assert holders(distributor) == first
 
 
 def test_pinned_holders_give_way():
     distributor = make(2)
-    distributor.decide(0.0, 1)
+    decide(distributor, 0.0, 1)
     [first] = holders(distributor)
     busy(distributor, PIN, in_flight=0)
-    distributor.decide(PIN, 1)
+    decide(distributor, PIN, 1)
     busy(distributor, PIN + SETTLE, in_flight=0)
-    distributor.decide(PIN + SETTLE, 1)
+    decide(distributor, PIN + SETTLE, 1)
     assert holders(distributor) == {1 - first}
 
 
 def test_a_holder_with_a_message_blocks_the_place():
     distributor = make(2)
-    distributor.decide(0.0, 1)
+    decide(distributor, 0.0, 1)
     [first] = holders(distributor)
     distributor.states[first].in_flight = 1
-    assert distributor.decide(PIN, 1) == [(first, 0)]
-    assert distributor.decide(PIN + 100, 1) == []
-    assert distributor.wants_more(PIN + 100, 1)
+    assert decide(distributor, PIN, 1) == [(first, 0)]
+    assert decide(distributor, PIN + 100, 1) == []
+    assert wants_more(distributor, PIN + 100, 1)
     distributor.states[first].in_flight = 0
-    assert distributor.decide(PIN + 100, 1) == [(1 - first, 1)]
+    assert decide(distributor, PIN + 100, 1) == [(1 - first, 1)]
 
 
 def test_no_connection_starves_behind_an_older_turn():
     """A holder whose turn began earlier than that of a waiting one has one more turn, not all."""
     distributor = make(2)
-    distributor.decide(0.0, 1)
+    decide(distributor, 0.0, 1)
     [old] = holders(distributor)
     young = 1 - old
     distributor.states[young].granted = 20.0  # it lost a later turn when max_in_flight shrank
     busy(distributor, PIN)
-    assert distributor.decide(PIN, 1) == []
+    assert decide(distributor, PIN, 1) == []
     busy(distributor, 2 * PIN)
-    assert distributor.decide(2 * PIN, 1) == [(old, 0)]
-    assert distributor.decide(2 * PIN + SETTLE, 1) == [(young, 1)]
+    assert decide(distributor, 2 * PIN, 1) == [(old, 0)]
+    assert decide(distributor, 2 * PIN + SETTLE, 1) == [(young, 1)]
 
 
 def test_turns_pass_one_by_one():
     """When the turns of all holders end together, only as many stop as others wait."""
     distributor = make(5)
-    distributor.decide(0.0, 4)
+    decide(distributor, 0.0, 4)
     for now in (PIN, PIN + 0.05, PIN + 0.1):
         busy(distributor, now)
-        distributor.decide(now, 4)
+        decide(distributor, now, 4)
         assert len(holders(distributor)) == 3
-    distributor.decide(PIN + SETTLE, 4)
+    decide(distributor, PIN + SETTLE, 4)
     assert len(holders(distributor)) == 4
 
 
@@ -228,11 +238,11 @@ def test_turns_begin_when_places_become_few():
     distributor = make(3)
     for now in range(0, 1000, 5):
         busy(distributor, now)
-        distributor.decide(now, 6)
-    distributor.decide(996, 1)
+        decide(distributor, now, 6)
+    decide(distributor, 996, 1)
     [first] = holders(distributor)
     busy(distributor, 1000)
-    assert distributor.decide(1000, 1) == []
+    assert decide(distributor, 1000, 1) == []
 
 
 # -- whatever happens
@@ -276,8 +286,8 @@ class Simulation:
     def decide(self):
         before = self.load()
         old = {key: state.rdy for key, state in self.distributor.states.items()}
-        for key, rdy in self.distributor.decide(
-            self.now, self.max_in_flight, only_one=self.testing
+        for key, rdy in decide(
+            self.distributor, self.now, self.max_in_flight, only_one=self.testing
         ):
             history = self.history[key]
             history[-1] = (self.now, history[-1][1])
@@ -292,7 +302,8 @@ class Simulation:
         assert settled <= max(self.limit, without)
 
     def wants_more(self):
-        return self.distributor.wants_more(self.now, self.max_in_flight, only_one=self.testing)
+        return wants_more(
+            self.distributor, self.now, self.max_in_flight, only_one=self.testing)
 
     def _some(self, number):
         keys = list(self.distributor.states)
@@ -422,9 +433,9 @@ def longest_waits(states, places, idle, interval, settle, seconds=200.0, seed=1)
         now = min(next_look, retry if retry is not None else next_look)
         if now >= next_look:
             next_look += interval
-        distributor.decide(now, places)
+        decide(distributor, now, places)
         assert distributor.load(now) <= places
-        retry = distributor.next_settled(now) if distributor.wants_more(now, places) else None
+        retry = distributor.next_settled(now) if wants_more(distributor, now, places) else None
         for state in all_states:
             if state.rdy:
                 had[state.key] = now
@@ -456,7 +467,7 @@ def test_connections_in_different_phases_all_get_a_turn(seed):
     now = 0.0
     while now < 20 and starved:
         now += 0.1
-        distributor.decide(now, 8)
+        decide(distributor, now, 8)
         starved -= {state.key for state in states if state.rdy}
     assert not starved
 
@@ -468,11 +479,11 @@ def test_after_a_shrink_the_number_out_only_falls():
     for state in states:
         state.in_flight = 1
     states[2].granted = 1.0  # the last in line: its message may take as long as it likes
-    (raised, count), = distributor.decide(2.0, 2)
+    (raised, count), = decide(distributor, 2.0, 2)
     assert count == 1
     states[1 - raised].in_flight = 0
     assert distributor.load(2.0) == 2
-    assert distributor.decide(2.0, 2) == []
+    assert decide(distributor, 2.0, 2) == []
 
 
 # -- the level

@@ -73,8 +73,8 @@ class World:
         flow = SimpleNamespace(stop=lambda: self.log.append("no RDY"))
         processor = SimpleNamespace(
             running={},
-            workers=WorkerPool("nsq-worker", 0, print), requeue_incoming=lambda: None,
-            requeue_queued=lambda: 0, run_on_worker=lambda task: task(),
+            workers=WorkerPool("nsq-worker", 0, print), requeue_queued=lambda: 0,
+            run_on_worker=lambda task: task(),
         )
         self.background = WorkerPool("nsq-background", 1, lambda task: task())
         self.background.start()

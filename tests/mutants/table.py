@@ -166,15 +166,16 @@ _TABLE = {
                "test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty")],
     ("nsqclient/consumer/flow_control.py", "tests/integration/test_backpressure.py"): [
         Mutant("hold_without_effect", "RDY is 0 while too many bytes wait",
-               "if self._paused or self._held", "if self._paused",
+               "if self.is_paused or self._held", "if self.is_paused",
                "test_a_held_consumer_says_so_and_lets_others_have_the_messages[embedded]")],
     ("nsqclient/consumer/flow_control.py", "tests/integration/test_consumer.py"): [
         Mutant("pause_ignored", "a consumer that is paused asks for nothing",
-               "if self._paused or self._held", "if self._held",
+               "if self.is_paused or self._held", "if self._held",
                "test_a_paused_consumer_gets_nothing[embedded]")],
     ("nsqclient/consumer/middleware.py", "tests/consumer/test_middleware.py"): [
         Mutant("middleware_order", "the first middleware is the outermost",
-               "for each in reversed(middleware):", "for each in middleware:",
+               "return call(argument, handling, middleware)",
+               "return call(argument, handling, middleware[::-1])",
                "test_the_first_middleware_is_outermost")],
     ("nsqclient/consumer/processor.py", "tests/consumer/test_processor.py"): [
         Mutant("expired_is_handled", "a handler never sees a message whose time is over",

@@ -38,16 +38,16 @@ class World(OrderedProcessor):
 
 
 def test_messages_that_wait_for_their_partition_are_pending_and_then_queued_again():
-    world = World(lambda world: [message.number for message in world.pending()])
+    world = World(lambda world: [message.number for message in world.waiting()])
     world.run(message(1, 0))
     assert world.seen == [1, 2, 3, 4]
     assert [message.number for message in world.workers.items()] == [1, 2, 3, 4]
-    assert world.pending() == []
+    assert world.waiting() == world.workers.items()
 
 
 def test_pending_messages_can_be_removed():
     """The others keep their order."""
-    world = World(lambda world: world.remove_pending(lambda message: message.number % 2 == 1))
+    world = World(lambda world: world.remove_waiting(lambda message: message.number % 2 == 1))
     world.run(message(1, 0))
     assert [message.number for message in world.seen] == [1, 3]
     assert [message.number for message in world.workers.items()] == [2, 4]
@@ -66,7 +66,7 @@ def test_an_exception_anywhere_on_a_worker_leaves_the_partition_free(function, m
             world.settle_interrupted(first)
 
         def check():
-            assert world._busy == {} and world.pending() == []
+            assert world._busy == {}
             queued = {message.number for message in world.workers.items()}
             assert queued == {1, 2, 3, 4} or not world.is_over
 

@@ -13,7 +13,6 @@ from nsqclient.errors import (
     ClosedError, InvalidMessageError, PartitionError, PublishNotSentError,
 )
 from nsqclient.partitioned.sharding import java, murmur3
-from nsqclient.partitioned import producer_attempts as attempts
 from nsqclient.partitioned import producer as producer_module
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
@@ -30,7 +29,7 @@ QUICK = Config(lookupd_poll_interval=30.0, lookupd_poll_timeout=2.0)
 def two_tries(monkeypatch):
     """The tries end before the time of a publish."""
     monkeypatch.setattr(
-        attempts, "retry_delay", lambda count, *rest: 0.001 if count < 2 else None)
+        producer_module, "retry_delay", lambda count, *rest: 0.001 if count < 2 else None)
 
 
 @pytest.fixture
