@@ -365,8 +365,7 @@ class Subscription:
         settings = self.conn.settings
         counters = dataclasses.replace(self.counters)
         return ConnectionStats(
-            self.address, rdy, len(self), settings.version, counters, dict(settings.raw),
-            self.place.partition)
+            self.address, rdy, len(self), settings.version, counters, dict(settings.raw))
 
     # -- RDY
 

@@ -10,6 +10,7 @@ partition. Source: "How we redesign the NSQ smart client", "Ordered Message Cons
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from functools import cached_property
@@ -19,6 +20,7 @@ from nsqclient.consumer.context import ConsumerContext
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer_leaders import PartitionTarget
 from nsqclient.partitioned.consumer_options import PartitionOptions
@@ -160,6 +162,10 @@ class PartitionSubscription(Subscription):
             self._begun.add(self._partition)
         super().open(deadline)
         self._opened_at = time.monotonic()
+
+    def stats(self, rdy: int) -> ConnectionStats:
+        """As ``Subscription.stats``."""
+        return dataclasses.replace(super().stats(rdy), partition=self.place.partition)
 
     def _move_to_start(self) -> None:
         """Move the channel of the partition. Blocks: three requests.
