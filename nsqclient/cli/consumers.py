@@ -203,8 +203,8 @@ def make_guard(
 
         query = DepthQuery(
             topic, channel, config,
-            NsqdSources(values["nsqd-tcp-address"], values["lookupd-http-address"]),
-            nsqd_http=values["nsqd-http-address"])
+            NsqdSources(values["nsqd-tcp-address"], values["lookupd-http-address"],
+                        nsqd_http=values["nsqd-http-address"]))
         try:
             http = query.find_http(nsqd)
         except NSQError as exc:

@@ -269,8 +269,10 @@ class _TopicLetters(_Letters):
             on_error=self._on_error,
         )
         query = DepthQuery(
-            topic, channel, self._config, NsqdSources(nsqds, values["lookupd-http-address"]),
-            nsqd_http=values["nsqd-http-address"], creates_channel=values["create-channel"])
+            topic, channel, self._config,
+            NsqdSources(nsqds, values["lookupd-http-address"],
+                        nsqd_http=values["nsqd-http-address"]),
+            creates_channel=values["create-channel"])
         try:
             with contextlib.closing(consumer.take(
                 values["count"], query, is_over=lambda: self._signals.is_stopping, holds=not takes,

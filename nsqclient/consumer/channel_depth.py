@@ -34,8 +34,7 @@ class DepthQuery:
     Args:
         sources: as the Consumer's. For an nsqd that was given by its address, and has no address in
             ``nsqd_http``, the port after its TCP port is tried, as NSQ's 4150 and 4151, and used if
-            that nsqd says that it listens at the TCP port.
-        nsqd_http: HTTP addresses that were given for nsqds; see ``match_http_addresses``.
+            that nsqd says that it listens at the TCP port; see ``match_http_addresses``.
         http_of: HTTP addresses that are known, by the TCP address.
         partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
         creates_channel: the consumer makes the channel where it does not exist, and the new channel
@@ -51,7 +50,6 @@ class DepthQuery:
         config: Config,
         sources: NsqdSources,
         *,
-        nsqd_http: Sequence[str] = (),
         http_of: Mapping[str, str] = {},
         partitions: Container[int] | None = None,
         creates_channel: bool = True,
@@ -61,7 +59,7 @@ class DepthQuery:
         self._channel = channel
         self._config = config
         self._sources = sources
-        self._nsqd_http = list(dict.fromkeys(nsqd_http))
+        self._nsqd_http = list(dict.fromkeys(sources.nsqd_http))
         self._partitions = partitions
         self._http = dict(http_of)  # TCP address of an nsqd -> HTTP, as it was found
         self._infos: dict[str, NsqdInfo] = {}  # a given HTTP address -> what it says of itself

@@ -66,6 +66,8 @@ class NsqdSources(NamedTuple):
     #: Called before each subscription with an address, and whether it is that of a partition;
     #: raises an NSQError where this nsqd may not be subscribed to. May block.
     check_nsqd: Callable[[str, bool], None] | None = None
+    #: HTTP addresses of nsqds, in any order, for questions about the depth.
+    nsqd_http: Sequence[str] = ()
 
     def choose(self, routes: TopicRoutes, partitions: Container[int] | None) -> TopicRoutes:
         """Return what the user chooses of an answer; raises what the user's function raises."""

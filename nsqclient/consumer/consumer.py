@@ -356,8 +356,9 @@ class Consumer:
         from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
 
         settings = self._settings
+        sources = settings.sources._replace(nsqd_http=nsqd_http)
         drain = Drain(self._core, rules, DepthQuery(
-            self.topic, self.channel, self.config, settings.sources, nsqd_http=nsqd_http,
+            self.topic, self.channel, self.config, sources,
             partitions=settings.partitions.partitions))
         drain.check()
         return drain

@@ -52,7 +52,7 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
     wanted = options.max_messages or DEFAULT_ROWS
     query = DepthQuery(
         options.topic, options.channel, options.config,
-        NsqdSources(options.nsqd, options.lookupd), nsqd_http=options.nsqd_http)
+        NsqdSources(options.nsqd, options.lookupd, nsqd_http=options.nsqd_http))
     depths = query.fetch()
     others = sum(depth.clients for depth in depths.known.values())
     if others and not options.allow_shared:

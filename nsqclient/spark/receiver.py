@@ -58,7 +58,7 @@ class Receiver:
         self._asking = threading.Lock()  # a thread uses _query
         self._query = DepthQuery(
             options.topic, options.channel, options.config,
-            NsqdSources(options.nsqd, options.lookupd), nsqd_http=options.nsqd_http)
+            NsqdSources(options.nsqd, options.lookupd, nsqd_http=options.nsqd_http))
         self._drain: Drain | None = None
         self._started = 0.0
         self._full_since = 0.0  # 0: no disk is full

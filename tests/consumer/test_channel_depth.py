@@ -21,8 +21,8 @@ NOWHERE = "127.0.0.1:1"
 
 
 def depths(nsqd=(), http=(), lookupd=(), choose=None, **more):
-    sources = NsqdSources(nsqd, [lookupd] if lookupd else [], choose)
-    return DepthQuery("t", "c", Config(), sources, nsqd_http=http, **more).fetch()
+    sources = NsqdSources(nsqd, [lookupd] if lookupd else [], choose, nsqd_http=http)
+    return DepthQuery("t", "c", Config(), sources, **more).fetch()
 
 
 def test_depths_are_known_when_every_nsqd_has_answered():
