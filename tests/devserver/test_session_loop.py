@@ -14,6 +14,7 @@ from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.devserver.session_loop import SessionLoop
+from nsqclient.http import NsqdHTTP
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
 from tests.support.waiting import wait_until
 
@@ -137,8 +138,9 @@ def test_a_client_ends_alone_where_no_thread_can_be_started(auth_server, monkeyp
     "nsqclient.devserver.command_handler.CommandHandler.unsubscribe",
     "selectors.DefaultSelector.register"])
 def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplog, failing):
-    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other:
+    with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as other, NsqdHTTP(nsqd.http_address) as http:
         assert other.ask(PUB) == OK
+        http.ping()  # its thread has a selector of its own by now
         with monkeypatch.context() as patch:
             def fail(*_args):
                 raise RuntimeError("a fault")
