@@ -124,7 +124,7 @@ class BlockingConnection(NsqdSocket):
             NSQError: the connection ended, was cut, or the response is none.
         """
         core = self._core
-        is_plain = not (self._has_layers or traced)
+        is_plain = not self._has_layers
         try:
             if is_plain and len(command) <= _PIECE:
                 self._send(command)
@@ -138,8 +138,9 @@ class BlockingConnection(NsqdSocket):
             data = self._rest_after(exc)
         if is_plain:
             if data == _STORED:
+                self.stored = None
                 return self._finish(None)
-            core.send_publish(command, self)  # it has not seen the command
+            core.send_publish(command, self, traced)  # it has not seen the command
             core.data_to_send()
         return self._read_answer(data)
 

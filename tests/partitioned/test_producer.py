@@ -92,6 +92,7 @@ def test_a_traced_publish_returns_where_it_was_stored(cluster, produce):
     assert stored == StoredPosition(make_internal_id(0, 3), 2**64 - 1, 35, 41)
     assert (stored.partition, stored.nsqd) == (0, cluster.nsqds[0].tcp_address)
     assert "partition=0, nsqd='127.0.0.1:" in repr(stored)
+    assert producer.publish("t", b"not traced, on the same connection") is None
 
 
 def test_headers_are_delivered_and_can_be_traced(cluster, produce, consume):
