@@ -31,7 +31,7 @@ from nsqclient.spark.receiver import Receiver  # noqa: E402 - the same
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
 from nsqclient.spark.pipelines.sources import open_session  # noqa: E402 - the same
 from nsqclient.spark.replay import count_messages  # noqa: E402 - the same
-from nsqclient.spark.storage.store import open_store  # noqa: E402 - the same
+from nsqclient.spark.storage import open_store  # noqa: E402 - the same
 
 from contestants import measure, prepare  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - the same

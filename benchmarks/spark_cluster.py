@@ -50,7 +50,8 @@ from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
 )
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
-from nsqclient.spark.storage.store import Store, open_store  # noqa: E402 - the same
+from nsqclient.spark.storage import open_store  # noqa: E402 - the same
+from nsqclient.spark.storage.store import Store  # noqa: E402 - the same
 
 import start_picture  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - beside this file

@@ -114,7 +114,7 @@ def ingest(parsed: Parsed) -> int:
 def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
     from nsqclient.spark.ingest_job import STOP_TIMEOUT
     from nsqclient.spark.shards.owners import ShardOwners
-    from nsqclient.spark.storage.store import open_store
+    from nsqclient.spark.storage import open_store
 
     store = open_store(options.storage)
     owners = ShardOwners(options, store)
@@ -133,7 +133,8 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
 def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     from nsqclient.spark.handshakes import check_handshakes
     from nsqclient.spark.ingest_job import DEFAULTS, FORCED, IngestJob
-    from nsqclient.spark.storage.store import open_store, probe
+    from nsqclient.spark.storage import open_store
+    from nsqclient.spark.storage.store import probe
 
     store = open_store(options.storage)
     # What is wrong everywhere is an error before Spark starts, which is slow.
@@ -238,7 +239,7 @@ def status(parsed: Parsed) -> int:
         check_prometheus("--metrics")
     try:
         from nsqclient.spark.shards.listing import list_channels, read_status
-        from nsqclient.spark.storage.store import open_store
+        from nsqclient.spark.storage import open_store
     except ImportError as exc:
         raise CommandLineError(
             f"pyarrow is needed: pip install 'nsqclient[spark-storage]' ({exc})") from exc

@@ -22,7 +22,8 @@ from nsqclient.spark.errors import StorageError
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.names import ended_key
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.storage.store import Store, open_store
+from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

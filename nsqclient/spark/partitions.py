@@ -14,7 +14,8 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, DataLossError, ObjectNotFoundError, StorageError,
 )
 from nsqclient.spark.segment import check_segment, read_rows, warn_of_loss
-from nsqclient.spark.storage.store import Store, open_store
+from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import Store
 
 _T = TypeVar("_T")
 

@@ -30,7 +30,8 @@ from nsqclient.spark.replay import find_start
 from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.storage.store import Store, open_store, probe
+from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import Store, probe
 
 if TYPE_CHECKING:
     from nsqclient.spark.receiver import Receiver

@@ -19,7 +19,8 @@ from nsqclient.spark.shards.listing import (
     ShardListing, list_shards, missing_numbers, ranges, read_segment,
 )
 from nsqclient.spark.shards.names import Segment, ShardKeys, channel_folder
-from nsqclient.spark.storage.store import Store, open_store
+from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import Store
 
 
 class ShardReplay(NamedTuple):

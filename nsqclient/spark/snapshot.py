@@ -18,7 +18,7 @@ from nsqclient.spark.receiver import Receiver
 from nsqclient.spark.replay import count_messages, select_stored
 from nsqclient.spark.shards.listing import list_channels, list_shards
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 

@@ -93,7 +93,7 @@ def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
 def test_a_dry_run_shows_what_a_log_has(capsys, tmp_path, words, found):
     """Without Spark; the query may run."""
     pytest.importorskip("pyarrow")
-    from nsqclient.spark.storage.store import open_store
+    from nsqclient.spark.storage import open_store
     from tests.spark.logs import write_log
 
     write_log(open_store(str(tmp_path)), "n:1", 2, 2, 2)

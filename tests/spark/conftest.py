@@ -129,7 +129,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 def start_receiver(leak_guard: None) -> Iterator[Callable[..., Any]]:
     """Factory of receivers onto the storage of their options; they are stopped with the test."""
     from nsqclient.spark.receiver import Receiver
-    from nsqclient.spark.storage.store import open_store
+    from nsqclient.spark.storage import open_store
 
     with contextlib.ExitStack() as stack:
 
@@ -186,6 +186,6 @@ def storage_url(
 
 @pytest.fixture
 def store(storage_url: str) -> Any:
-    from nsqclient.spark.storage.store import open_store
+    from nsqclient.spark.storage import open_store
 
     return open_store(storage_url)

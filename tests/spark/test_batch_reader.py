@@ -15,7 +15,7 @@ from nsqclient.spark.peeking import peek
 from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.snapshot import release, snapshots, url_of
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import publish
 from tests.support.waiting import wait_until
 

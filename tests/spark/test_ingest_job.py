@@ -15,7 +15,7 @@ from nsqclient.spark.ingest_job import IngestJob, own_in_task
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards import membership
 from nsqclient.spark.shards.names import members
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.support.waiting import wait_until
 
 

@@ -14,7 +14,7 @@ from nsqclient.spark.options import read_options
 from nsqclient.spark.peeking import peek
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.owners import shards_of
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import rows_of
 from tests.support.waiting import wait_until
 

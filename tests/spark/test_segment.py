@@ -14,7 +14,7 @@ from nsqclient.spark.options import ROW_DDL
 from nsqclient.spark.partitions import make_partitions, read_partition, spread
 from nsqclient.spark.segment import ROWS, check_segment, encode_segment, read_ids, read_rows
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import write_log
 
 NOW = 1_700_000_000_123_456_789

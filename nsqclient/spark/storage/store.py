@@ -1,4 +1,4 @@
-"""``Store``: what is needed of a storage, how a URL is opened, and the probe.
+"""``Store``: what is needed of a storage, and the probe.
 
 Everything that decides between two writers is one operation, ``create``: it stores an object
 unless there is one of that key. No object is ever changed.
@@ -11,9 +11,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageUnsuitableError
-from nsqclient.spark.options import check_storage
 
 #: Where the probe writes. No topic has a name with a percent sign.
 _PROBES = "%probe"
@@ -72,26 +70,6 @@ class Store(Protocol):
         Some space is kept back for small objects: those that let others be deleted.
         """
         ...
-
-
-def open_store(url: str) -> Store:
-    """Open a storage by its URL. Nothing is asked of it yet.
-
-    Raises:
-        ConfigError: the URL is wrong, or obstore is not installed.
-    """
-    scheme, place = check_storage(url)
-    if scheme == "file":
-        from nsqclient.spark.storage.local import LocalStore
-
-        return LocalStore(place)
-    try:
-        from nsqclient.spark.storage.object_store import ObjectStore
-    except ImportError as exc:
-        raise ConfigError(
-            f"storage {url}: obstore is needed: pip install 'nsqclient[spark-storage]' ({exc})"
-        ) from exc
-    return ObjectStore(f"{scheme}://{place}")
 
 
 def probe(store: Store) -> None:

@@ -14,7 +14,7 @@ from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
 from nsqclient.spark.segment import ROW_BYTES
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import End, ShardLog
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.support.consumer_context import make_context
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.pages import COUNT, ORDERS, run
 from tests.support.docs.pages import named, text_of
 from tests.support.docs.terminal import Terminal

@@ -13,7 +13,7 @@ from nsqclient.spark.options import read_options
 from nsqclient.spark.pipelines import replay, replaying
 from nsqclient.spark.replay import select_stored
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import write_log
 
 WHERE = {"topic": "t", "channel": "c"}

@@ -21,7 +21,7 @@ from nsqclient.spark.shards import owners as owners_module
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.owner import ShardOwner
 from nsqclient.spark.shards.owners import ShardOwners
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import counts, numbers_of, publish, rows_of
 from tests.support.docs.pages import named
 from tests.support.docs.terminal import Terminal

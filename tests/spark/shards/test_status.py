@@ -17,7 +17,7 @@ from nsqclient.producer.producer import Producer
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
 from nsqclient.spark.shards.listing import ShardStatus, list_channels, read_status
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.logs import write_log
 from tests.support.docs.pages import named
 from tests.support.docs.terminal import Terminal

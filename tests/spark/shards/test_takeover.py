@@ -11,7 +11,7 @@ from nsqclient.spark.segment import check_segment, read_ids
 from nsqclient.spark.shards.membership import PROVEN_LOOKS
 from nsqclient.spark.shards.listing import ShardStatus, read_status
 from nsqclient.spark.shards.names import ShardKeys, members, parse_heartbeat
-from nsqclient.spark.storage.store import open_store
+from nsqclient.spark.storage import open_store
 from tests.spark.jobs import Publisher
 from tests.spark.logs import counts
 from tests.support.processes import CHECKOUT

@@ -16,7 +16,8 @@ from nsqclient.spark.errors import (
 )
 from nsqclient.spark.options import check_storage
 from nsqclient.spark.storage import local
-from nsqclient.spark.storage.store import open_store, probe
+from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import probe
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.object_store import environment
 
