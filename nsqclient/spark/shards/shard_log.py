@@ -353,16 +353,23 @@ class ShardLog:
         # Where the disk has space and a quota is used up, nothing is missing.
         wanted = max(self._needed, self._store.missing_space(self._needed),
                      sum(segment.size for segment in committed) // 2)
-        last = 0
+        gone: list[int] = []
         for segment in committed:
             if wanted <= 0:
                 break
-            last, wanted = segment.number, wanted - segment.size
-        try:
-            self.write_note(1, up_to=last)
-        except StorageFullError as exc:
-            logger.debug("%s: %s", self, exc)  # what an older note says may be enough
-        floor, size = delete_committed(self._store, self._keys, self.committed, last)
+            gone.append(segment.number)
+            wanted -= segment.size
+        # The oldest first: the note about a few needs less space, and they leave some for more.
+        floor = size = step = 0
+        while gone:
+            step = 2 * step or 1
+            last, gone = gone[:step][-1], gone[step:]
+            try:
+                self.write_note(1, up_to=last)
+            except StorageFullError as exc:
+                logger.debug("%s: %s", self, exc)  # what an older note says may be enough
+            floor, freed = delete_committed(self._store, self._keys, self.committed, last)
+            size += freed
         if size:
             logger.warning(
                 "%s: the disk is full: committed segments up to %d (%s) were deleted before"

@@ -272,6 +272,33 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monke
     assert put(log(), [99, 100, 599, 600]) == [600]
 
 
+def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, monkeypatch):
+    """The note about all that is to be deleted does not fit: the oldest segments go first."""
+    one = log()
+    for number in range(6):
+        put(one, range(100 * number, 100 * number + 100))
+    sizes = [segment.size for segment in list_segments(store, KEYS)]
+    store.create(KEYS.commit(5), b"")
+    create = store.create
+
+    def used():
+        return sum(found.size for found in store.list_objects(""))
+
+    most = used() + 3000  # a note of 100 messages has 2000 bytes
+
+    def fill(key, data):
+        if used() + len(data) > most:
+            raise StorageFullError(store.url, "no space left", len(data))
+        return create(key, data)
+
+    monkeypatch.setattr(store, "missing_space", lambda size: max(0, used() + size - most))
+    monkeypatch.setattr(store, "create", fill)
+    one.report_full(StorageFullError(store.url, "no space left", sizes[0]))
+    one.retry()
+    assert numbers(store) == [4, 5, 6] and one.full_error is None
+    assert put(log(), [99, 100, 599, 600]) == [600]
+
+
 @pytest.fixture
 def awake(store, log, clock):
     """The writer of segments 1 to 5, of which Spark has committed all: only the last is there."""
