@@ -113,18 +113,18 @@ class OrderedProcessor(MessageProcessor):
 
     def waiting(self) -> list[Message]:
         """As in ``MessageProcessor``; also what waits for the message before it."""
+        queued = super().waiting()  # first, since messages leave the queue for these lists
         with self._lock:
-            kept = [message for _, waiting in self._busy.values() for message in waiting]
-        return kept + super().waiting()
+            return queued + [message for _, kept in self._busy.values() for message in kept]
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
         """As in ``MessageProcessor``; also of what waits for the message before it."""
-        taken: list[Message] = []
+        taken = super().remove_waiting(condition)
         with self._lock:
             for _, waiting in self._busy.values():
                 taken += filter(condition, waiting)
                 waiting[:] = filterfalse(condition, waiting)
-        return taken + super().remove_waiting(condition)
+        return taken
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Check the order before the handler sees the message; None when it must not."""

@@ -36,12 +36,15 @@ from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
+from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import register_for_fork, run_in_thread
 
 T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
+#: Seconds between two looks of ``close()`` at whether publishes are under way.
+_LOOK = 0.5
 #: Seconds for which the end of the process waits for publishes without an outcome.
 _EXIT_TIMEOUT = 5.0
 #: Names of topics that a producer remembers as valid.
@@ -126,6 +129,7 @@ class Producer:
         self._partitioned = PartitionedProducer(
             self._lookupds, self._nodes, self._publisher, config, self._sharding, self._tracing)
         self._queues = PartitionQueues(self._partitioned, self._async, config.nsqd_max_body_size)
+        self._idle = Monitor()
         self._running: set[object] = set()  # one for each publish under way
         self._closed = False
 
@@ -395,6 +399,9 @@ class Producer:
             raise
         finally:
             self._running.discard(ticket)
+            if self._closed:
+                with self._idle.lock:
+                    self._idle.notify_all()
 
     # -- the end
 
@@ -412,7 +419,10 @@ class Producer:
 
     def _close(self, deadline: Deadline) -> bool:
         self._closed = True
-        deadline.wait_until(lambda: not self._running)
+        # A publish that an exception from a signal handler ends may do so without a notification.
+        while not self._idle.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
+            if deadline.expired():
+                break
         clean = not self._running
         clean = self._async.flush(deadline) and clean
         rest = Deadline((deadline.remaining() or 0.0) + 0.5)

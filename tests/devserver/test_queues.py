@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsqclient.devserver.queues import (
@@ -206,6 +206,7 @@ OPERATIONS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(OPERATIONS, st.integers(0, 5))
+@example([("put", 0, 0), ("rdy", 1, 0), ("fin", 0, 0)], 5)
 def test_no_message_is_lost_or_doubled(operations, memory):
     channel = make_channel(QueueLimits(mem_queue_size=memory, max_msg_timeout=6.0))
     consumers = [join(channel, 0, number + 1, msg_timeout=3.0) for number in range(3)]

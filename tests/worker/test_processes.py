@@ -49,7 +49,8 @@ def test_a_killed_supervisor_leaves_no_child(pair, nsqd):
 
 def test_sighup_with_broken_code_changes_nothing(pair, nsqd, project):
     before = set(pair.children())
-    save(project, code="1 / 0\n")
+    # It fails after the supervisor has looked at it once or twice.
+    save(project, code="import threading\nthreading.Event().wait(1.5)\n1 / 0\n")
     pair.process.send_signal(signal.SIGHUP)
     pair.wait_for("so the old process continues")
     assert set(pair.children()) == before

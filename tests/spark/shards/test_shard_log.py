@@ -247,13 +247,19 @@ def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplo
     assert put(log(), [1, 3, 6]) == ([1, 6] if is_proven else [6])
 
 
-def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monkeypatch):
-    """A note about every segment lists the messages of two windows, and would not fit."""
+@pytest.fixture
+def six(store, log):
+    """The writer of segments 1 to 6 with 100 messages each, of which five are committed; sizes."""
     one = log()
     for number in range(6):
         put(one, range(100 * number, 100 * number + 100))
-    sizes = [segment.size for segment in list_segments(store, KEYS)]
     store.create(KEYS.commit(5), b"")
+    return one, [segment.size for segment in list_segments(store, KEYS)]
+
+
+def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, six, monkeypatch):
+    """A note about every segment lists the messages of two windows, and would not fit."""
+    one, sizes = six
     create = store.create
 
     def missing(size):
@@ -272,13 +278,9 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, monke
     assert put(log(), [99, 100, 599, 600]) == [600]
 
 
-def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, monkeypatch):
+def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, six, monkeypatch):
     """The note about all that is to be deleted does not fit: the oldest segments go first."""
-    one = log()
-    for number in range(6):
-        put(one, range(100 * number, 100 * number + 100))
-    sizes = [segment.size for segment in list_segments(store, KEYS)]
-    store.create(KEYS.commit(5), b"")
+    one, sizes = six
     create = store.create
 
     def used():
