@@ -23,7 +23,7 @@ from nsqclient.devserver.partitioned.recovery import (
     NODE_REJOINS,
     REPLICA_DROPPED,
 )
-from nsqclient.partitioned.sharding import murmur3
+from nsqclient.protocol.partitioned.sharding import murmur3
 
 _PARTITIONS = 6
 _KEYS = [f"key-{number}" for number in range(16)]

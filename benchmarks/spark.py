@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nsqclient import Producer  # noqa: E402 - after the path it is on
 from nsqclient.http import NsqdHTTP  # noqa: E402 - the same
-from nsqclient.spark.receiver import Receiver  # noqa: E402 - the same
+from nsqclient.spark.reading.receiver import Receiver  # noqa: E402 - the same
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
 from nsqclient.spark.pipelines.sources import open_session  # noqa: E402 - the same
-from nsqclient.spark.replay import count_messages  # noqa: E402 - the same
+from nsqclient.spark.reading.replay import count_messages  # noqa: E402 - the same
 from nsqclient.spark.storage import open_store  # noqa: E402 - the same
 
 from contestants import measure, prepare  # noqa: E402 - beside this file

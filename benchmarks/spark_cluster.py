@@ -43,7 +43,7 @@ sys.path.insert(0, str(CHECKOUT))
 
 from nsqclient.http import NsqdHTTP  # noqa: E402 - after the path it is on
 from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the same
-from nsqclient.spark.reader import NsqStreamReader  # noqa: E402 - the same
+from nsqclient.spark.reading.reader import NsqStreamReader  # noqa: E402 - the same
 from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
 from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
     ShardSegments, make_offset, plan_batch,

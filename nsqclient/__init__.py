@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
     from nsqclient.connection.connection import Connection as Connection
     from nsqclient.consumer.batch import BatchHandler as BatchHandler
     from nsqclient.consumer.consumer import Consumer as Consumer
-    from nsqclient.consumer.dead_letters import (
+    from nsqclient.dead_letters import (
         DeadLetter as DeadLetter, DeadLetterDirectory as DeadLetterDirectory,
         DeadLetterTopic as DeadLetterTopic,
     )
     from nsqclient.consumer.middleware import Handling as Handling
-    from nsqclient.partitioned.consumer_processor import BlockedAction as BlockedAction
+    from nsqclient.partitioned.consumer.processor import BlockedAction as BlockedAction
     from nsqclient.consumer.retry import Retry as Retry, RetryTable as RetryTable
     from nsqclient.consumer.stats import (
         ConnectionStats as ConnectionStats, ConsumerStats as ConsumerStats,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
         ServerError as ServerError, TLSError as TLSError, WriteTimeoutError as WriteTimeoutError,
     )
     from nsqclient.message import GiveUp as GiveUp, Message as Message, Requeue as Requeue
-    from nsqclient.partitioned.header_filter import HeaderFilter as HeaderFilter
-    from nsqclient.partitioned.producer_options import Outgoing as Outgoing
-    from nsqclient.partitioned.start_position import StartPosition as StartPosition
+    from nsqclient.protocol.partitioned.header_filter import HeaderFilter as HeaderFilter
+    from nsqclient.partitioned.producer.options import Outgoing as Outgoing
+    from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
     from nsqclient.producer.producer import Producer as Producer
     from nsqclient.producer.stats import ProducerStats as ProducerStats
     from nsqclient.worker.registry import handler as handler
@@ -54,7 +54,7 @@ _DEFINED_IN = {
     "connection.connection": "Connection",
     "consumer.batch": "BatchHandler",
     "consumer.consumer": "Consumer",
-    "consumer.dead_letters": "DeadLetter DeadLetterDirectory DeadLetterTopic",
+    "dead_letters": "DeadLetter DeadLetterDirectory DeadLetterTopic",
     "consumer.middleware": "Handling",
     "consumer.retry": "Retry RetryTable",
     "consumer.stats": "ConnectionStats ConsumerStats DrainReport Health StopReport",
@@ -66,10 +66,10 @@ _DEFINED_IN = {
         "PublishUnknownError ReentrantCallError RemoteProtocolError ServerError TLSError "
         "WriteTimeoutError",
     "message": "GiveUp Message Requeue",
-    "partitioned.consumer_processor": "BlockedAction",
-    "partitioned.header_filter": "HeaderFilter",
-    "partitioned.producer_options": "Outgoing",
-    "partitioned.start_position": "StartPosition",
+    "partitioned.consumer.processor": "BlockedAction",
+    "protocol.partitioned.header_filter": "HeaderFilter",
+    "partitioned.producer.options": "Outgoing",
+    "protocol.partitioned.start_position": "StartPosition",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
     "worker.registry": "handler",

@@ -22,7 +22,7 @@ from nsqclient.errors import (
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.runtime.addresses import parse_address, pieces_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit

@@ -41,9 +41,9 @@ EXTRAS = {
                "nsqclient.contrib.django.outbox"],
     "flask": ["nsqclient.contrib.flask"],
     "otel": ["nsqclient.metrics.opentelemetry"],
-    "partitions": ["nsqclient.partitioned.sharding", "mmh3"],
+    "partitions": ["nsqclient.protocol.partitioned.sharding", "mmh3"],
     "prometheus": ["nsqclient.metrics.prometheus"],
-    "zstd": ["nsqclient.cli.nsq_to_file", "zstandard"],
+    "zstd": ["nsqclient.cli.tools.nsq_to_file", "zstandard"],
 }
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {

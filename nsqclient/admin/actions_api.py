@@ -17,7 +17,7 @@ from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
 from nsqclient.http.ask_all import UpstreamError
-from nsqclient.http.cluster_actions import CHANGES, ActionError
+from nsqclient.cluster.actions import CHANGES, ActionError
 
 blueprint: Blueprint = Blueprint("actions_api", __name__, url_prefix="/api/live")
 

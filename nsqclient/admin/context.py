@@ -17,11 +17,11 @@ from nsqclient.admin.collector import Collector, PageCache
 from nsqclient.admin.messages import MessagePeeker, Replayer
 from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.display import LONGEST_TEXT, counted, printable
-from nsqclient.doctor.diagnosis import Diagnosis, Target
-from nsqclient.doctor.findings import Finding
+from nsqclient.cluster.doctor.diagnosis import Diagnosis, Target
+from nsqclient.cluster.doctor.findings import Finding
 from nsqclient.http.ask_all import UpstreamError
 from nsqclient.http.cluster import Cluster, Node
-from nsqclient.http.cluster_actions import ClusterActions
+from nsqclient.cluster.actions import ClusterActions
 from nsqclient.http.limits import mount_adapters
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline

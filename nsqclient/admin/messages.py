@@ -29,8 +29,8 @@ from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
-from nsqclient.consumer.dead_letters import DeadLetter
-from nsqclient.consumer.look_guard import LookGuard, LookingConsumer, refusal
+from nsqclient.dead_letters import DeadLetter
+from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
 from nsqclient.http.cluster import Cluster, Node
 from nsqclient.message import Message

@@ -26,7 +26,7 @@ from nsqclient.admin.responses import (
 from nsqclient.errors import ConfigError
 from nsqclient.http.ask_all import Failure
 from nsqclient.http.cluster import Node
-from nsqclient.http.cluster_actions import CHANGES, node_named
+from nsqclient.cluster.actions import CHANGES, node_named
 from nsqclient.log_records import LEVELS
 from nsqclient.protocol.peer_json import read_json
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nsqclient.config import Config
-from nsqclient.consumer.dead_letters import check_key
+from nsqclient.dead_letters import check_key
 from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address

@@ -17,7 +17,7 @@ from nsqclient.admin.nsqadmin_api import (
     channel_values, inactive_channels, node_stats, topic_values,
 )
 from nsqclient.admin.overview import CHANNEL, TOPIC, Overview, RateHistory
-from nsqclient.doctor.findings import in_order, summary
+from nsqclient.cluster.doctor.findings import in_order, summary
 from nsqclient.http.ask_all import Failure
 from nsqclient.http.cluster import Node
 

@@ -12,10 +12,10 @@ from nsqclient import (
 )
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
-from nsqclient.connection.probe import probe
+from nsqclient.cluster.probe import probe
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
-from nsqclient.consumer.look_guard import (
+from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
 

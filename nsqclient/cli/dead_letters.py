@@ -28,11 +28,11 @@ from nsqclient.cli.flags import (
     positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
+from nsqclient.cli.tools.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
-from nsqclient.consumer.dead_letters import check_key
-from nsqclient.consumer.look_guard import LookingConsumer, LookRefusedError, Obstacle
+from nsqclient.dead_letters import check_key
+from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted, printable
 from nsqclient.runtime.delays import RateLimiter
 

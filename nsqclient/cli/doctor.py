@@ -16,12 +16,12 @@ from typing import Any
 
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
+from nsqclient.cli.tools.tool_flags import (
     OPTIONS, POSITIVE, ToolFlags, add_secret_flags, read_config,
 )
 from nsqclient.display import GREEN, RED, YELLOW, has_colors, paint
-from nsqclient.doctor.diagnosis import Diagnosis, Target
-from nsqclient.doctor.findings import Finding, Severity, in_order, summary
+from nsqclient.cluster.doctor.diagnosis import Diagnosis, Target
+from nsqclient.cluster.doctor.findings import Finding, Severity, in_order, summary
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import format_duration

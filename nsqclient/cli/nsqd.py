@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
-from nsqclient.cli.tool_flags import (
+from nsqclient.cli.tools.tool_flags import (
     SECRET_FILE, Server, ServerCommand, parse_listen_address, read_key_password,
 )
 from nsqclient.cli.flags import (

@@ -20,7 +20,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
 from nsqclient.cli.spark_shards import ingest_flags, status_flags
-from nsqclient.cli.tool_flags import ToolFlags, add_secret_flags, read_secrets
+from nsqclient.cli.tools.tool_flags import ToolFlags, add_secret_flags, read_secrets
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.spark.options import BATCH, read_options
@@ -246,7 +246,7 @@ def _replay(parsed: Parsed) -> int:
             "path": values["path"], "sink_topic": values["sink-topic"], "sink_options": sink,
             "format": values["format"], "partition_by": values["partition-by"]}
         check_sink(**target)
-    from nsqclient.spark.replay import select_stored
+    from nsqclient.spark.reading.replay import select_stored
 
     print(select_stored(read_options(texts, BATCH)), flush=True)
     if values["dry-run"]:

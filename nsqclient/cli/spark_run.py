@@ -12,7 +12,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, NAME, PATH, STRING, CommandLineError, Kind, check_required,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
+from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_secrets
 from nsqclient.spark.pipelines.sources import open_session, source_options
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nsqclient.cli import spark_run
 from nsqclient.cli.flags import BOOL, INT, NAME, STRING, STRINGS, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import ToolFlags
+from nsqclient.cli.tools.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.consumer.channel_depth import fetch_depths_by_nsqd
 from nsqclient.display import show_size, table
@@ -112,7 +112,7 @@ def ingest(parsed: Parsed) -> int:
 
 
 def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
-    from nsqclient.spark.ingest_job import STOP_TIMEOUT
+    from nsqclient.spark.reading.ingest_job import STOP_TIMEOUT
     from nsqclient.spark.shards.owners import ShardOwners
     from nsqclient.spark.storage import open_store
 
@@ -132,7 +132,7 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
 
 def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     from nsqclient.spark.handshakes import check_handshakes
-    from nsqclient.spark.ingest_job import DEFAULTS, FORCED, IngestJob
+    from nsqclient.spark.reading.ingest_job import DEFAULTS, FORCED, IngestJob
     from nsqclient.spark.storage import open_store
     from nsqclient.spark.storage.store import probe
 

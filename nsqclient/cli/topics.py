@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
-from nsqclient.cli.nsq_stat import Answer, Counters, make_cluster, rates, total
-from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
+from nsqclient.cli.tools.nsq_stat import Answer, Counters, make_cluster, rates, total
+from nsqclient.cli.tools.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node
-from nsqclient.http.cluster_actions import EVERYWHERE, ActionError, ClusterActions
+from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.http.models import Stats
 from nsqclient.http.nsqd import NsqdHTTP
 

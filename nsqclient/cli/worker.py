@@ -19,7 +19,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, Flag, FlagError, Parsed,
     check_required, choice,
 )
-from nsqclient.cli.tool_flags import SOURCES, ToolFlags, option_texts, read_config
+from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, option_texts, read_config
 from nsqclient.config import OPTIONS
 from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError, LocalProtocolError

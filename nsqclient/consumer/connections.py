@@ -18,10 +18,10 @@ from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.display import without_password
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.consumer_leaders import (
+from nsqclient.partitioned.consumer.leaders import (
     NsqdEntry, PartitionLeaders, PartitionTarget, Redial, show_partitions,
 )
-from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.discovery import (
     LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
@@ -34,8 +34,8 @@ from nsqclient.errors import (
     ServerError,
 )
 from nsqclient.hints import with_hint
-from nsqclient.partitioned.lookup_table import TopicRoutes
-from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline

@@ -13,7 +13,7 @@ from nsqclient.config import Config, checked_config
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks
-from nsqclient.consumer.dead_letters import log_giving_up
+from nsqclient.dead_letters import log_giving_up
 from nsqclient.consumer.draining import TICK, Drain, check_rules
 from nsqclient.consumer.iteration import iterate
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
@@ -26,10 +26,10 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.http.urls import nsqd_url
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer_options import check_partition_options
-from nsqclient.partitioned.consumer_processor import BlockedPolicy
-from nsqclient.partitioned.header_filter import HeaderFilter
-from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.partitioned.consumer.options import check_partition_options
+from nsqclient.partitioned.consumer.processor import BlockedPolicy
+from nsqclient.protocol.partitioned.header_filter import HeaderFilter
+from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds

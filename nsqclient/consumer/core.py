@@ -38,12 +38,12 @@ from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer_leaders import (
+from nsqclient.partitioned.consumer.leaders import (
     PartitionTarget, show_partitions, warn_of_few_in_flight,
 )
-from nsqclient.partitioned.consumer_options import PartitionOptions
-from nsqclient.partitioned.consumer_processor import OrderedProcessor
-from nsqclient.partitioned.consumer_subscription import (
+from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned.consumer.processor import OrderedProcessor
+from nsqclient.partitioned.consumer.subscription import (
     OrderedSubscription, PartitionSubscription,
 )
 from nsqclient.partitioned.tracing import TraceSwitch

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, is_host, parse_uint
 

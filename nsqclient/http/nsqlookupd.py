@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
 from nsqclient.http.session import HTTPClient, Server
 from nsqclient.http.urls import lookup_url
-from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, JsonReader

@@ -6,7 +6,7 @@ refusal.
 
 Publishing: ``producer`` finds out whether the cluster is a partitioned one; only then a Producer
 uses the rest. It chooses the partition of a publish and repeats attempts, ``producer_metadata``
-caches the leaders of the partitions, ``producer_queues`` has a queue for each
+caches the leaders of the partitions, ``producer.queues`` has a queue for each
 partition, for asynchronous publishes. Consuming: leaders of partitions, ordered handling, and
 positions.
 

@@ -18,12 +18,12 @@ from nsqclient.config import Config, checked_config
 from nsqclient.discovery import check_addresses
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, InvalidMessageError, PublishError
-from nsqclient.partitioned.producer import PartitionedProducer
-from nsqclient.partitioned.producer_options import (
+from nsqclient.partitioned.producer.producer import PartitionedProducer
+from nsqclient.partitioned.producer.options import (
     Outgoing, PublishOptions, publish_each, with_own_options,
 )
-from nsqclient.partitioned.producer_queues import PartitionQueues
-from nsqclient.partitioned.sharding import Key, Sharding, choose_sharding
+from nsqclient.partitioned.producer.queues import PartitionQueues
+from nsqclient.protocol.partitioned.sharding import Key, Sharding, choose_sharding
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.discovery import NodeDiscovery

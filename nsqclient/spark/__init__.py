@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from nsqclient.spark.snapshot import Snapshot
-    from nsqclient.spark.progress import ProgressPrinter
+    from nsqclient.spark.reading.snapshot import Snapshot
+    from nsqclient.spark.reading.progress import ProgressPrinter
     from pyspark.sql import SparkSession
 
 __all__ = ["print_progress", "register", "release", "snapshots"]
@@ -51,7 +51,7 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
 
     Returns: the listener, for ``spark.streams.removeListener``.
     """
-    from nsqclient.spark.progress import ProgressPrinter
+    from nsqclient.spark.reading.progress import ProgressPrinter
 
     printer = ProgressPrinter(stream)
     spark.streams.addListener(printer)
@@ -59,14 +59,14 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of drains that were not released; see ``nsqclient.spark.snapshot``."""
-    from nsqclient.spark import snapshot
+    """List the snapshots of drains that were not released. See ``spark.reading.snapshot``."""
+    from nsqclient.spark.reading import snapshot
 
     return snapshot.snapshots(storage)
 
 
 def release(storage: str, name: str) -> None:
-    """Delete a snapshot; see ``nsqclient.spark.snapshot``."""
-    from nsqclient.spark import snapshot
+    """Delete a snapshot; see ``nsqclient.spark.reading.snapshot``."""
+    from nsqclient.spark.reading import snapshot
 
     snapshot.release(storage, name)

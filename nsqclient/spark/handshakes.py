@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from nsqclient.config import Config
-from nsqclient.connection.probe import ProbedSocket
+from nsqclient.cluster.probe import ProbedSocket
 from nsqclient.discovery import lookup, lookup_nodes
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
 from nsqclient.runtime.deadline import Deadline

@@ -15,8 +15,8 @@ from nsqclient.spark.options import BATCH, ROW_DDL, STREAM, check_load, read_opt
 from nsqclient.spark.session import check_version
 
 if TYPE_CHECKING:
-    from nsqclient.spark.batch_reader import NsqBatchReader
-    from nsqclient.spark.writer import NsqStreamWriter, NsqWriter
+    from nsqclient.spark.reading.batch_reader import NsqBatchReader
+    from nsqclient.spark.writing.writer import NsqStreamWriter, NsqWriter
 
 
 class NsqDataSource(DataSource):
@@ -47,7 +47,7 @@ class NsqDataSource(DataSource):
 
     def reader(self, schema: Any) -> NsqBatchReader:
         """Build the reader of ``spark.read``."""
-        from nsqclient.spark.batch_reader import NsqBatchReader
+        from nsqclient.spark.reading.batch_reader import NsqBatchReader
 
         options = read_options(self.options, BATCH)
         _check_schema(schema)
@@ -61,20 +61,20 @@ class NsqDataSource(DataSource):
             _check_schema(schema)
         except NSQError as exc:
             return FailedStreamReader(exc.with_traceback(None))
-        from nsqclient.spark.reader import NsqStreamReader
+        from nsqclient.spark.reading.reader import NsqStreamReader
 
         return NsqStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
         """Build the writer of ``df.write``."""
-        from nsqclient.spark.writer import NsqWriter, check_appends
+        from nsqclient.spark.writing.writer import NsqWriter, check_appends
 
         check_appends(overwrite)
         return NsqWriter(write_options(self.options), schema)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
         """Build the writer of ``df.writeStream``."""
-        from nsqclient.spark.writer import NsqStreamWriter, check_appends
+        from nsqclient.spark.writing.writer import NsqStreamWriter, check_appends
 
         check_appends(overwrite)
         # Spark hands its own option over with ours.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import OPTIONS, Config
-from nsqclient.connection.probe import probe
+from nsqclient.cluster.probe import probe
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware

@@ -10,8 +10,8 @@ from nsqclient import Config, Consumer, DeadLetter
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.context import DoctorRunner, make_cluster
-from nsqclient.doctor import diagnosis
-from nsqclient.doctor.diagnosis import Diagnosis
+from nsqclient.cluster.doctor import diagnosis
+from nsqclient.cluster.doctor.diagnosis import Diagnosis
 from tests.support.waiting import wait_until
 
 

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from nsqclient import Message
-from nsqclient.cli.archiver import (
+from nsqclient.cli.tools.archiver import (
     Archive, Archiver, FileNames, count_that_fit, format_datetime, rotation_reason,
 )
-from nsqclient.cli.archive_files import OutputPaths, RotationRules, gzip_codec, zstd_codec
+from nsqclient.cli.tools.archive_files import OutputPaths, RotationRules, gzip_codec, zstd_codec
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message

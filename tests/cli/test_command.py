@@ -10,7 +10,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, misspelt_variables,
     variables,
 )
-from nsqclient.cli.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
+from nsqclient.cli.tools.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from nsqclient.version import __version__
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from nsqclient.cli import COMMANDS, main, tool_flags
+from nsqclient.cli import COMMANDS, main
+from nsqclient.cli.tools import tool_flags
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 from tests.support.certificates import Certificates

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from nsqclient.cli.doctor import as_json, as_table
-from nsqclient.doctor.findings import Severity, curl, error, ok, warning
-from nsqclient.doctor.checks import check_counters, check_topic, clock_finding
+from nsqclient.cluster.doctor.findings import Severity, curl, error, ok, warning
+from nsqclient.cluster.doctor.checks import check_counters, check_topic, clock_finding
 from nsqclient.http import Stats
 from nsqclient.protocol.peer_json import JsonReader
 

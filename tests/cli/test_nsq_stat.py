@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from nsqclient.cli import main, nsq_stat
-from nsqclient.cli.nsq_stat import (
+from nsqclient.cli import main
+from nsqclient.cli.tools import nsq_stat
+from nsqclient.cli.tools.nsq_stat import (
     HEADER, Answer, Counters, Live, Plain, Row, Sampler, format_row, rates, total,
 )
 from nsqclient.devserver import Nsqd, Nsqlookupd

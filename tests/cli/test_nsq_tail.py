@@ -9,7 +9,7 @@ import pytest
 from nsqclient import Config, Requeue
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
-from nsqclient.cli.nsq_tail import Tail
+from nsqclient.cli.tools.nsq_tail import Tail
 from nsqclient.devserver import Nsqd
 from nsqclient.testing import make_message
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient import Config, PublishNotSentError, PublishUnknownError
-from nsqclient.cli import nsq_to_nsq
+from nsqclient.cli.tools import nsq_to_nsq
 from nsqclient.cli.lines import Field, NotAnObject, parse_object
-from nsqclient.cli.nsq_to_nsq import Destinations, JsonFilter, matches
+from nsqclient.cli.tools.nsq_to_nsq import Destinations, JsonFilter, matches
 from nsqclient.testing import make_message
 
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]

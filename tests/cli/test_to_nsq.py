@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.cli import to_nsq
-from nsqclient.cli.to_nsq import Publisher, split_records
+from nsqclient.cli.tools import to_nsq
+from nsqclient.cli.tools.to_nsq import Publisher, split_records
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
 from tests.support.docs.tool_runs import run_tool

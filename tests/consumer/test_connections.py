@@ -10,7 +10,7 @@ from nsqclient.consumer import connections
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
-from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.log_lines import MOST_LINES
 from tests.support.consumer_context import make_context

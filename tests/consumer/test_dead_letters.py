@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from nsqclient.consumer.dead_letters import (
+from nsqclient.dead_letters import (
     DeadLetter, DeadLetterDirectory, DeadLetterTopic, log_giving_up,
 )
 from nsqclient.errors import (
@@ -130,7 +130,7 @@ def test_a_disk_that_does_not_take_it_raises(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     keep = DeadLetterDirectory(tmp_path)
-    monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", fail)
+    monkeypatch.setattr("nsqclient.dead_letters.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
         keep(letter())
     assert list(tmp_path.iterdir()) == []
@@ -138,7 +138,7 @@ def test_a_disk_that_does_not_take_it_raises(tmp_path, monkeypatch):
 
 def test_the_directory_itself_reaches_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("nsqclient.consumer.dead_letters.os.fsync", synced.append)
+    monkeypatch.setattr("nsqclient.dead_letters.os.fsync", synced.append)
     DeadLetterDirectory(tmp_path)(letter())
     assert len(synced) == 2
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.consumer.look_guard import LookGuard, LookRefusedError, Obstacle, refusal
+from nsqclient.cluster.look_guard import LookGuard, LookRefusedError, Obstacle, refusal
 from nsqclient.errors import ConnectError, NSQError
 
 

@@ -14,7 +14,7 @@ from nsqclient import (
 from nsqclient.cli import main
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
-from nsqclient.consumer.look_guard import LookGuard
+from nsqclient.cluster.look_guard import LookGuard
 from nsqclient.message import Failure, Message
 from tests.integration.test_consumer import QUICK, Collector, consume, publish, take
 from tests.support.docs.tool_runs import tool

@@ -9,7 +9,7 @@ import requests
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.cli import doctor, main
-from nsqclient.doctor import diagnosis
+from nsqclient.cluster.doctor import diagnosis
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
 from tests.support.servers.http_api import registered

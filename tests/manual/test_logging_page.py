@@ -23,10 +23,10 @@ _LEVELS = {
 }
 #: Adapters that put a prefix in front: (path begins with, variable, logger, the prefix).
 _ADAPTERS = [
-    ("nsqclient/cli/archive_files.py", "self._log", "nsqclient.nsq_to_file", ""),
-    ("nsqclient/cli/archiver.py", "self._log", "nsqclient.nsq_to_file", ""),
-    ("nsqclient/cli/nsq_to_file.py", "self._log", "nsqclient.nsq_to_file", ""),
-    ("nsqclient/cli/nsq_to_file.py", "log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/tools/archive_files.py", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/tools/archiver.py", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/tools/nsq_to_file.py", "self._log", "nsqclient.nsq_to_file", ""),
+    ("nsqclient/cli/tools/nsq_to_file.py", "log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/consumer/", "self._log", "nsqclient.consumer", "%s: "),
     ("nsqclient/partitioned/consumer_", "self._log", "nsqclient.consumer", "%s: "),
     ("nsqclient/consumer/core.py", "self.log", "nsqclient.consumer", "%s: "),

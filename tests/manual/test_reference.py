@@ -16,7 +16,7 @@ DIRECTIVE = re.compile(r"^\.\. (?:auto)?(class|function|exception|module):: ([\w
 #: Modules that users import from; of one with __all__, what stands there.
 PACKAGES = [
     "nsqclient", "nsqclient.errors", "nsqclient.consumer.batch",
-    "nsqclient.consumer.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
+    "nsqclient.dead_letters", "nsqclient.http", "nsqclient.devserver", "nsqclient.testing",
     "nsqclient.contrib.django", "nsqclient.contrib.flask",
     "nsqclient.metrics.prometheus", "nsqclient.metrics.opentelemetry",
     "nsqclient.worker.middleware", "nsqclient.spark",

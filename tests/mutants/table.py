@@ -34,7 +34,7 @@ _TABLE = {
                "                try:\n"
                "                    producer.publish(to, letter.body)",
                "test_a_letter_that_cannot_be_published_stays")],
-    ("nsqclient/cli/archiver.py", "tests/cli/test_archive.py"): [
+    ("nsqclient/cli/tools/archiver.py", "tests/cli/test_archive.py"): [
         Mutant("file_fin_after_failure", "nsq_to_file gives back what it could not sync",
                "message.requeue(delay=0, backoff=backoff)", "message.finish()",
                "test_messages_are_not_finished_after_a_failed_fsync"),
@@ -42,7 +42,7 @@ _TABLE = {
                "self._try(self._write_pending) and self._try(self._archive.sync)",
                "self._try(self._write_pending)",
                "test_messages_are_finished_after_fsync")],
-    ("nsqclient/cli/archive_files.py", "tests/cli/test_archive.py"): [
+    ("nsqclient/cli/tools/archive_files.py", "tests/cli/test_archive.py"): [
         Mutant("file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
                "os.fsync(self._fd)", "pass",
                "test_messages_are_finished_after_fsync")],
@@ -61,11 +61,11 @@ _TABLE = {
         Mutant("replay_removes_first", "a dead letter is removed after its body is stored",
                "text = work(name, letter)", "remove(); text = work(name, letter)",
                "test_a_body_that_nsqd_refuses_stays")],
-    ("nsqclient/cli/nsq_to_http.py", "tests/cli/test_nsq_to_http.py"): [
+    ("nsqclient/cli/tools/nsq_to_http.py", "tests/cli/test_nsq_to_http.py"): [
         Mutant("http_error_finishes", "nsq_to_http does not finish what was refused",
                "if not 200 <= response.status_code < 300:", "if False:",
                "test_a_status_outside_200_to_299_is_a_failure")],
-    ("nsqclient/cli/nsq_to_nsq.py", "tests/cli/test_nsq_to_nsq.py"): [
+    ("nsqclient/cli/tools/nsq_to_nsq.py", "tests/cli/test_nsq_to_nsq.py"): [
         Mutant("copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
                "wait()\n            except", "pass\n            except",
                "test_a_message_is_finished_when_it_is_stored_and_only_then")],
@@ -107,7 +107,7 @@ _TABLE = {
         Mutant("secret_in_log", "no log line shows a secret",
                'str(identity.get("identity"))', "config.auth_secret",
                "test_no_logger_shows_the_secret[embedded]")],
-    ("nsqclient/connection/probe.py", "tests/integration/test_worker_check.py"): [
+    ("nsqclient/cluster/probe.py", "tests/integration/test_worker_check.py"): [
         Mutant("worker_check_tls", "--check sees that nsqd requires TLS",
                "        if channel is None:", "        if False:",
                "test_an_nsqd_that_requires_tls_is_found")],
@@ -150,7 +150,7 @@ _TABLE = {
                "self._core.connections.abandon()",
                "[sub.conn.close() for sub in self._core.flow.subscriptions]",
                "test_a_consumer_goes_on_while_children_come_and_go[embedded]")],
-    ("nsqclient/consumer/dead_letters.py", "tests/consumer/test_dead_letters.py"): [
+    ("nsqclient/dead_letters.py", "tests/consumer/test_dead_letters.py"): [
         Mutant("dead_letter_not_published", "a dead letter is published before its FIN",
                "self._producer.publish(self._topic, envelope)", "pass",
                "test_a_topic_gets_an_envelope"),
@@ -361,29 +361,29 @@ _TABLE = {
         Mutant("worker_check_other_nsqd", "--check asks no other nsqd for the channels",
                "if found != port:", "if False:",
                "test_an_http_api_beside_a_port_must_be_of_the_same_nsqd")],
-    ("nsqclient/partitioned/lookup_table.py", "tests/partitioned/test_lookup_table.py"): [
+    ("nsqclient/protocol/partitioned/lookup_table.py", "tests/partitioned/test_lookup_table.py"): [
         Mutant("last_partitions_only", "the partitions of all nsqlookupds count together",
                "answers = self._answers()", "answers = self._answers()[:1]",
                "test_partitions_of_all_answers_are_merged")],
-    ("nsqclient/partitioned/producer_attempts.py", "tests/partitioned/test_producer.py"): [
+    ("nsqclient/partitioned/producer/attempts.py", "tests/partitioned/test_producer.py"): [
         Mutant("any_partition", "a key decides on the partition",
                "partition_of(self.key, routes.partition_num, sharding)", "0",
                "test_a_key_never_uses_another_partition")],
-    ("nsqclient/partitioned/producer_attempts.py", "tests/partitioned/test_producer_queues.py"): [
+    ("nsqclient/partitioned/producer/attempts.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("unknown_in_partition_is_retried",
                "retry_unknown=False makes no duplicate in a partition",
                "            if not self.retry_unknown:\n", "            if False:\n",
                "test_a_lost_answer_is_unknown_without_retry_unknown")],
-    ("nsqclient/partitioned/producer_load.py", "tests/partitioned/test_producer_load.py"): [
+    ("nsqclient/partitioned/producer/load.py", "tests/partitioned/test_producer_load.py"): [
         Mutant("others_do_not_begin",
                "partitions that hang leave turns to the others of their nsqd",
                "if one.name in suspects]) < _MAX_SUSPECT", "if one.name in suspects]) < 1000",
                "test_partitions_that_hang_have_a_part_of_that")],
-    ("nsqclient/partitioned/producer_queues.py", "tests/partitioned/test_producer_queues.py"): [
+    ("nsqclient/partitioned/producer/queues.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("overtaken_batch", "messages of a key are stored in the order of the calls",
                "if self.partition is not None or len(self._waiting) >= self._width:", "if False:",
                "test_each_key_stays_in_order_through_refusals_and_lost_connections")],
-    ("nsqclient/partitioned/sharding.py", "tests/partitioned/test_sharding.py"): [
+    ("nsqclient/protocol/partitioned/sharding.py", "tests/partitioned/test_sharding.py"): [
         Mutant("another_hash", "a key has the partition that go-nsq gives it",
                "mmh3.hash(key, 0, signed=False)", "mmh3.hash(key, 1, signed=False)",
                "test_murmur3_agrees_with_go")],
@@ -550,7 +550,7 @@ _TABLE = {
                "        for sub, messages in segment:\n"
                "            sub.finish_ids([message[2] for message in messages])\n",
                "test_messages_that_cannot_be_stored_are_requeued")],
-    ("nsqclient/spark/reader.py", "tests/spark/test_reader.py"): [
+    ("nsqclient/spark/reading/reader.py", "tests/spark/test_reader.py"): [
         Mutant("shard_leaves_unnoted",
                "a shard leaves when the storage says where its reading goes on",
                "if nsqd not in leaving or not log.is_noted(nsqd, number)}",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from nsqclient.partitioned.consumer_leaders import UnreadReminder
+from nsqclient.partitioned.consumer.leaders import UnreadReminder
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectionLostError, ServerError
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from tests.consumer.test_connections import World
 
 

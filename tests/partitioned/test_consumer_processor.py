@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.partitioned.consumer_processor import OrderedProcessor
-from nsqclient.partitioned.consumer_subscription import OrderedSubscription
+from nsqclient.partitioned.consumer.processor import OrderedProcessor
+from nsqclient.partitioned.consumer.subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere

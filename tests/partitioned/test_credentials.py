@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.partitioned.producer_metadata import MetadataCache
+from nsqclient.partitioned.producer.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.hostile import HttpApi
 from tests.support.servers.http_recorder import recording

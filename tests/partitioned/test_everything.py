@@ -14,7 +14,7 @@ from benchmarks.partition_failures import Load, run
 from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.discovery import lookup_nodes
-from nsqclient.partitioned.sharding import murmur3
+from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
 
 PARTITIONS = 6

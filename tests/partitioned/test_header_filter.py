@@ -7,7 +7,7 @@ import pytest
 
 from nsqclient import ConfigError, HeaderFilter
 from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
-from nsqclient.partitioned.header_filter import PatternError, check_glob, check_regexp
+from nsqclient.protocol.partitioned.header_filter import PatternError, check_glob, check_regexp
 
 
 @pytest.mark.parametrize(("given", "field"), [

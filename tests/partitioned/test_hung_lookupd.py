@@ -4,7 +4,7 @@ import pytest
 
 from nsqclient import Config, Producer
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.partitioned import retry_policy
+from nsqclient.protocol.partitioned import retry_policy
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
 

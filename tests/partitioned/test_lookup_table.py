@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqclient.partitioned.lookup_table import LookupTable, TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicMeta, TopicRoutes
 
 META = TopicMeta(partition_num=2, ordered=True)
 STOCK = TopicRoutes(plain=("n:1",))

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from nsqclient import BlockedAction, Consumer, GiveUp, Requeue
-from nsqclient.partitioned import consumer_processor
-from nsqclient.partitioned.consumer_subscription import OrderedSubscription
+from nsqclient.partitioned.consumer import processor as consumer_processor
+from nsqclient.partitioned.consumer.subscription import OrderedSubscription
 from nsqclient.errors import OrderError
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until

@@ -12,8 +12,8 @@ from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import (
     ClosedError, InvalidMessageError, PartitionError, PublishNotSentError,
 )
-from nsqclient.partitioned.sharding import java, murmur3
-from nsqclient.partitioned import producer as producer_module
+from nsqclient.protocol.partitioned.sharding import java, murmur3
+from nsqclient.partitioned.producer import producer as producer_module
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
 from tests.partitioned.conftest import sent

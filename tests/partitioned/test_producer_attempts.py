@@ -6,9 +6,9 @@ from nsqclient.errors import (
     ClosedError, ConnectError, PartitionError, PublishRejectedError, PublishUnknownError,
     ServerError,
 )
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned.sharding import RoundRobin, murmur3
-from nsqclient.partitioned.producer_attempts import PartitionAttempts
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.sharding import RoundRobin, murmur3
+from nsqclient.partitioned.producer.attempts import PartitionAttempts
 
 NSQD = "n:1"
 LOST = ConnectError(NSQD, "lost")

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from nsqclient.partitioned import producer_load
-from nsqclient.partitioned.producer_load import PartitionLoad
+from nsqclient.partitioned.producer import load as producer_load
+from nsqclient.partitioned.producer.load import PartitionLoad
 
 NSQD = "n:1"
 

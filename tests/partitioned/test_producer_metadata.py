@@ -8,9 +8,9 @@ import pytest
 from nsqclient import Config
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import DiscoveryError
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned import producer_metadata as metadata
-from nsqclient.partitioned.producer_metadata import MetadataCache
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.partitioned.producer import metadata
+from nsqclient.partitioned.producer.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.errors import ConfigError, InvalidMessageError
-from nsqclient.partitioned.sharding import (
+from nsqclient.protocol.partitioned.sharding import (
     RoundRobin, choose_sharding, java, murmur3, partition_of,
 )
 from tests.support.fuzz import fuzz

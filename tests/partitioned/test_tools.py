@@ -12,7 +12,7 @@ from nsqclient import InvalidMessageError, Outgoing, PartitionError, Producer
 from nsqclient.cli import main
 from nsqclient.cli.lines import in_flags, key_of
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
-from nsqclient.partitioned.sharding import murmur3
+from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
 
 WAIT = 120

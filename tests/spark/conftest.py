@@ -128,7 +128,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 @pytest.fixture
 def start_receiver(leak_guard: None) -> Iterator[Callable[..., Any]]:
     """Factory of receivers onto the storage of their options; they are stopped with the test."""
-    from nsqclient.spark.receiver import Receiver
+    from nsqclient.spark.reading.receiver import Receiver
     from nsqclient.spark.storage import open_store
 
     with contextlib.ExitStack() as stack:

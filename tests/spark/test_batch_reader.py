@@ -6,15 +6,15 @@ from nsqclient.consumer.consumer import Consumer
 from nsqclient.devserver import Nsqd
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
-from nsqclient.spark import batch_reader
-from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.reading import batch_reader
+from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import LogInUseError
 from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import read_options
-from nsqclient.spark.peeking import peek
+from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.snapshot import release, snapshots, url_of
+from nsqclient.spark.reading.snapshot import release, snapshots, url_of
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import publish
 from tests.support.waiting import wait_until

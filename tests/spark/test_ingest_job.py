@@ -9,9 +9,9 @@ from unittest.mock import Mock
 import pytest
 
 from nsqclient.producer.producer import Producer
-from nsqclient.spark import ingest_job as module
+from nsqclient.spark.reading import ingest_job as module
 from nsqclient.spark.errors import StorageError
-from nsqclient.spark.ingest_job import IngestJob, own_in_task
+from nsqclient.spark.reading.ingest_job import IngestJob, own_in_task
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards import membership
 from nsqclient.spark.shards.names import members

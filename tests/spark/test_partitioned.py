@@ -8,10 +8,10 @@ from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.consumer.channel_depth import DepthQuery, fetch_depths_by_nsqd
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
 from nsqclient.spark.options import read_options
-from nsqclient.spark.peeking import peek
+from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.owners import shards_of
 from nsqclient.spark.storage import open_store

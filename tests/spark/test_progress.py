@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.spark.progress import ProgressPrinter, progress_line
+from nsqclient.spark.reading.progress import ProgressPrinter, progress_line
 
 LAG = {"waiting": {"a:4150": {"messages": 5, "bytes": 99}},
        "depth": {"a:4151": 1000, "b:4151": 200}, "in_flight": 900, "connections": 2,

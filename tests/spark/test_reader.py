@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import DataLossError, LogInUseError
 from nsqclient.spark.options import read_options
-from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.reading.reader import NsqStreamReader
 from nsqclient.spark.shards import log_reader
 from nsqclient.spark.shards.names import ShardKeys, parse_number
 from nsqclient.spark.shards import reader_claim
@@ -97,7 +97,7 @@ def test_no_row_passes_the_driver_and_no_secret_goes_to_executors(
     one = reader(auth_secret="hidden")
     start = one.initialOffset()
     monkeypatch.setattr(type(store), "read", None)
-    monkeypatch.setattr("nsqclient.spark.reader.probe", lambda store: None)
+    monkeypatch.setattr("nsqclient.spark.reading.reader.probe", lambda store: None)
     end = one.latestOffset(start, ALL)
     [partition] = one.partitions(start, end)
     sent = pickle.dumps((one, partition))
@@ -371,6 +371,6 @@ def test_a_storage_without_a_log_is_mentioned(reader, caplog):
 def test_an_executor_does_not_load_what_only_the_driver_needs():
     """It unpickles the reader, at the first batch of each query."""
     done = subprocess.run(
-        [sys.executable, "-c", "import nsqclient.spark.reader, sys; print(*sys.modules)"],
+        [sys.executable, "-c", "import nsqclient.spark.reading.reader, sys; print(*sys.modules)"],
         capture_output=True, text=True, check=True)
     assert not {"requests", "nsqclient.consumer.consumer"} & set(done.stdout.split())

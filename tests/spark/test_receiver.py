@@ -14,11 +14,11 @@ from nsqclient.consumer.drain_decision import (
     ChannelDepth, ChannelDepths, DrainRules, Step,
 )
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.spark import receiver as module
+from nsqclient.spark.reading import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
-from nsqclient.spark.reader import NsqStreamReader
-from nsqclient.spark.receiver import Drain, Progress
+from nsqclient.spark.reading.reader import NsqStreamReader
+from nsqclient.spark.reading.receiver import Drain, Progress
 from nsqclient.spark.shards import log_reader, owner
 from nsqclient.spark.storage.local import LocalStore
 from tests.spark.logs import bodies, counts, publish

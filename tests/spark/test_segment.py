@@ -11,7 +11,7 @@ import pytest
 
 from nsqclient.spark.errors import DamagedSegmentError, StorageError
 from nsqclient.spark.options import ROW_DDL
-from nsqclient.spark.partitions import make_partitions, read_partition, spread
+from nsqclient.spark.reading.partitions import make_partitions, read_partition, spread
 from nsqclient.spark.segment import ROWS, check_segment, encode_segment, read_ids, read_rows
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage import open_store

@@ -17,7 +17,7 @@ from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
 from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.commands import check_body
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_channel, check_topic

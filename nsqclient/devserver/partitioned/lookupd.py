@@ -23,7 +23,7 @@ from nsqclient.devserver.partitioned.state import ClusterState, Topic
 from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.go_compat import encode_json
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
-from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.runtime.deadline import Deadline

@@ -36,7 +36,7 @@ from nsqclient.devserver.session import SessionConfig
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import MessageFormat, StoredPosition
 from nsqclient.protocol.frames import OK
 from nsqclient.runtime.deadline import Deadline

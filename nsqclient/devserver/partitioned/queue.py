@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
 from nsqclient.devserver.queues import Scheduler, Consumer
-from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import (
     MessageFormat,
     MessageIds,

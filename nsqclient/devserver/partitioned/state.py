@@ -19,8 +19,8 @@ from nsqclient.devserver.partitioned.queue import (
 )
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler
-from nsqclient.partitioned.lookup_table import TopicMeta
-from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.start_position import StartPosition
 
 
 @dataclass

@@ -16,12 +16,12 @@ from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.partitioned.consumer_leaders import PartitionTarget, warn_of_few_in_flight
-from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer.leaders import PartitionTarget, warn_of_few_in_flight
+from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, PartitionError, ServerError
 from nsqclient.message import Message
-from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dialing import MAX_DIALS

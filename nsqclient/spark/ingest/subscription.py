@@ -11,7 +11,7 @@ from typing import Protocol
 
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
-from nsqclient.partitioned.consumer_leaders import PartitionTarget
+from nsqclient.partitioned.consumer.leaders import PartitionTarget
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner
 from nsqclient.errors import NSQError, ServerError

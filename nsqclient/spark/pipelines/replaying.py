@@ -65,7 +65,7 @@ def replay(
         StorageError: the storage cannot be used.
         DataLossError: segments of the range are not kept any more, or damaged.
     """
-    from nsqclient.spark.replay import select_stored
+    from nsqclient.spark.reading.replay import select_stored
 
     texts = replay_options(storage, options)
     sink = check_sink(path, sink_topic, partition_by, format, sink_options or {})

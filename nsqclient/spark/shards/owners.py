@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
-from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.subscription import partition_source

@@ -6,7 +6,7 @@ from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned import recovery
 from nsqclient.devserver.partitioned.recovery import MoveRefusedError, Recovery
 from nsqclient.devserver.partitioned.state import ClusterState
-from nsqclient.partitioned.lookup_table import TopicMeta
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.commands import pub_unchecked
 from tests.devserver.partitioned.test_nsqd import OK, client_of, code_of
 from tests.support.waiting import wait_until

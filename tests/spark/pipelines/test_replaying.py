@@ -7,11 +7,11 @@ import pytest
 
 import nsqclient.spark
 from nsqclient.errors import NSQError
-from nsqclient.spark.batch_reader import NsqBatchReader
+from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import DataLossError, StorageError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.pipelines import replay, replaying
-from nsqclient.spark.replay import select_stored
+from nsqclient.spark.reading.replay import select_stored
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import write_log

@@ -11,7 +11,7 @@ import pytest
 from nsqclient.cli.spark import main
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import NSQError
-from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.options import ingest_options

@@ -7,7 +7,7 @@ import pytest
 from nsqclient.cli.spark import main
 from nsqclient.errors import NSQError
 from nsqclient.spark.options import read_options
-from nsqclient.spark.reader import NsqStreamReader
+from nsqclient.spark.reading.reader import NsqStreamReader
 from nsqclient.spark.storage import local
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.object_store import environment

@@ -1,7 +1,7 @@
 """``PartitionAttempts``: what the attempts of a publish to a partition led to, and what comes next.
 
 Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
-errors is :mod:`nsqclient.partitioned.retry_policy`.
+errors is :mod:`nsqclient.protocol.partitioned.retry_policy`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
 )
-from nsqclient.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned.retry_policy import LEADER_CODES, is_final
-from nsqclient.partitioned.sharding import RoundRobin, Sharding, partition_of
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES, is_final
+from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding, partition_of
 from nsqclient.producer.outcome import (
     Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
 )

@@ -19,7 +19,7 @@ from nsqclient.discovery import (
 )
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.workers import WorkerPool

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from nsqclient.partitioned.producer import PartitionedProducer, TooManyUnderWay
-from nsqclient.partitioned.producer_attempts import PartitionAttempts
-from nsqclient.partitioned.producer_options import NO_OPTIONS, PreparedMessage
-from nsqclient.partitioned.sharding import partition_of
+from nsqclient.partitioned.producer.producer import PartitionedProducer, TooManyUnderWay
+from nsqclient.partitioned.producer.attempts import PartitionAttempts
+from nsqclient.partitioned.producer.options import NO_OPTIONS, PreparedMessage
+from nsqclient.protocol.partitioned.sharding import partition_of
 from nsqclient.producer.async_publisher import AsyncPublisher, Destination, as_outcome
 from nsqclient.producer.futures import PublishFuture
 from nsqclient.protocol import commands, extensions

@@ -25,7 +25,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import FORMATS, body_of, in_flags, key_of, unescape
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
+from nsqclient.cli.tools.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
 )
 from nsqclient.display import counted, show_size

@@ -13,13 +13,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.partitions import (
+from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
-from nsqclient.spark.peeking import peek
-from nsqclient.spark.replay import select_stored
+from nsqclient.spark.reading.peeking import peek
+from nsqclient.spark.reading.replay import select_stored
 from nsqclient.spark.segment import encode_segment
-from nsqclient.spark.snapshot import take_snapshot
+from nsqclient.spark.reading.snapshot import take_snapshot
 
 
 class NsqBatchReader(DataSourceReader):

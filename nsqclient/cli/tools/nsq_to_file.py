@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter
-from nsqclient.cli.archive_files import (
+from nsqclient.cli.tools.archiver import Archive, Archiver, FileNames, RecordFormatter
+from nsqclient.cli.tools.archive_files import (
     CodecFactory, OutputPaths, OutsideError, RotationRules, gzip_codec, zstd_codec,
 )
 from nsqclient.cli.consumers import Consumers, make_dead_letters
@@ -34,7 +34,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import FORMATS, Renderer
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import (
+from nsqclient.cli.tools.tool_flags import (
     COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
 )
 from nsqclient.display import counted

@@ -17,9 +17,9 @@ from email.utils import parsedate_to_datetime
 import requests
 
 from nsqclient.config import Config
-from nsqclient.connection.probe import Probe, probe
+from nsqclient.cluster.probe import Probe, probe
 from nsqclient.display import counted
-from nsqclient.doctor.findings import Finding, Severity, curl, error, ok, warning
+from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok, warning
 from nsqclient.errors import NSQError, NSQHTTPStatusError, ServerError
 from nsqclient.hints import hint_for
 from nsqclient.http import ChannelStats, NsqlookupdHTTP, Stats, TopicStats

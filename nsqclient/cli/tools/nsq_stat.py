@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tool_flags import POSITIVE, ToolFlags
+from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags
 from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.http.ask_all import Failure, UpstreamError
 from nsqclient.http.cluster import Cluster, Node

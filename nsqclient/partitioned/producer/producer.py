@@ -4,7 +4,8 @@ It also finds out whether the cluster is a partitioned one: the first nsqd that 
 its version in its answer to IDENTIFY. A stock cluster costs no further request, and one look at a
 flag for each publish.
 
-The retry table is :mod:`nsqclient.partitioned.retry_policy`. Source: "How we redesign the NSQ smart
+The retry table is :mod:`nsqclient.protocol.partitioned.retry_policy`. Source:
+"How we redesign the NSQ smart
 client", "Client as producer" and "Production in ordered message scenario".
 """
 
@@ -24,15 +25,15 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.lookup_table import TopicRoutes
-from nsqclient.partitioned.producer_attempts import PartitionAttempts
-from nsqclient.partitioned.producer_load import PartitionLoad
-from nsqclient.partitioned.producer_metadata import MetadataCache
-from nsqclient.partitioned.producer_options import (
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
+from nsqclient.partitioned.producer.attempts import PartitionAttempts
+from nsqclient.partitioned.producer.load import PartitionLoad
+from nsqclient.partitioned.producer.metadata import MetadataCache
+from nsqclient.partitioned.producer.options import (
     NO_OPTIONS, PreparedMessage, PublishOptions,
 )
-from nsqclient.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
-from nsqclient.partitioned.sharding import RoundRobin, Sharding
+from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
+from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import StaleConnection

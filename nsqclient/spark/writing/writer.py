@@ -20,7 +20,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
-from nsqclient.spark.writer_rows import Columns, RowPublisher, check_columns
+from nsqclient.spark.writing.writer_rows import Columns, RowPublisher, check_columns
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -68,7 +68,7 @@ class NsqStreamWriter(_Publishing, DataSourceStreamArrowWriter):
 
 
 def columns_of(schema: Any, options: WriteOptions) -> Columns:
-    """Check a DataFrame's schema; see :func:`nsqclient.spark.writer_rows.check_columns`."""
+    """Check a DataFrame's schema; see :func:`nsqclient.spark.writing.writer_rows.check_columns`."""
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     return check_columns(fields, options)
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.header_filter import HeaderFilter
-from nsqclient.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.header_filter import HeaderFilter
+from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import MAX_PARTITION
 
 #: Bytes of ``desired_tag`` that nsqd takes.

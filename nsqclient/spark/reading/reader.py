@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.partitions import make_partitions, read_partition
-from nsqclient.spark.replay import find_start
+from nsqclient.spark.reading.partitions import make_partitions, read_partition
+from nsqclient.spark.reading.replay import find_start
 from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
@@ -34,7 +34,7 @@ from nsqclient.spark.storage import open_store
 from nsqclient.spark.storage.store import Store, probe
 
 if TYPE_CHECKING:
-    from nsqclient.spark.receiver import Receiver
+    from nsqclient.spark.reading.receiver import Receiver
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -69,7 +69,7 @@ class _Opened:
             self.lost: list[str] = self.log.check(position)  #: shards that begin anew
             if options.is_receiving:
                 # Takes long to import, and executors have no use for it.
-                from nsqclient.spark.receiver import Receiver
+                from nsqclient.spark.reading.receiver import Receiver
 
                 self.receiver = Receiver(options, self.store, self.news.set)
                 if drains:

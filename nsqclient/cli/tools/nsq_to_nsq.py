@@ -22,10 +22,10 @@ from nsqclient import (
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
 from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
-from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
+from nsqclient.cli.tools.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.to_nsq import make_producers
-from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
+from nsqclient.cli.tools.to_nsq import make_producers
+from nsqclient.cli.tools.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from nsqclient.errors import InvalidMessageError, PartitionError, PublishError
-from nsqclient.partitioned.sharding import Key, check_key
+from nsqclient.protocol.partitioned.sharding import Key, check_key
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.extensions import (
     check_partition, check_trace_id, make_header, partition_name,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
-from nsqclient.partitioned.lookup_table import LookupTable, TopicRoutes
-from nsqclient.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
+from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
+from nsqclient.protocol.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.log_lines import PrefixedLogger
 

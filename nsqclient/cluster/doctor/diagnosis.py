@@ -12,10 +12,10 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from nsqclient.config import Config
-from nsqclient.doctor.checks import (
+from nsqclient.cluster.doctor.checks import (
     LookupdView, check_clock, check_counters, check_lookupd, check_nsqd, check_topic,
 )
-from nsqclient.doctor.findings import Finding, Severity, curl, error, ok, warning
+from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok, warning
 from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for

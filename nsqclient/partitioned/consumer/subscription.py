@@ -22,8 +22,8 @@ from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.consumer_leaders import PartitionTarget
-from nsqclient.partitioned.consumer_options import PartitionOptions
+from nsqclient.partitioned.consumer.leaders import PartitionTarget
+from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import (
     Subscription,
     SubscriptionOwner,
@@ -35,7 +35,7 @@ from nsqclient.errors import (
     ConnectError, NSQHTTPError, NSQHTTPStatusError, ServerError, as_cause, server_error,
 )
 from nsqclient.message import Message, Responder
-from nsqclient.partitioned.retry_policy import LEADER_CODES
+from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
 from nsqclient.protocol.frames import RawMessage

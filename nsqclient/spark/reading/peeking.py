@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
-from nsqclient.consumer.look_guard import LookingConsumer
+from nsqclient.cluster.look_guard import LookingConsumer
 from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.message import Message
-from nsqclient.partitioned.lookup_table import TopicRoutes
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.ingest.subscription import partition_source, text_id

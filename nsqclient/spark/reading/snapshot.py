@@ -14,8 +14,8 @@ from typing import NamedTuple
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.receiver import Receiver
-from nsqclient.spark.replay import count_messages, select_stored
+from nsqclient.spark.reading.receiver import Receiver
+from nsqclient.spark.reading.replay import count_messages, select_stored
 from nsqclient.spark.shards.listing import list_channels, list_shards
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.storage import open_store

@@ -1,0 +1,1 @@
+"""Inspecting and changing a cluster from outside: actions, doctor, probes, peeking."""

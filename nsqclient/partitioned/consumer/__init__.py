@@ -1,0 +1,1 @@
+"""Parts of the consumer of partitioned topics."""

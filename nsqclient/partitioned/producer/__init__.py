@@ -1,0 +1,1 @@
+"""Parts of the producer of partitioned topics."""

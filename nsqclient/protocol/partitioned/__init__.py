@@ -1,0 +1,1 @@
+"""Wire values of the redesigned (partitioned) NSQ: pure, no I/O."""

@@ -1,0 +1,1 @@
+"""The batch and streaming readers of the data source."""
