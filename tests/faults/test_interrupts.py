@@ -210,6 +210,9 @@ def interrupt_at_random(address, error):
     sys.unraisablehook = lambda args: seen.update(["in a finalizer"])
     logging.getLogger("nsqclient").addHandler(logging.NullHandler())
     logging.getLogger("nsqclient").propagate = False  # to pytest's handlers
+    # LogRecord drops every Exception that comes while it reads these two names.
+    logging.logMultiprocessing = False
+    logging.logAsyncioTasks = False
     signal.signal(signal.SIGALRM, on_alarm)
     config = Config(publish_timeout=5, msg_timeout=1, max_attempts=0)
     producer = Producer([address], config=config)
