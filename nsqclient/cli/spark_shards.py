@@ -20,7 +20,7 @@ from nsqclient.cli.flags import BOOL, INT, NAME, STRING, STRINGS, CommandLineErr
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import ToolFlags
 from nsqclient.config import Config
-from nsqclient.consumer.channel_depth import fetch_depths_by_nsqd
+from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
 from nsqclient.display import show_size, table
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LEVELS

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 
 from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.discovery import config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError, NSQHTTPTransportError
-from nsqclient.http.ask_all import UpstreamError
-from nsqclient.http.cluster import Cluster, Node
 from nsqclient.http.models import NsqdInfo, Stats, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address, match_http_addresses
-from nsqclient.http.urls import split_address
-from nsqclient.protocol.extensions import is_partitioned_version
-from nsqclient.runtime.addresses import format_address, parse_address
+from nsqclient.runtime.addresses import parse_address
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 
@@ -87,7 +83,7 @@ class DepthQuery:
         answers, failures = self._stats(addresses)
         unknown |= failures
         known = {
-            address: _depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
+            address: depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
             for address, stats in answers.items()
         }
         self._kept.update(dict.fromkeys(addresses[each] for each in answers))
@@ -239,7 +235,7 @@ def _accepts(host: str, port: int) -> bool:
     return True
 
 
-def _depth_of(
+def depth_of(
     topic: TopicStats | None, channel_name: str, creates_channel: bool = True
 ) -> ChannelDepth:
     if topic is None:
@@ -265,48 +261,3 @@ def _depth_of_partition(partition: TopicStats, channel_name: str) -> ChannelDept
         return ChannelDepth(0, 0, 0)
     return ChannelDepth(
         channel.depth, channel.in_flight_count, channel.client_count, is_paused=channel.paused)
-
-
-def fetch_depths_by_nsqd(
-    topic: str, channel: str, config: Config, *, lookupds: Sequence[str],
-    nsqd_http: Sequence[str], nsqds: Container[str] = (),
-) -> ChannelDepths:
-    """Ask nsqds for the depth of a channel; ``known`` is by their TCP addresses.
-
-    Args:
-        lookupds, nsqd_http: addresses of nsqlookupds, and of the HTTP ports of nsqds.
-        nsqds: TCP addresses. An nsqd of ``nsqd_http`` that has its broadcast address not among
-            them, but that of its HTTP port, is known by that one.
-
-    Blocks: some seconds, if one does not answer.
-    """
-    known: dict[str, ChannelDepth] = {}
-    unknown: dict[str, str] = {}
-    none: Sequence[str] = ()
-    for of, beside in ((lookupds, none), (none, nsqd_http)):
-        with Cluster(
-            of, beside, config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT
-        ) as cluster:
-            try:
-                found = cluster.nodes()
-            except UpstreamError as exc:
-                unknown |= {each.address: each.reason for each in exc.failures}
-                continue
-            answers, failures = cluster.each(
-                [node for node in found.nodes if topic in node.topics or not cluster.has_lookupds],
-                lambda nsqd: nsqd.stats(topic, include_clients=False))
-            unknown |= {each.address: each.reason for each in (*found.failures, *failures)}
-        for node, stats in answers.items():
-            if is_partitioned_version(stats.version):
-                unknown[node.address] = (
-                    "a partitioned nsqd, of whose partitions the depth is not shown")
-            else:
-                known[_tcp_address(node, nsqds)] = _depth_of(stats.topic(topic), channel)
-    return ChannelDepths(known, unknown)
-
-
-def _tcp_address(node: Node, nsqds: Container[str]) -> str:
-    broadcast = format_address(node.broadcast_address, node.tcp_port)
-    host = split_address(node.reached_at, "nsqd").hostname or ""
-    reached = format_address(host, node.tcp_port)
-    return reached if reached in nsqds and broadcast not in nsqds else broadcast
