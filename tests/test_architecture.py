@@ -106,7 +106,7 @@ def test_a_package_names_nothing_like_one_of_its_modules():
 
 #: Modules of the client that may use what enters its lock in Python code, and why.
 CONDITIONS_ALLOWED = {
-    "nsqclient/http/ask_all.py": "rounds of the tools and of the page",
+    "nsqclient/cluster/ask_all.py": "rounds of the tools and of the page",
 }
 #: Programs of their own, servers, and what runs in processes of Spark: not the client.
 NOT_THE_CLIENT = ("admin", "cli", "devserver", "spark", "testing")

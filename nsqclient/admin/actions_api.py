@@ -16,7 +16,7 @@ from nsqclient.admin.messages import MAX_MESSAGES, MAX_SECONDS, Steps
 from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
-from nsqclient.http.ask_all import UpstreamError
+from nsqclient.cluster.ask_all import UpstreamError
 from nsqclient.cluster.actions import CHANGES, ActionError
 
 blueprint: Blueprint = Blueprint("actions_api", __name__, url_prefix="/api/live")

@@ -20,8 +20,8 @@ from nsqclient.admin.responses import FailureTimes
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.http import NsqdHTTP
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Cluster, Nodes
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Cluster, Nodes
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")

@@ -19,8 +19,8 @@ from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.cluster.doctor.diagnosis import Diagnosis, Target
 from nsqclient.cluster.doctor.findings import Finding
-from nsqclient.http.ask_all import UpstreamError
-from nsqclient.http.cluster import Cluster, Node
+from nsqclient.cluster.ask_all import UpstreamError
+from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.cluster.actions import ClusterActions
 from nsqclient.http.limits import mount_adapters
 from nsqclient.runtime.addresses import parse_address

@@ -32,7 +32,7 @@ from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import DeadLetter
 from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
-from nsqclient.http.cluster import Cluster, Node
+from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.producer.producer import Producer
 from nsqclient.protocol.peer_json import InvalidJson, read_json

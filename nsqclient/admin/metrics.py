@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 
 from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.context import context
-from nsqclient.http.ask_all import UpstreamError
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.ask_all import UpstreamError
+from nsqclient.cluster.cluster import Node
 from nsqclient.metrics.prometheus import counter, gauge, render
 
 blueprint: Blueprint = Blueprint("metrics", __name__)

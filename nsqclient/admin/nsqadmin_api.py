@@ -24,8 +24,8 @@ from nsqclient.admin.responses import (
     check_channel, check_topic, json_body, json_response, text_of, warning,
 )
 from nsqclient.errors import ConfigError
-from nsqclient.http.ask_all import Failure
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.cluster import Node
 from nsqclient.cluster.actions import CHANGES, node_named
 from nsqclient.log_records import LEVELS
 from nsqclient.protocol.peer_json import read_json

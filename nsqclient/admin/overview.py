@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nsqclient.admin.aggregate import Values, number, objects, text
-from nsqclient.http.ask_all import Failure
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.cluster import Node
 
 #: Points of a sparkline: three minutes at a round every two seconds.
 POINTS = 90

@@ -12,8 +12,8 @@ from typing import Any
 from flask import Response, request
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Node
 from nsqclient.cluster.actions import ActionError
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json

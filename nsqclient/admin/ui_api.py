@@ -18,8 +18,8 @@ from nsqclient.admin.nsqadmin_api import (
 )
 from nsqclient.admin.overview import CHANNEL, TOPIC, Overview, RateHistory
 from nsqclient.cluster.doctor.findings import in_order, summary
-from nsqclient.http.ask_all import Failure
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.cluster import Node
 
 View = Callable[..., Response]
 

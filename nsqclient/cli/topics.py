@@ -19,8 +19,8 @@ from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
 from nsqclient.cli.tools.nsq_stat import Answer, Counters, make_cluster, rates, total
 from nsqclient.cli.tools.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Cluster, Node
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.http.models import Stats
 from nsqclient.http.nsqd import NsqdHTTP

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Cluster, Node, Nodes
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Cluster, Node, Nodes
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 

@@ -7,8 +7,8 @@ from collections.abc import Container, Sequence
 from nsqclient.config import Config
 from nsqclient.consumer.channel_depth import depth_of
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
-from nsqclient.http.ask_all import UpstreamError
-from nsqclient.http.cluster import Cluster, Node
+from nsqclient.cluster.ask_all import UpstreamError
+from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.runtime.addresses import format_address

@@ -238,6 +238,7 @@ def _accepts(host: str, port: int) -> bool:
 def depth_of(
     topic: TopicStats | None, channel_name: str, creates_channel: bool = True
 ) -> ChannelDepth:
+    """Return what one nsqd's answer says of a channel; a new channel gets what its topic kept."""
     if topic is None:
         return ChannelDepth(0, 0, 0, has_topic=False)
     channel = topic.channel(channel_name)

@@ -8,8 +8,8 @@ import pytest
 
 from nsqclient.admin import AdminSettings, collector
 from nsqclient.admin.collector import Collector, PageCache
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Node, Nodes
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Node, Nodes
 from tests.support.waiting import wait_until
 
 NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient.admin.responses import Cause, FailureTimes, advice_for, cause_of
-from nsqclient.http.ask_all import Failure
+from nsqclient.cluster.ask_all import Failure
 
 
 @pytest.mark.parametrize("failure, cause, advice", [

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nsqclient.admin.metrics import to_text
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.cluster import Node
 from tests.support.servers import prometheus
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ import pytest
 from nsqclient.admin.overview import (
     POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
 )
-from nsqclient.http.cluster import Node
+from nsqclient.cluster.cluster import Node
 
 
 def rounds(*counts, step=2.0):

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nsqclient.http.cluster import Cluster
+from nsqclient.cluster.cluster import Cluster
 from tests.support.browser.admin import running_admin
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.ports import free_port

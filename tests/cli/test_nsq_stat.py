@@ -12,7 +12,7 @@ from nsqclient.cli.tools.nsq_stat import (
     HEADER, Answer, Counters, Live, Plain, Row, Sampler, format_row, rates, total,
 )
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.http.cluster import Cluster
+from nsqclient.cluster.cluster import Cluster
 from tests.cli.test_terminal import Screen
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.ports import free_port

@@ -15,7 +15,7 @@ from nsqclient import Producer
 from nsqclient.cli.tools.nsq_to_file import TopicWatcher
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
-from nsqclient.http.cluster import Cluster
+from nsqclient.cluster.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import end, tool

@@ -34,7 +34,7 @@ from nsqclient.devserver.protocol.lookupd import (
 )
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
-from nsqclient.http.cluster import Node as AdminNode
+from nsqclient.cluster.cluster import Node as AdminNode
 from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats
 from nsqclient.http.nsqlookupd import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url

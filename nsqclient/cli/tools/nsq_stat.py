@@ -21,8 +21,8 @@ from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags
 from nsqclient.http import ChannelStats, NsqdHTTP
-from nsqclient.http.ask_all import Failure, UpstreamError
-from nsqclient.http.cluster import Cluster, Node
+from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.runtime.deadline import format_duration
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")

@@ -38,7 +38,7 @@ from nsqclient.cli.tools.tool_flags import (
     COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
 )
 from nsqclient.display import counted
-from nsqclient.http.cluster import Cluster
+from nsqclient.cluster.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 PROGRAM = "nsq_to_file"

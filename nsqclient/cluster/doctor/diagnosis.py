@@ -20,7 +20,7 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
-from nsqclient.http.ask_all import AskAll, Request
+from nsqclient.cluster.ask_all import AskAll, Request
 from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.arguments import closest

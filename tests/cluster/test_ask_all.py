@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient.http import ask_all as module
+from nsqclient.cluster import ask_all as module
 from nsqclient.errors import NSQHTTPTransportError, NSQHTTPStatusError
-from nsqclient.http.ask_all import WAITING, AskAll, Request
+from nsqclient.cluster.ask_all import WAITING, AskAll, Request
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from nsqclient.http.cluster import Cluster, Node, _mark_old
+from nsqclient.cluster.cluster import Cluster, Node, _mark_old
 from tests.support.servers.http_recorder import recording
 
 

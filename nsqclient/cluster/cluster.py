@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.display import without_password
-from nsqclient.http.ask_all import AskAll, Failure, Request, UpstreamError
+from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
 from nsqclient.http.models import Node as LookupdNode, NsqdInfo
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
