@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from nsqclient.display import counted
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.forking import check_process
 
 #: Bytes that a message takes beside its body: the objects for it, its id and its times, its place
 #: in the queue and in the table of messages in flight. 365 to 430 were measured (CPython 3.11,
@@ -231,6 +232,7 @@ class Message:
         Raises:
             AlreadyRespondedError: it was answered before.
         """
+        check_process()
         self._responder.finish(self)
 
     def requeue(self, delay: Duration | None = None, backoff: bool = True) -> None:
@@ -243,6 +245,7 @@ class Message:
             ConfigError: the delay is negative or not a duration.
         """
         seconds = None if delay is None else to_seconds(delay, "requeue delay")
+        check_process()
         self._responder.requeue(self, seconds, backoff)
 
     def touch(self) -> None:
@@ -251,6 +254,7 @@ class Message:
         Raises:
             AlreadyRespondedError: it was answered before.
         """
+        check_process()
         self._responder.touch(self)
 
     def keep_alive(self) -> None:
@@ -262,6 +266,7 @@ class Message:
         Raises:
             AlreadyRespondedError: it was answered before.
         """
+        check_process()
         self._responder.keep_alive(self)
 
     def enable_async(self) -> None:

@@ -33,7 +33,8 @@ from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.runtime.threads import LibraryThread, register_for_fork
+from nsqclient.runtime.forking import check_process, register_for_fork
+from nsqclient.runtime.threads import LibraryThread
 
 
 @checks_names("an argument of Consumer")
@@ -198,6 +199,7 @@ class Consumer:
             ClosedError: the consumer was stopped.
             RuntimeError: no thread can be started, because of a limit or at interpreter exit.
         """
+        check_process()
         if self._core.shutdown.has_begun:
             raise ClosedError("this consumer was stopped: make a new one")
         self._is_forgotten = False
@@ -216,6 +218,7 @@ class Consumer:
 
         Returns: a report, which is true unless the handling of a message was abandoned.
         """
+        check_process()
         seconds = to_seconds(timeout, "timeout")
         self._is_forgotten = False
         return self._core.shutdown.stop(seconds, wait=not self._core.is_own_thread())
@@ -423,10 +426,12 @@ class Consumer:
         waiting in backoff or held by ``max_queued_bytes``.
         The result is true or false; its ``reason`` says what is missing.
         """
+        check_process()
         return self._core.health()
 
     def stats(self) -> ConsumerStats:
         """Take a snapshot of the counters and of every connection."""
+        check_process()
         return self._core.stats()
 
     def __repr__(self) -> str:

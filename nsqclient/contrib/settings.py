@@ -26,7 +26,7 @@ from nsqclient.discovery import check_addresses
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.runtime.arguments import closest
-from nsqclient.runtime.threads import register_for_fork
+from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.secrets import secrets_of, with_secrets
 from nsqclient.worker.loading import load_object
@@ -167,6 +167,7 @@ class ProcessProducer:
 
     def get(self) -> Producer:
         """Return the producer; the first call creates it."""
+        check_process()
         with self._lock:
             if self._producer is None:
                 self._producer = self._make()

@@ -27,7 +27,7 @@ from nsqclient.protocol.peer_json import (
     InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
 )
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
-from nsqclient.runtime.threads import register_for_fork
+from nsqclient.runtime.forking import check_process, register_for_fork
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 
@@ -206,6 +206,7 @@ class HTTPClient:
         body: bytes | None = None,
     ) -> bytes:
         """Send one request; return the body of a successful response."""
+        check_process()
         url = self._server.url(self.address, endpoint)
         request = self._prepare(requests.Request(method, url, self._headers, params=params,
                                                  data=body))

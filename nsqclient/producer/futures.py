@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from typing import Any
 
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError
+from nsqclient.runtime.forking import run_after_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 
@@ -43,7 +43,7 @@ def renew_lock() -> None:
     _quick = Lock()
 
 
-os.register_at_fork(after_in_child=renew_lock)
+run_after_fork(renew_lock)
 
 
 class _Watchers:

@@ -36,8 +36,9 @@ from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
+from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import register_for_fork, run_in_thread
+from nsqclient.runtime.threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -170,6 +171,7 @@ class Producer:
             PublishUnknownError: no response in time; it may be stored.
             ClosedError: the producer was closed.
         """
+        check_process()
         config = self.config
         seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
@@ -239,6 +241,7 @@ class Producer:
 
         Blocks and raises like :meth:`publish`; ``timeout`` is the total time.
         """
+        check_process()
         self._check_topic(topic)
         if isinstance(bodies, (bytes, bytearray, memoryview, str, Outgoing)):
             raise InvalidMessageError("publish_many needs a list of bodies, not one body")
@@ -298,6 +301,7 @@ class Producer:
                 connected, the Future raises it instead.
             ClosedError: the producer was closed.
         """
+        check_process()
         config = self.config
         seconds = config.publish_timeout
         if timeout is not None:
@@ -329,6 +333,7 @@ class Producer:
 
         Blocks: at most ``timeout`` seconds, default ``publish_timeout``.
         """
+        check_process()
         return self._async.flush(self._deadline(timeout))
 
     def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
@@ -347,6 +352,7 @@ class Producer:
             NSQError: the reason why none can be used.
             ClosedError: the producer was closed.
         """
+        check_process()
         self._publisher.ping(self._deadline(timeout))
 
     # -- synchronous publishes under way
@@ -414,6 +420,7 @@ class Producer:
 
         Returns: whether all publishes have an outcome and all threads have ended.
         """
+        check_process()
         deadline = Deadline(to_seconds(timeout, "timeout"))
         return run_in_thread(lambda: self._close(deadline), deadline, "nsq-closer") or False
 
@@ -456,6 +463,7 @@ class Producer:
 
     def stats(self) -> ProducerStats:
         """Take a snapshot of the counters."""
+        check_process()
         return self._statistics.snapshot(
             pending=self._pending,
             connected=[node.address for node in self._nodes.connected],
@@ -472,6 +480,7 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _flush_at_exit() -> None:
+    check_process()
     deadline = Deadline(_EXIT_TIMEOUT)
     for producer in list(_live):
         if producer._pending:

@@ -8,11 +8,11 @@ on whose work the publish depends, must not wait for its lock as long as the pub
 from __future__ import annotations
 
 import logging
-import os
 import traceback
 from collections import deque
 from collections.abc import Iterator
 
+from nsqclient.runtime.forking import run_after_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, is_library_thread, keep_running
 
@@ -75,7 +75,7 @@ def _after_fork_in_child() -> None:
     _late = _LateRecords()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+run_after_fork(_after_fork_in_child)
 
 
 def _handlers_of(name: str) -> Iterator[logging.Handler]:

@@ -1,4 +1,4 @@
-"""``LibraryThread``: every thread that the library starts; what a fork leaves of them.
+"""``LibraryThread``: every thread that the library starts.
 
 ``Thread.start()`` waits for the new thread with an ``Event``. Where an exception from a signal
 handler interrupts that wait, the lock of the event may stay taken, and the new thread, which is to
@@ -8,18 +8,13 @@ set it, hangs for ever. So another thread calls ``start()``; the caller waits wi
 from __future__ import annotations
 
 import _thread
-import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
-
-logger: logging.Logger = logging.getLogger("nsqclient.forking")
 
 T = TypeVar("T")
 
@@ -158,38 +153,3 @@ def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> 
     if failures:
         raise failures[0]
     return done[0] if done else None
-
-
-# -- fork
-
-
-class ForkResettable(Protocol):
-    """Something that owns threads, locks or sockets.
-
-    After ``os.fork`` only the forking thread lives on in the child, and locks may be held by
-    threads that do not exist there.
-    """
-
-    def _reset_after_fork(self) -> None:
-        """Drop what belongs to the parent. Runs in the child, in the only thread there is."""
-        ...
-
-
-_registered: weakref.WeakSet[ForkResettable] = weakref.WeakSet()
-
-
-def register_for_fork(subject: ForkResettable) -> None:
-    """Have ``subject._reset_after_fork()`` called in every child forked from now on."""
-    _registered.add(subject)
-
-
-def _notify_all() -> None:
-    for subject in list(_registered):
-        try:
-            subject._reset_after_fork()
-        except Exception:
-            # The others must still let go of the parent's sockets.
-            logger.exception("%r could not restart after a fork", subject)
-
-
-os.register_at_fork(after_in_child=_notify_all)

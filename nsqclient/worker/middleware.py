@@ -26,9 +26,10 @@ from nsqclient.errors import ConfigError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Requeue
 from nsqclient.runtime.deadline import Duration, to_seconds
+from nsqclient.runtime.forking import register_for_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.delays import RateLimiter
-from nsqclient.runtime.threads import LibraryThread, keep_running, register_for_fork
+from nsqclient.runtime.threads import LibraryThread, keep_running
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 

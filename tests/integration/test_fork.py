@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from nsqclient import Config, Consumer, Producer
-from nsqclient.runtime.threads import register_for_fork
+from nsqclient.runtime.forking import register_for_fork
 from tests.integration.test_consumer import client_of, consume, publish
 from tests.support.faults.proxy import FaultProxy
-from tests.support.processes import LIMIT, exit_status, fork, in_child, start_threads
+from tests.support.processes import (
+    LIMIT, exit_status, fork, in_child, run_program, start_threads,
+)
 from tests.support.waiting import wait_until
 
 FORK = multiprocessing.get_context("fork")
@@ -265,3 +267,15 @@ def test_a_hook_that_fails_after_a_fork_does_not_stop_the_others(server, caplog)
 
         assert in_child(child) == 0
         Broken.is_broken = False
+
+
+@pytest.mark.parametrize("kind", [
+    "publish", "publish_many", "publish_async", "ping", "close", "answer", "stop", "start", "reset",
+])
+def test_a_child_without_fork_hooks_resets_at_its_first_call(server, kind):
+    """uWSGI forks its workers so: they use no connection, lock or thread of the parent."""
+    result = run_program("forked_without_hooks", server.tcp_address, kind)
+    assert result.returncode == 0, result.stderr
+    children = {"publish": 12, "publish_many": 12, "publish_async": 12, "reset": 3}.get(kind, 0)
+    parents = {"reset": 0, "answer": 1, "stop": 1, "start": 1}.get(kind, 3)
+    assert server.stats("events")["message_count"] == children + parents

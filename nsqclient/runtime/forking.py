@@ -1,0 +1,82 @@
+"""What a forked child has to drop: threads, locks and sockets of its parent.
+
+A child of ``os.fork`` resets at once, in a fork hook. uWSGI forks its workers without the hooks of
+Python, so whoever is about to use a socket, a lock or a thread calls :func:`check_process` first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from nsqclient.runtime.lock import Lock
+
+logger: logging.Logger = logging.getLogger("nsqclient.forking")
+
+
+class ForkResettable(Protocol):
+    """Owns threads, locks or sockets.
+
+    Only the forking thread lives on in the child, where other threads may have left locks acquired.
+    """
+
+    def _reset_after_fork(self) -> None:
+        """Drop everything that belongs to the parent, without acquiring its locks."""
+        ...
+
+
+# Both are read by single calls, because another thread may register at the same time.
+_functions: list[Callable[[], object]] = []
+_subjects: set[weakref.ref[ForkResettable]] = set()
+#: The process for which everything that is registered was made or reset.
+_process_id = os.getpid()
+#: Guards the reset in each process: its own lock, because the parent's may be acquired.
+_guards: dict[int, Lock] = {}
+
+
+def register_for_fork(subject: ForkResettable) -> None:
+    """Call ``subject._reset_after_fork()`` in every forked child, while the subject lives."""
+    _subjects.add(weakref.ref(subject, _subjects.discard))
+
+
+def run_after_fork(function: Callable[[], object]) -> None:
+    """Call ``function`` in every forked child, before the subjects are reset."""
+    _functions.append(function)
+
+
+def check_process() -> None:
+    """Reset everything that is registered if this is a forked child in which no fork hook ran.
+
+    Another thread that calls it at the same time waits for the end of the reset.
+
+    Raises:
+        ReentrantCallError: the calling thread is resetting; a signal handler or finalizer called.
+    """
+    process_id = os.getpid()
+    if process_id != _process_id:
+        with _guards.setdefault(process_id, Lock()):
+            if process_id != _process_id:
+                _reset()
+
+
+def _reset() -> None:
+    """Reset everything that is registered."""
+    global _process_id
+    for function in _functions:
+        function()
+    for reference in list(_subjects):
+        subject = reference()
+        try:
+            if subject is not None:
+                subject._reset_after_fork()
+        except Exception:
+            # The other subjects must still drop the parent's sockets.
+            logger.exception("%r could not restart after a fork", subject)
+    _process_id = os.getpid()
+    _guards.clear()
+
+
+os.register_at_fork(after_in_child=_reset)
