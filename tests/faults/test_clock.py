@@ -20,7 +20,7 @@ PACKAGE = Path(nsqclient.__file__).parent
 SUSPENDED = 120.0 if FULL else 4.0
 #: Packages and modules that show or store dates: there the wall clock is needed.
 _DATES = {
-    "admin", "cli", "consumer/dead_letters.py", "contrib", "devserver", "doctor", "metrics",
+    "admin", "cli", "cluster", "dead_letters.py", "contrib", "devserver", "metrics",
     "spark", "testing",
 }
 

@@ -28,7 +28,7 @@ _ADAPTERS = [
     ("nsqclient/cli/tools/nsq_to_file.py", "self._log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/cli/tools/nsq_to_file.py", "log", "nsqclient.nsq_to_file", ""),
     ("nsqclient/consumer/", "self._log", "nsqclient.consumer", "%s: "),
-    ("nsqclient/partitioned/consumer_", "self._log", "nsqclient.consumer", "%s: "),
+    ("nsqclient/partitioned/consumer/", "self._log", "nsqclient.consumer", "%s: "),
     ("nsqclient/consumer/core.py", "self.log", "nsqclient.consumer", "%s: "),
     ("nsqclient/consumer/batch.py", "self._log", "nsqclient.batch", "%s: "),
 ]
