@@ -1,4 +1,4 @@
-"""Build MinIO, an object store of S3's kind, for ``make spark-chaos STORE=minio``.
+"""Build MinIO, an object store of S3's kind, for ``make hard NAME=spark-chaos STORE=minio``.
 
 It lands in ``.cache/minio`` in the checkout, from its Go module of a fixed version; a second run
 finds it there. It takes some minutes, and needs Go and its module proxy. No test of ``make test``

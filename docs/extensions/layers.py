@@ -1,6 +1,6 @@
 """Draws the layers of the library from the import contract, so that the picture cannot go stale.
 
-``.. layer-picture::`` shows ``[importlinter:contract:layers]`` of setup.cfg as an SVG:
+``.. layer-picture::`` shows ``[importlinter:contract:layers]`` of ``.importlinter`` as an SVG:
 a band for each layer, a box for each package, and imports point down. Its colours are those of
 ``docs/static/site.css``, which follow the theme's light and dark mode.
 """
@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-SETTINGS = Path(__file__).resolve().parents[2] / "setup.cfg"
+SETTINGS = Path(__file__).resolve().parents[2] / ".importlinter"
 CONTRACT = "importlinter:contract:layers"
 WIDTH, BAND, GAP, LETTER = 900, 40, 8, 7.4
 

@@ -1,6 +1,6 @@
 """Faults while jobs run that end by themselves: nothing is lost, and "empty" is never said wrongly.
 
-``python -m tests.chaos jobs`` (``make jobs-chaos``). A job drains a channel into a
+``python -m tests.chaos jobs`` (``make hard NAME=jobs-chaos``). A job drains a channel into a
 file, gives messages up into a DeadLetterDirectory or a DeadLetterTopic, or is ``nsqclient
 dead_letters replay`` of one. Each round has 2 real nsqds, which a real nsqlookupd lists. In the
 middle an nsqd is restarted, suspended (SIGSTOP) or killed, or the job is killed: at any time, a

@@ -1,4 +1,4 @@
-"""``make mutants``: every promise of the table is broken once, and a test must notice."""
+"""``make hard NAME=mutants``: every promise of the table is broken once, and a test must notice."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from tests.support.docs.pages import ROOT
 
 def main(argv: list[str] | None = None) -> int:
     """Run the mutants; return 0 when each was killed by its test."""
-    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make hard NAME=mutants", description=__doc__)
     parser.add_argument("-k", metavar="TEXT", default="", help="only those with this in the name")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--list", action="store_true", help="print the table, run nothing")

@@ -28,7 +28,7 @@ def test_each_mutant_changes_one_place_of_the_library(mutant: Mutant) -> None:
 
 
 def test_every_mutant_has_a_name_of_its_own() -> None:
-    """``make mutants ARGS="-k NAME"`` chooses by it."""
+    """``make hard NAME=mutants ARGS="-k NAME"`` chooses by it."""
     assert [name for name, count in Counter(m.name for m in MUTANTS).items() if count > 1] == []
     assert len(MUTANTS) >= 25
 

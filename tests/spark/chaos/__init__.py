@@ -1,1 +1,1 @@
-"""Long failure tests of the whole pipeline, on a real nsqd: ``make spark-chaos``."""
+"""Long failure tests of the whole pipeline, on a real nsqd: ``make hard NAME=spark-chaos``."""

@@ -1,4 +1,4 @@
-"""These tests take minutes each: only ``make spark-chaos`` collects them."""
+"""These tests take minutes each: only ``make hard NAME=spark-chaos`` collects them."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""Recipes that need packages or jars of their own: ``make spark-recipes``."""
+"""Recipes that need packages or jars of their own: ``make hard NAME=spark-recipes``."""

@@ -26,7 +26,7 @@ def program(name: str) -> str:
             return str(Path(folder) / name)
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"no {name}: 'make fetch' fetches it on Debian; or set PROMETHEUS_BIN to the"
+        pytest.skip(f"no {name}: tools/fetch.sh fetches it on Debian; or set PROMETHEUS_BIN to the"
                     " folder of prometheus and promtool")
     return found
 
