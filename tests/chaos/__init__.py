@@ -1,6 +1,6 @@
 """Chaos with a ledger: a cluster under faults, and the proof of what was lost.
 
-``python -m tests.chaos cluster`` (``make hard NAME=chaos``) runs producers and consumers in processes of
+``make hard NAME=chaos`` runs producers and consumers in processes of
 their own against three real nsqds and two nsqlookupds, while a seeded schedule injects faults.
 ``schedule`` lists the faults, ``cluster`` performs them, ``producing`` and ``consuming`` are the
 programs under test, ``ledger`` and ``record`` keep what they did, ``watch`` looks for consumers

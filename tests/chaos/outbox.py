@@ -1,6 +1,6 @@
 """Chaos for the outbox: relays, nsqd and PostgreSQL are killed while applications write.
 
-``python -m tests.chaos outbox`` (``make hard NAME=outbox-chaos``). Threads commit rows with their messages,
+``python -m tests.chaos outbox``. Threads commit rows with their messages,
 or roll both back; two relays publish. At the end the table of rows says what must have arrived:
 each row at least once, nothing else, and the messages of a key in their order.
 

@@ -1,6 +1,6 @@
 """Chaos for ``nsqclient worker``: two processes and three topics, faults, kills, and no orphan.
 
-``python -m tests.chaos worker`` (``make hard NAME=worker-chaos``). The servers, producers and faults are
+``python -m tests.chaos worker``. The servers, producers and faults are
 those of ``tests.chaos``; instead of consumers there is one worker, whose children and supervisor
 are killed, frozen and rolled. After each end of a supervisor its children must end as well.
 """

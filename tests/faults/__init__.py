@@ -1,4 +1,4 @@
 """Every fault of a network, between a client of ours and both kinds of server.
 
-By default a seeded choice of positions is tried; with ``NSQ_FAULTS=full`` (``make hard NAME=faults``) all.
+By default a seeded choice of positions is tried; with ``NSQ_FAULTS=full`` all.
 """

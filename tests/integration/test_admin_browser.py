@@ -487,7 +487,7 @@ _CHECK = """axe.run(document, {resultTypes: ["violations"]}).then((found) => fou
 def axe() -> str:
     path = Path(os.environ.get("AXE_CORE") or _FETCHED)
     if not path.is_file():
-        pytest.skip("no axe-core: tools/fetch.sh fetches it with npm, or set AXE_CORE to axe.min.js")
+        pytest.skip("no axe-core: tools/fetch.sh fetches it, or set AXE_CORE to axe.min.js")
     return path.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The Dockerfiles and the compose file start commands that exist, on loopback, from exact images."""
+"""The Dockerfiles and the compose file start existing commands, from exact images."""
 
 import json
 import re

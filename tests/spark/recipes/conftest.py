@@ -1,4 +1,4 @@
-"""Each file needs an environment of its own: only ``make hard NAME=spark-recipes`` collects them."""
+"""Each file needs its own environment, which ``make hard NAME=spark-recipes`` installs."""
 
 import os
 
