@@ -1,0 +1,77 @@
+"""``exchange``: write a command to a socket and wait for the answer, with a deadline.
+
+Compiled if nsqclient was installed with a C compiler, else in Python. The environment variable
+``NSQCLIENT_NATIVE=0`` chooses Python. Both forms pass the same tests.
+
+``exchange(fd, command, start, seconds) -> (sent, answer)`` writes ``command[start:]`` to a
+non-blocking socket, then waits. If ``start`` is ``len(command)``, it only waits.
+
+- ``sent``: bytes of the command that the kernel has taken, ``start`` included.
+- ``answer``: the bytes of the first read, ``b""`` at the end of the stream, None if the seconds are
+  over, or the errno (an int) of the system call that failed. nsqd may answer before it has read the
+  whole command; then ``sent`` is less than ``len(command)``.
+
+It raises only what a signal handler raises, OSError included. In a child that a signal handler has
+forked, the answer is EBADF. Only the thread that calls ``exchange`` closes the descriptor; other
+threads call ``shutdown()``.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+from collections.abc import Callable
+from time import monotonic
+
+#: Bytes to read at once: heartbeats and responses are far shorter.
+_READ_SIZE = 4096
+#: poll() takes milliseconds as a C int.
+_MAX_POLL = 2**31 - 1
+
+
+def exchange_in_python(
+    fd: int, command: bytes, start: int, seconds: float
+) -> tuple[int, bytes | int | None]:
+    """Do the same without the compiled module."""
+    until, pid, sent, poll = monotonic() + seconds, os.getpid(), start, select.poll()
+    unsent = memoryview(command)[start:]
+    while fd >= 0 and os.getpid() == pid:
+        try:
+            if unsent:
+                written = os.write(fd, unsent)
+                sent, unsent = sent + written, unsent[written:]
+        except OSError as exc:
+            failure = _system_error(exc)
+            if failure != errno.EAGAIN:
+                return sent, _read(fd, failure) or failure
+        poll.register(fd, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
+        ready = poll.poll(math.ceil(min(max(0.0, until - monotonic()) * 1000, _MAX_POLL)))
+        if os.getpid() != pid:
+            break
+        if not ready and monotonic() >= until:
+            return sent, None
+        if ready and ready[0][1] != select.POLLOUT:
+            answer = _read(fd)
+            if answer != errno.EAGAIN:
+                return sent, answer
+    return sent, errno.EBADF
+
+
+def _read(fd: int, failure: int = 0) -> bytes | int:
+    try:
+        return os.read(fd, _READ_SIZE)
+    except OSError as exc:
+        return failure or _system_error(exc)
+
+
+def _system_error(exc: OSError) -> int:
+    """Return the errno of a system call; raise the exception of a signal handler."""
+    traceback = exc.__traceback__
+    if exc.errno is None or traceback is None or traceback.tb_next is not None:
+        raise exc  # a handler has a frame of its own
+    return exc.errno
+
+
+exchange: Callable[[int, bytes, int, float], tuple[int, bytes | int | None]] = exchange_in_python
