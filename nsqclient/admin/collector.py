@@ -22,6 +22,7 @@ from nsqclient.admin.settings import AdminSettings
 from nsqclient.http import NsqdHTTP
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Nodes
+from nsqclient.cluster.partitions import as_stock
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
@@ -250,4 +251,4 @@ class Collector:
 
 def _counters(nsqd: NsqdHTTP) -> tuple[dict[str, Any], float]:
     """Return the counters of all topics, and the time of this answer: others come later."""
-    return nsqd.stats_json(None, None, include_clients=False), time.monotonic()
+    return as_stock(nsqd.stats_json(None, None, include_clients=False)), time.monotonic()

@@ -19,9 +19,10 @@ from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
 from nsqclient.cli.tools.nsq_stat import Answer, Counters, make_cluster, rates, total
 from nsqclient.cli.tools.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
+from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
-from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
+from nsqclient.cluster.partitions import fetch_stats
 from nsqclient.http.models import Stats
 from nsqclient.http.nsqd import NsqdHTTP
 
@@ -205,7 +206,7 @@ def _read(
 ) -> tuple[_Stats, list[Failure]]:
     """Ask nsqds for their counters; return them by address, with the times of the answers."""
     def ask(nsqd: NsqdHTTP) -> tuple[Stats, float]:
-        return nsqd.stats(topic, channel or None, include_clients=False), time.monotonic()
+        return fetch_stats(nsqd, topic, channel or None), time.monotonic()
 
     answers, failures = cluster.each(nodes, ask)
     return {node.address: answer for node, answer in answers.items()}, failures

@@ -6,12 +6,15 @@ An nsqd without the topic or channel of an action is no failure while another ns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
+from nsqclient.cluster.partitions import QUERY_ARGUMENT, led_partitions
+from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
+from nsqclient.protocol.extensions import is_partitioned_version
 
 #: The error codes of nsqd and nsqlookupd for names that they do not have.
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
@@ -20,6 +23,17 @@ EVERYWHERE = "*"
 
 #: What can be done to a topic or a channel that exists.
 CHANGES = ("pause", "unpause", "empty", "delete")
+
+#: action on a topic of a partitioned cluster -> what to do instead.
+_INSTEAD = {
+    "create": 'call its leading nsqlookupd: curl -X POST "http://{lookupd}/topic/create?topic='
+              '{topic}&partition_num=PARTITIONS&replicator=COPIES"',
+    "delete": 'call its leading nsqlookupd: curl -X POST "http://{lookupd}/topic/delete?topic='
+              '{topic}&partition=**"',
+}
+_CHANNELS_INSTEAD = "{action} each of its channels"
+#: What to do if nsqd refuses a channel of a topic whose channels are registered.
+_REGISTER = "POST /channel/{action}, with the arguments topic and channel, to {lookupd}"
 
 
 class ActionError(NSQError):
@@ -33,6 +47,9 @@ class ActionError(NSQError):
 
 class ClusterActions:
     """Carries actions out. Each returns the failures of servers that did not take part.
+
+    On a partitioned cluster an action on a channel is carried out on every partition, with a
+    failure for each partition that it did not reach.
 
     Raises:
         UpstreamError: every server failed.
@@ -58,8 +75,10 @@ class ClusterActions:
             if channel:
                 server.create_channel(topic, channel)
 
+        nodes, failures = self._targets("" if node == EVERYWHERE else node)
+        if self._is_partitioned():
+            return failures + self._each_partition("create", topic, channel, nodes, bool(node))
         if node or not self._cluster.has_lookupds:
-            nodes, failures = self._targets("" if node == EVERYWHERE else node)
             return failures + self._each(nodes, make)
 
         done, failures = self._cluster.each_lookupd(make, is_action=True)
@@ -83,6 +102,8 @@ class ClusterActions:
             waits: for servers that kept silent a moment ago; else they are failures at once.
         """
         nodes, failures = self._targets(node, topic)
+        if self._is_partitioned():
+            return failures + self._each_partition(action, topic, channel, nodes, bool(node), waits)
         registered = False
         if action == "delete" and not node and self._cluster.has_lookupds:
             registered, more = self._unregister(topic, channel)
@@ -137,6 +158,56 @@ class ClusterActions:
             nodes = [each for each in nodes if topic in each.topics]
         return nodes, [each for each in found.failures if not each.is_doubt]
 
+    def _is_partitioned(self) -> bool:
+        return any(is_partitioned_version(node.version)
+                   for node in self._cluster.recent_nodes().nodes)
+
+    def _each_partition(
+        self, action: str, topic: str, channel: str, nodes: list[Node], is_one: bool,
+        waits: bool = True,
+    ) -> list[Failure]:
+        """Act on a channel in each partition; return a failure for each that was not reached.
+
+        Args:
+            is_one: on the partitions of one nsqd alone.
+        """
+        lookupd = next(iter(self._cluster.lookupds()), "NSQLOOKUPD")
+        where = {"lookupd": lookupd, "topic": topic, "channel": channel, "action": action}
+        if not channel:
+            instead = _INSTEAD.get(action, _CHANNELS_INSTEAD).format_map(where)
+            raise ActionError("PARTITIONED_CLUSTER", f"to {action} topic {topic}, {instead}")
+        led, failures = self._cluster.each(
+            nodes, lambda nsqd: led_partitions(nsqd.stats_json(
+                topic, include_clients=False), topic), is_action=waits)
+        if not is_one:
+            failures += self._without_leader(topic, set().union(*led.values()))
+        calls = {
+            (node, number): (f"{node.address} partition {number}", node, partial(
+                _act_on_channel, action, topic, channel, {QUERY_ARGUMENT: str(number)}))
+            for node, partitions in led.items() for number, channels in partitions.items()
+            if action == "create" or channel in channels}
+        try:
+            done, failed = self._cluster.run(calls, is_action=waits)
+        finally:
+            self._cluster.forget_nodes()
+        failures += [
+            each._replace(reason=f"{each.reason}; {_REGISTER.format_map(where)}")
+            if each.status == 403 else each for each in failed if each.code not in _ABSENT]
+        if not done:
+            if failures:
+                raise UpstreamError("partition", failures)
+            code = "CHANNEL_NOT_FOUND" if any(led.values()) else "TOPIC_NOT_FOUND"
+            raise ActionError(code, "no partition has it")
+        return failures
+
+    def _without_leader(self, topic: str, led: set[int]) -> list[Failure]:
+        """Return a failure for each partition that no nsqd leads, or none that has answered."""
+        found, _ = self._cluster.each_lookupd(lambda lookupd: lookupd.lookup(topic, "r"))
+        counts = [each.meta.partition_num for each in found.values() if each.meta is not None]
+        return [
+            Failure("partition", f"{number} of {topic}", "no nsqd that answers leads it")
+            for number in range(max(counts, default=0)) if number not in led]
+
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
         """Delete it at the nsqlookupds; return whether one of them had it."""
         def unregister(lookupd: NsqlookupdHTTP) -> bool:
@@ -179,6 +250,12 @@ class ClusterActions:
             raise UpstreamError("nsqd", [*found.failures, *failures])
         having = [node for node in responsive if topic in node.topics]
         return (having or list(responsive))[0]
+
+
+def _act_on_channel(
+    action: str, topic: str, channel: str, query: dict[str, str], nsqd: NsqdHTTP
+) -> None:
+    getattr(nsqd, f"{action}_channel")(topic, channel, query)
 
 
 def node_named(found: Nodes, address: str) -> Node:

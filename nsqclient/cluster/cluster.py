@@ -6,13 +6,14 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
+from nsqclient.cluster.partitions import as_stock
 from nsqclient.config import Config
 from nsqclient.display import without_password
-from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
 from nsqclient.http.models import Node as LookupdNode, NsqdInfo
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
@@ -20,6 +21,7 @@ from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import format_address
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 #: Seconds for which the list of nsqds is good enough for a page.
@@ -181,9 +183,13 @@ class Cluster:
         include_clients: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
-        """Fetch ``/stats`` of nsqds; return the answers by node, and the failures."""
-        return self.each(nodes, lambda nsqd: nsqd.stats_json(
-            topic, channel, include_clients=include_clients), progressive=progressive)
+        """Fetch ``/stats`` of nsqds as :func:`as_stock` returns it.
+
+        Returns:
+            The answers by node, and the failures.
+        """
+        return self.each(nodes, lambda nsqd: as_stock(nsqd.stats_json(
+            topic, channel, include_clients=include_clients)), progressive=progressive)
 
     def each(
         self,
@@ -194,12 +200,26 @@ class Cluster:
         progressive: bool = False,
     ) -> tuple[dict[Node, T], list[Failure]]:
         """Call the HTTP API of each of some nsqds, at once."""
+        return self.run({node: (node.address, node, call) for node in nodes},
+                        is_action=is_action, progressive=progressive)
 
-        def request(node: Node) -> Request[T]:
+    def run(
+        self,
+        calls: Mapping[K, tuple[str, Node, Callable[[NsqdHTTP], T]]],
+        *,
+        is_action: bool = False,
+        progressive: bool = False,
+    ) -> tuple[dict[K, T], list[Failure]]:
+        """Make several calls, also to one nsqd, at once.
+
+        Args:
+            calls: the address that a failure names, the nsqd, and the call.
+        """
+        def request(name: str, node: Node, call: Callable[[NsqdHTTP], T]) -> Request[T]:
             # The client is made inside: an invalid address is a failure of this nsqd alone.
-            return Request("nsqd", node.address, lambda: call(self.nsqd(node)), node.reached_at)
+            return Request("nsqd", name, lambda: call(self.nsqd(node)), node.reached_at)
 
-        return self._ask_all.run({node: request(node) for node in nodes},
+        return self._ask_all.run({key: request(*each) for key, each in calls.items()},
                                  is_action=is_action, progressive=progressive)
 
     def each_lookupd(

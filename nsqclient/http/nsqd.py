@@ -213,30 +213,33 @@ class NsqdHTTP(HTTPClient):
         """Undo ``pause_topic``."""
         self._change("topic/unpause", topic)
 
-    def create_channel(self, topic: str, channel: str) -> None:
+    def create_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
         """Create a channel of a topic that exists; it may exist already.
+
+        Args:
+            query: further query arguments, as with the other methods on channels.
 
         Raises:
             NSQHTTPStatusError: 404 TOPIC_NOT_FOUND, and with the other methods on channels also
                 CHANNEL_NOT_FOUND.
         """
-        self._change("channel/create", topic, channel)
+        self._change("channel/create", topic, channel, query)
 
-    def delete_channel(self, topic: str, channel: str) -> None:
+    def delete_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
         """Delete a channel with its messages; its consumers are disconnected."""
-        self._change("channel/delete", topic, channel)
+        self._change("channel/delete", topic, channel, query)
 
-    def empty_channel(self, topic: str, channel: str) -> None:
+    def empty_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
         """Drop a channel's messages, those in flight too."""
-        self._change("channel/empty", topic, channel)
+        self._change("channel/empty", topic, channel, query)
 
-    def pause_channel(self, topic: str, channel: str) -> None:
+    def pause_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
         """Stop the delivery of a channel's messages."""
-        self._change("channel/pause", topic, channel)
+        self._change("channel/pause", topic, channel, query)
 
-    def unpause_channel(self, topic: str, channel: str) -> None:
+    def unpause_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
         """Undo ``pause_channel``."""
-        self._change("channel/unpause", topic, channel)
+        self._change("channel/unpause", topic, channel, query)
 
     # -- channels of a partition; partitioned NSQ alone
 

@@ -153,8 +153,10 @@ class HTTPClient:
 
     # -- for the two clients
 
-    def _change(self, endpoint: str, topic: str, channel: str | None = None) -> None:
-        params = {"topic": check_topic(topic)}
+    def _change(
+        self, endpoint: str, topic: str, channel: str | None = None, query: Mapping[str, str] = {},
+    ) -> None:
+        params = {**query, "topic": check_topic(topic)}
         if channel is not None:
             params["channel"] = check_channel(channel)
         self._send("POST", endpoint, params)

@@ -23,6 +23,7 @@ from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags
 from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
+from nsqclient.cluster.partitions import fetch_stats
 from nsqclient.runtime.deadline import format_duration
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -149,8 +150,7 @@ class Sampler:
         return [each for each in found.failures if not each.is_doubt]
 
     def _counters_of(self, nsqd: NsqdHTTP) -> Answer | None:
-        stats = nsqd.stats(self._topic, self._channel, include_clients=False)
-        topic = stats.topic(self._topic)
+        topic = fetch_stats(nsqd, self._topic, self._channel).topic(self._topic)
         channel = None if topic is None else topic.channel(self._channel)
         return None if channel is None else Answer(Counters.of(channel), time.monotonic())
 

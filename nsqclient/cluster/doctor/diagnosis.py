@@ -21,8 +21,10 @@ from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
 from nsqclient.cluster.ask_all import AskAll, Request
+from nsqclient.cluster.partitions import fetch_stats
 from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
+from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.runtime.arguments import closest
 
 R = TypeVar("R")
@@ -139,7 +141,8 @@ class Diagnosis:
             try:
                 with NsqdHTTP(address, target.http, connect_timeout=target.timeouts[0],
                               timeout=target.timeouts[1]) as client:
-                    return address, client.stats(target.topic or None)
+                    return address, fetch_stats(
+                        client, target.topic or None, include_clients=True)
             except NSQError as exc:
                 return address, exc
 
@@ -178,9 +181,8 @@ class Diagnosis:
         answered = [view for view in views if view.answered]
         listed = set().union(*(view.node_topics for view in answered))
         for address, stats in self._stats.items() if answered else ():
-            names = [topic.name for topic in stats.topics
-                     if topic.partition is None and topic.name not in listed]
-            if names:
+            names = [topic.name for topic in stats.topics if topic.name not in listed]
+            if names and not is_partitioned_version(stats.version):
                 self.findings.append(warning(
                     "topic", address, f"no nsqlookupd lists the topics {_some(names)}",
                     "consumers do not find them: give that nsqd the --lookupd-tcp-address of these"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
@@ -42,6 +43,10 @@ class NsqdHTTP(HTTPServer):
             ("POST", "/mpub", self._mpub),
             ("POST", "/channel/create", self._create_channel),
             ("POST", "/channel/setoffset", self._set_offset),
+            ("POST", "/channel/pause", partial(self._pause_channel, True)),
+            ("POST", "/channel/unpause", partial(self._pause_channel, False)),
+            ("POST", "/channel/empty", self._empty_channel),
+            ("POST", "/channel/delete", self._delete_channel),
         ])
         self._nsqd = nsqd
         self._host = host
@@ -82,7 +87,7 @@ class NsqdHTTP(HTTPServer):
             "channels": [
                 {"channel_name": name, "depth": channel.depth(),
                  "in_flight_count": len(channel.in_flight), "client_num": len(channel.consumers),
-                 "client_count": len(channel.consumers)}
+                 "client_count": len(channel.consumers), "paused": channel.is_paused}
                 for name, channel in sorted(log.channels.items())
             ],
         }
@@ -129,12 +134,35 @@ class NsqdHTTP(HTTPServer):
             raise _http_error(exc) from None
         return topic, partition
 
-    def _find_channel(self, state: ClusterState, request: Request) -> PartitionChannel:
-        _, partition = self._find_led(state, request)
+    def _find_channel(
+        self, state: ClusterState, request: Request
+    ) -> tuple[PartitionChannel, Topic, Partition]:
+        topic, partition = self._find_led(state, request)
         channel = partition.log.channels.get(request.require("channel"))
         if channel is None:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
-        return channel
+        return channel, topic, partition
+
+    def _pause_channel(self, is_paused: bool, request: Request) -> None:
+        with self._engine as state:
+            channel, _, _ = self._find_channel(state, request)
+            channel.is_paused = is_paused
+            channel.flow(self._engine.now)
+
+    def _empty_channel(self, request: Request) -> None:
+        with self._engine as state:
+            self._find_channel(state, request)[0].empty()
+
+    def _delete_channel(self, request: Request) -> None:
+        """As at a real nsqd, a channel that does not exist is deleted, too."""
+        request.require("channel")
+        with self._engine as state:
+            topic, partition = self._find_led(state, request)
+            if topic.meta.channels_are_registered:
+                raise HTTPError(403, f"topic {topic.name} has channel auto create disabled")
+            channel = partition.log.channels.pop(request.require("channel"), None)
+            if channel is not None:
+                channel.end_consumers(self._engine.now)
 
     def _set_offset(self, request: Request) -> None:
         """The body is that of ``StartPosition``. Whatever consumers the channel has, it moves."""
@@ -144,7 +172,7 @@ class NsqdHTTP(HTTPServer):
         except ConfigError:
             raise HTTPError(400, "INVALID_OFFSET") from None
         with self._engine as state:
-            channel = self._find_channel(state, request)
+            channel, _, _ = self._find_channel(state, request)
             if not channel.has_position(start):
                 raise HTTPError(500, NO_POSITION)
             channel.set_position(start, self._engine.now)

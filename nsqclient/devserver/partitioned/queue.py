@@ -114,6 +114,7 @@ class PartitionChannel:
     ) -> None:
         self.name = name
         self.is_ordered = False
+        self.is_paused = False
         self.scheduled: float = _NEVER  # the earliest time for which it is scheduled
         self.position: int = len(log.messages)
         self.in_flight: dict[int, _InFlightMessage] = {}
@@ -184,7 +185,7 @@ class PartitionChannel:
     def flow(self, now: float) -> None:
         """Deliver waiting messages to ready consumers, in turn."""
         while self._returned or self.position < len(self._log.messages):
-            if self.is_ordered and self.in_flight:
+            if self.is_paused or self.is_ordered and self.in_flight:
                 return
             index = self._returned[0] if self._returned else self.position
             headers = read_headers(self._log.messages[index].ext) if self._is_selective else None
@@ -310,6 +311,13 @@ class PartitionChannel:
         """Read again from there; end all consumers."""
         self.end_consumers(now)
         self.begin_at(start)
+
+    def empty(self) -> None:
+        """Discard every message, also those in flight; consumers stay."""
+        for flight in self.in_flight.values():
+            flight.consumer.in_flight -= 1
+        self.in_flight.clear()
+        self.begin_at(StartPosition("special", -1))
 
     def has_position(self, start: StartPosition) -> bool:
         """Return whether nsqd finds it: a partition without messages has only its end."""
