@@ -155,21 +155,123 @@ def test_finished_files_move_and_never_replace(tmp_path):
     assert tree(tmp_path / "out") == {"d/t-000000": b"mine", "d/t-000001": b"a\n"}
 
 
-def test_a_move_that_failed_is_retried(tmp_path, monkeypatch):
-    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
-    archive.write(messages(b"a"), 1.0)
+def refuse(*_):
+    raise OSError(errno.EROFS, "Read-only file system")
 
-    def refuse(*_):
-        raise OSError(errno.EROFS, "Read-only file system")
 
+def test_a_file_that_cannot_be_moved_is_set_aside(tmp_path, monkeypatch, caplog):
+    """It is said once, the next records are written, and the move is tried again."""
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work", skip_empty=True)
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", refuse)
-        with pytest.raises(OSError, match="Read-only"):
+        for now, body in ((1.0, b"a"), (2.0, b"b"), (100.0, b"c")):
+            archive.write(messages(body), now)
             archive.close()
-        assert archive.unfinished() == [str(tmp_path / "work" / "t-000000")]
-    archive.tick(1.0)
-    assert tree(tmp_path / "out") == {"t-000000": b"a\n"}
+            archive.tick(now)
+        assert archive.unfinished()[0] == str(tmp_path / "work" / "t-000000")
+        errors = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == 3 and "t-000000" in errors[0].getMessage()
+    archive.tick(300.0)
+    assert tree(tmp_path / "out") == {
+        "t-000000": b"a\n", "t-000001": b"b\n", "t-000002": b"c\n"}
+    assert not archive.has_failed
     archive.close()
+
+
+def test_a_file_that_is_gone_is_reported_once(tmp_path, caplog):
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
+    archive.write(messages(b"a"), 1.0)
+    archive.sync()
+    (tmp_path / "work" / "t-000000").rename(tmp_path / "elsewhere")
+    archive.close()
+    archive.write(messages(b"b"), 2.0)
+    archive.close()
+    assert tree(tmp_path / "out") == {"t-000001": b"b\n"}
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    assert archive.has_failed and archive.unfinished() == []
+
+
+@pytest.mark.parametrize("work", [None, "work"])
+def test_records_of_a_deleted_file_are_written_again(tmp_path, work):
+    archive = make(tmp_path, "t<REV>", work=work and tmp_path / work)
+    archive.write(messages(b"a"), 1.0)
+    (path,) = archive.unfinished()
+    os.unlink(path)
+    with pytest.raises(FileNotFoundError, match="has deleted"):
+        archive.sync()
+    archive.roll_back()
+    archive.write(messages(b"a"), 2.0)
+    archive.sync()
+    archive.close()
+    assert list(tree(tmp_path / "out").values()) == [b"a\n"]
+
+
+def make_paths(folder, codec=None):
+    return OutputPaths(
+        str(folder / "out"), str(folder / "work"), codec, RotationRules(), 0o640, LOG)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_volume_without_hard_links_is_used(tmp_path, monkeypatch, code):
+    def no_link(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", no_link)
+    make_paths(tmp_path).probe()
+    archive = make(tmp_path, "t<REV>", work=tmp_path / "work")
+    archive.write(messages(b"a"), 1.0)
+    archive.close()
+    assert tree(tmp_path) == {"out/t-000000": b"a\n"}
+
+
+@pytest.mark.parametrize("name", ["out", "work"])
+def test_a_directory_that_cannot_be_used_is_found_by_the_probe(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CommandLineError, match=f"cannot create files: .*{name}"):
+        make_paths(tmp_path).probe()
+
+
+def test_a_work_directory_has_one_archiver_of_a_topic(tmp_path):
+    first, second = make_paths(tmp_path), make_paths(tmp_path)
+    first.probe()
+    first.lock("t")
+    first.open("t<REV>", 0, 1.0).abandon()
+    with pytest.raises(CommandLineError, match=rf"topic t is in use .*process {os.getpid()}\)"):
+        second.lock("t")
+    second.lock("other")
+    second.release()
+    first.release()
+    second.lock("t")
+    second.release()
+
+
+@pytest.mark.parametrize(("codec", "name", "written", "expected"), [
+    (None, "t<REV>", b"whole\nhal", b"whole\nhal\n"),
+    (gzip_codec(6), "t<REV>.gz", b"torn", b"torn"),
+])
+def test_files_of_a_killed_archiver_are_finished(tmp_path, codec, name, written, expected):
+    former = make_paths(tmp_path, codec)
+    former.probe()
+    former.lock("t")
+    for rev in range(3):
+        file = former.open(name, rev, 1.0)
+        file.abandon()
+    path = tmp_path / "work" / name.replace("<REV>", "-000000")
+    path.write_bytes(written)
+    (tmp_path / "work" / name.replace("<REV>", "-000001")).unlink()
+    former.release()  # as the end of its process does
+    paths, done = make_paths(tmp_path, codec), []
+    paths.lock("t")
+    archive = Archive(
+        FileNames(name, "", topic="t", hostname="h", host_identifier="", pid=1, needs_rev=True,
+                  suffix=""),
+        paths, RotationRules(), lambda message: message.body, by_timestamp=False,
+        skip_empty=True, on_closed=done.append, log=LOG)
+    archive.finish_left_files()
+    paths.release()
+    assert tree(tmp_path / "out") == {
+        name.replace("<REV>", "-000000"): expected, name.replace("<REV>", "-000002"): b""}
+    assert [os.path.basename(path) for path in done] == sorted(tree(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("work", [None, "work"])

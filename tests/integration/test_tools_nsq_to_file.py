@@ -56,7 +56,7 @@ def archive(kind, nsqd, folder, *more):
     with tool(kind, "nsq_to_file", *words(nsqd, folder, kind, *more)) as process:
         wait_for_end(nsqd, kind)
         if "--skip-empty-files" not in more:
-            wait_until(lambda: any(path.is_file() for path in folder.rglob("*")))
+            wait_until(lambda: read_tree(folder))
         assert end(process) == 0
     pid = str(process.pid)
     return {name.replace(pid, "PID"): content for name, content in read_tree(folder).items()}

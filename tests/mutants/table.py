@@ -589,7 +589,7 @@ _TABLE = {
                "view = view[os.write(descriptor, view):]",
                "test_a_file_is_on_the_disk_when_it_was_created"),
         Mutant("log_replaces", "of two writers that want one key, one has it",
-               "os.link(tmp, path)", "os.rename(tmp, path)",
+               "rename_exclusive(tmp, path)", "os.rename(tmp, path)",
                "test_the_first_of_two_creates_wins")],
     ("nsqclient/worker/group.py", "tests/integration/test_worker_check.py"): [
         Mutant("worker_check_ephemeral", "--check ends no ephemeral channel",

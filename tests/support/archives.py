@@ -10,7 +10,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)):
         b"".join(_members(path.read_bytes())) if path.suffix == ".gz" else path.read_bytes()
-        for path in sorted(folder.rglob("*")) if path.is_file()
+        for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"
     }
 
 

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import importlib
 import os
+import secrets
 import shutil
 import stat
 import zlib
@@ -23,6 +24,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Optional, Protocol
 
 from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.tools.work_lock import WorkLock
+from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 #: Mode of directories, as the original makes them.
@@ -75,6 +78,14 @@ class RotationRules(NamedTuple):
     interval: float = 0.0  #: seconds; a file that is open for longer is old
 
 
+class ClosedFile(NamedTuple):
+    """A file of the work directory to which nothing is added any more."""
+
+    name: str  #: with ``<REV>`` left open
+    rev: int
+    path: str
+
+
 class OutputFile:
     """A file that grows by records.
 
@@ -117,6 +128,7 @@ class OutputFile:
                 raise OSError(errno.EINVAL, "it is not a regular file", path)
             #: Bytes found at the opening and written since, before compression.
             self.size: int = found.st_size
+            self._has_name = found.st_nlink > 0  # some volumes always say 0
             self._end = self.size
             if codec is None and self.size and not _ends_with_newline(path):
                 self._write(b"\n")
@@ -125,11 +137,11 @@ class OutputFile:
             os.close(self._fd)
             raise
         self._synced = (self._end, self.size)
-        sync_directory(path)
+        _sync_folder_of(path)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing in it is durable."""
+        """True if nothing in it is durable."""
         return self._synced[0] == 0
 
     def write(self, data: bytes) -> None:
@@ -142,22 +154,29 @@ class OutputFile:
         self._write(data)
 
     def sync(self) -> None:
-        """End the part that was begun and wait until the disk has it. Blocks: fsync."""
+        """End the part that was begun and wait until the disk has it. Blocks: fsync.
+
+        Raises:
+            FileNotFoundError: another program has deleted the file.
+        """
         if self._codec is not None:
             self._write(self._codec.flush())
             self._codec = None
         if self._end != self._synced[0]:
             os.fsync(self._fd)
+            if self._is_deleted():
+                raise FileNotFoundError(
+                    errno.ENOENT, "another program has deleted the open file", self.path)
             self._synced = (self._end, self.size)
 
     def roll_back(self) -> bool:
         """Cut off what came after the last ``sync()``; False when that is impossible.
 
-        Raises nothing. Where another process appends to the same file nothing is cut off.
+        Raises nothing. If another process appends to the same file, nothing is cut off.
         """
         self._codec = None
         try:
-            if os.fstat(self._fd).st_size != self._end:
+            if self._is_deleted() or os.fstat(self._fd).st_size != self._end:
                 return False
             os.ftruncate(self._fd, self._synced[0])
         except OSError:
@@ -180,6 +199,9 @@ class OutputFile:
         with contextlib.suppress(OSError):
             os.close(self._fd)
 
+    def _is_deleted(self) -> bool:
+        return self._has_name and os.fstat(self._fd).st_nlink == 0
+
     def _write(self, data: bytes) -> None:
         # A full disk may take a part of it before it reports that.
         view = memoryview(data)
@@ -189,14 +211,10 @@ class OutputFile:
             view = view[count:]
 
 
-def sync_directory(path: str) -> None:
-    """Make the entry of a file in its directory durable, where the file system can."""
+def _sync_folder_of(path: str) -> None:
+    """Make the name of a file durable, if the file system can."""
     with contextlib.suppress(OSError):
-        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(os.path.dirname(path) or ".")
 
 
 def _ends_with_newline(path: str) -> bool:
@@ -240,11 +258,74 @@ class OutputPaths:
         self._rotate_size = rules.size
         self._file_mode = file_mode
         self._log = log
+        self._lock: WorkLock | None = None
 
     @property
     def moves(self) -> bool:
-        """Return whether files move when they are finished."""
+        """True if files move when they are finished."""
         return self._work_dir != self._output_dir
+
+    def probe(self) -> None:
+        """Create, move and delete a file as later ones.
+
+        Raises:
+            CommandLineError: a directory cannot be used; says which and why.
+        """
+        name = f".nsq_to_file-{secrets.token_hex(8)}"
+        path, final = (os.path.join(each, name) for each in (self._work_dir, self._output_dir))
+        try:
+            _make_parents(path)
+            _make_parents(final)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            if self.moves:
+                _move(path, final)
+        except OSError as exc:
+            raise CommandLineError(f"cannot create files: {exc}") from exc
+        finally:
+            for each in (path, final):
+                with contextlib.suppress(OSError):
+                    os.unlink(each)
+
+    def lock(self, topic: str) -> None:
+        """Keep other archivers of a topic out of the work directory; see ``WorkLock``.
+
+        Args:
+            topic: empty: of all topics, because their files have the same names.
+
+        Raises:
+            CommandLineError: another archiver is there.
+        """
+        if not self.moves:
+            return
+        path = os.path.join(self._work_dir, f".nsq_to_file-{topic}.lock")
+        what = f"--work-dir {self._work_dir}" + (f" for the topic {topic}" if topic else "")
+        try:
+            self._lock = WorkLock(path, what)
+        except OSError as exc:
+            raise CommandLineError(f"cannot lock the work directory: {exc}") from exc
+
+    def release(self) -> None:
+        """Let another archiver have the work directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def left_files(self) -> list[ClosedFile]:
+        """The files that the last archiver of the topic did not finish, since it was killed."""
+        found = []
+        for name, rev in [] if self._lock is None else self._lock.left:
+            try:
+                path = self._path(self._work_dir, name, rev)
+                if not os.path.isfile(path):
+                    continue
+                if not name.endswith((".gz", ".zst")) and not _ends_with_newline(path):
+                    with open(path, "ab") as file:
+                        file.write(b"\n")
+            except OSError as exc:
+                self._log.error("a former archiver's file cannot be finished: %s", exc)
+            else:
+                found.append(ClosedFile(name, rev, path))
+        return found
 
     def check(self, name: str) -> None:
         """Check that the files of a name are inside of both directories, as they are now.
@@ -279,11 +360,11 @@ class OutputPaths:
             self._log.debug("%s exists: trying the next revision", path)
             rev += 1
 
-    def publish(self, file: OutputFile) -> str:
-        """Move a closed file to the output directory, never over another; return its path.
+    def publish(self, file: ClosedFile) -> str:
+        """Move a file to the output directory, never over another; return its path.
 
         Raises:
-            OSError: it stays where it is, and may be published again.
+            OSError: the file stays in the work directory, and may be published again.
         """
         if not self.moves:
             return file.path
@@ -298,11 +379,15 @@ class OutputPaths:
                 rev += 1
                 continue
             self._log.info("moved finished file %s to %s", file.path, final)
+            if self._lock is not None:
+                self._lock.discard(file.name, file.rev)
             return final
 
     def _open(self, name: str, rev: int, path: str, now: float) -> OutputFile:
         if not self._exclusive:
             path = os.path.realpath(path)  # a link to another file of the directory
+        if self._lock is not None:
+            self._lock.add(name, rev)
         file = OutputFile(
             name, rev, path, self._codec, exclusive=self._exclusive, mode=self._file_mode, now=now)
         self._log.info("opening %s", path)
@@ -341,15 +426,15 @@ def _make_parents(path: str) -> None:
 
 
 def _move(source: str, target: str) -> None:
-    """Move a file without ever replacing one. FileExistsError where ``target`` exists."""
+    """Move a file without ever replacing one. FileExistsError if ``target`` exists."""
     try:
-        os.link(source, target)
+        rename_exclusive(source, target, may_reserve=True)
     except OSError as exc:
         if exc.errno != errno.EXDEV:
             raise
         _copy(source, target)
-    sync_directory(target)
-    os.unlink(source)
+        os.unlink(source)
+    _sync_folder_of(target)
 
 
 def _copy(source: str, target: str) -> None:
@@ -368,7 +453,7 @@ def _copy(source: str, target: str) -> None:
             shutil.copyfileobj(reader, writer, 1024 * 1024)
             writer.flush()
             os.fsync(writer.fileno())
-        os.link(partial, target)
+        rename_exclusive(partial, target, may_reserve=True)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)

@@ -7,13 +7,15 @@ consumer's one worker thread: messages, and the tasks of timers and signals.
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
-from nsqclient.cli.tools.archive_files import OutputFile, OutputPaths, RotationRules
+from nsqclient.cli.tools.archive_files import ClosedFile, OutputFile, OutputPaths, RotationRules
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.consumer.batch import BatchDelegate
 from nsqclient.display import counted
@@ -111,6 +113,8 @@ _MOST_OPEN = 32
 #: Seconds that a record waits for others before it is written (not synced): in the file of a
 #: slow topic it is seen soon.
 _WRITE_DELAY = 0.1
+#: Seconds until the move of a finished file is tried again.
+_MOVE_RETRY = 60.0
 #: Messages are synced before this part of their timeout is over, however long --sync-interval is.
 _PART_OF_TIMEOUT = 0.5
 
@@ -128,6 +132,9 @@ class Archive:
         skip_empty: no file is made before there is a record for it.
         on_closed: called with the path of each finished file, after its move.
         log: for rotations and failures.
+
+    A finished file that cannot be moved is set aside: it delays no message, and its move is tried
+    again from time to time.
 
     After an OSError of any method call ``roll_back()``, and write again what was not synced.
     Threads: one at a time.
@@ -148,11 +155,18 @@ class Archive:
         self._log = log
         self._files: dict[str, OutputFile] = {}  # open ones by name, the latest last
         self._last = ("", 0)  # name and revision of the last one opened
-        self._closed: list[OutputFile] = []  # not in the output directory yet
+        self._aside: dict[ClosedFile, None] = {}  # could not be moved
+        self._next_move = 0.0
+        #: True after another program has moved or deleted a file that was not finished.
+        self.has_failed: bool = False
+
+    def finish_left_files(self) -> None:
+        """Finish the files of an archiver that was killed. Call before the first message."""
+        for file in self._paths.left_files():
+            self._publish(file)
 
     def write(self, messages: Sequence[Message], now: float) -> None:
         """Write records. They are durable after ``sync()``. ``now``: seconds since the epoch."""
-        self._publish_closed()
         if not self._by_timestamp:
             self._write_to(self._names.at(now), messages, now)
             return
@@ -173,11 +187,13 @@ class Archive:
             file.abandon()
             del self._files[file.name]
             if not file.is_empty:
-                self._closed.append(file)
+                self._publish(ClosedFile(file.name, file.rev, file.path))
 
     def tick(self, now: float) -> None:
         """Close files that are due although no record comes for them."""
-        self._publish_closed()
+        if now >= self._next_move:
+            self._retry_moves()
+            self._next_move = now + _MOVE_RETRY
         name = self._names.at(now)
         for file in list(self._files.values()):
             expected = file.name if self._by_timestamp else name
@@ -194,11 +210,16 @@ class Archive:
         """Close every file; the next record opens one again."""
         for file in list(self._files.values()):
             self._close(file, "")
-        self._publish_closed()
+        self._retry_moves()
+
+    def release(self) -> None:
+        """Let another archiver use the work directory. No method may be called afterwards."""
+        self._paths.release()
 
     def unfinished(self) -> list[str]:
         """The paths of files that are not in the output directory yet."""
-        return [file.path for file in [*self._closed, *self._files.values()]]
+        aside = [file.path for file in self._aside]
+        return aside + [file.path for file in self._files.values()]
 
     def _write_to(self, name: str, messages: Sequence[Message], now: float) -> None:
         records = list(map(self._format, messages))
@@ -239,14 +260,29 @@ class Archive:
             self._log.info("%s: %s, rotating...", file.path, reason)
         file.close()
         del self._files[file.name]
-        self._closed.append(file)
-        self._publish_closed()
+        self._publish(ClosedFile(file.name, file.rev, file.path))
 
-    def _publish_closed(self) -> None:
-        while self._closed:
-            path = self._paths.publish(self._closed[0])
-            self._closed.pop(0)
+    def _publish(self, file: ClosedFile, is_retry: bool = False) -> None:
+        """Move a finished file, or set it aside. Raises nothing."""
+        level = logging.DEBUG if is_retry else logging.ERROR
+        try:
+            path = self._paths.publish(file)
+        except OSError as exc:
+            if os.path.lexists(file.path):
+                self._aside[file] = None
+                self._log.log(level, "cannot move the finished file %s: %s; it is set aside, and"
+                              " its move is retried each minute", file.path, exc)
+                return
+            self.has_failed = True
+            self._log.error("the finished file %s is gone: another program has moved or deleted"
+                            " it", file.path)
+        else:
             self._on_closed(path)
+        self._aside.pop(file, None)
+
+    def _retry_moves(self) -> None:
+        for file in list(self._aside):
+            self._publish(file, is_retry=True)
 
 
 class Archiver(BatchHandler):
@@ -282,8 +318,12 @@ class Archiver(BatchHandler):
         self._write_is_due = False
         self._sync_is_due = False
         self._is_closed = False
-        #: Whether files could not be finished at the end.
-        self.has_failed: bool = False
+        self._has_failed = False
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a file could not be finished."""
+        return self._has_failed or self._archive.has_failed
 
     def bind(self, consumer: BatchDelegate) -> None:
         """Called by the Consumer."""
@@ -313,8 +353,12 @@ class Archiver(BatchHandler):
         try:
             self._archive.close()
         except OSError as exc:
-            self.has_failed = True
-            self._log.error("cannot finish %s: %s", ", ".join(self._archive.unfinished()), exc)
+            self._log.error("cannot close a file: %s", exc)
+        left = self._archive.unfinished()
+        if left:
+            self._has_failed = True
+            self._log.error("not finished: %s", ", ".join(left))
+        self._archive.release()
 
     def requeue_pending(self) -> None:
         """Requeue what was not synced, without backoff: the end of a stop that ran out of time."""

@@ -197,9 +197,14 @@ class _Tool:
             pid=os.getpid(), needs_rev=moves or self._codec is not None or any(self._rules),
             suffix=".gz" if values["gzip"] else ".zst" if values["zstd"] else "")
 
+    def _paths(self, log: PrefixedLogger) -> OutputPaths:
+        return OutputPaths(self._values["output-dir"], self._work_dir, self._codec, self._rules,
+                           self._values["file-mode"], log)
+
     def run(self) -> int:
         """Run until a signal; return the exit status."""
         values = self._values
+        self._paths(self._log).probe()
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(Signals(self._reopen))
             if values["exec-on-close"]:
@@ -243,8 +248,7 @@ class _Tool:
         """Begin to archive a topic."""
         values = self._values
         log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
-        paths = OutputPaths(values["output-dir"], self._work_dir, self._codec, self._rules,
-                            values["file-mode"], log)
+        paths = self._paths(log)
         names = self._names(topic)
         paths.check(names.at(time.time()))
         render: RecordFormatter = lambda message: message.body + b"\n"  # noqa: E731 # as Go's
@@ -256,7 +260,13 @@ class _Tool:
             skip_empty=values["skip-empty-files"], on_closed=self._on_closed, log=log,
         )
         archiver = Archiver(archive, max(1, values["max-in-flight"]), values["sync-interval"], log)
-        consumer = consumers.add(topic, values["channel"], archiver, **self._options)
+        paths.lock(topic if "<TOPIC>" in values["filename-format"] else "")
+        try:
+            archive.finish_left_files()
+            consumer = consumers.add(topic, values["channel"], archiver, **self._options)
+        except BaseException:
+            paths.release()
+            raise
         self._archived[topic] = consumer, archiver
 
     def _leave(self, consumers: Consumers, topic: str) -> bool:

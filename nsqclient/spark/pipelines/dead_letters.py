@@ -19,8 +19,9 @@ from typing import Any, Union
 
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.producer.producer import Producer
+from nsqclient.runtime.files import sync_folder
 from nsqclient.spark.options import WriteOptions
-from nsqclient.spark.storage.local import make_durably, open_private, sync_folder, write_durably
+from nsqclient.spark.storage.local import make_durably, open_private, write_durably
 from nsqclient.spark.writing.writer_rows import Columns, RowPublisher
 
 #: In the driver's folder, so that executors recognise it. Spark reads no file with a first dot.

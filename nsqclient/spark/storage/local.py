@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
 from nsqclient.spark.storage.store import StoredObject, is_ours
 
@@ -25,8 +26,8 @@ _TRIES = 5
 class LocalStore:
     """Objects are files: written under a temporary name, brought to disk, linked under their own.
 
-    A link fails where a rename would replace, on network file systems too. Files and folders are
-    their owner's alone.
+    A link fails if the name exists, on network file systems too; see ``rename_exclusive`` for
+    volumes without links. Only the owner may read files and folders.
     """
 
     def __init__(self, path: str) -> None:
@@ -68,7 +69,7 @@ class LocalStore:
         make_durably(os.path.dirname(path))
         try:
             write_durably(tmp, data)
-            os.link(tmp, path)
+            rename_exclusive(tmp, path)
             sync_folder(os.path.dirname(path))
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -194,12 +195,3 @@ def open_private(path: str) -> int:
 def _change_mode(target: int | str, mode: int) -> None:
     with contextlib.suppress(PermissionError):  # a file system without modes, or of another user
         os.chmod(target, mode)
-
-
-def sync_folder(path: str) -> None:
-    """Bring the names in a folder to disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -183,6 +183,18 @@ def test_a_link_whose_answer_was_lost_is_ours(tmp_path, monkeypatch):
     assert store.create("t/a", b"one") and not store.create("t/a", b"two")
 
 
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_volume_without_hard_links_is_used(tmp_path, monkeypatch, code):
+    def refuse(source, target):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(local.os, "link", refuse)
+    store = open_store(f"file://{tmp_path}/s")
+    probe(store)
+    assert store.create("t/a", b"one") and not store.create("t/a", b"two")
+    assert os.listdir(tmp_path / "s/t") == ["a"] and store.read("t/a") == b"one"
+
+
 def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monkeypatch):
     """As it is when its last object is."""
     store = open_store(f"file://{tmp_path}/s")
