@@ -229,6 +229,11 @@ class ConnectionManager:
         if not known.issuperset(listed):
             self.poll()
 
+    def http_address(self, sub: Subscription) -> str:
+        """Return the HTTP address of an nsqd as nsqlookupds list it; empty if they do not."""
+        with self._lock:
+            return self._table.merged().http_addresses.get(sub.address, "")
+
     def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
         """A connection ended: see to it that it comes back."""
         self.last_failure = error

@@ -33,6 +33,7 @@ from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
 from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
+from nsqclient.consumer.watchdog import Watchdog
 from nsqclient.display import counted, without_password
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
@@ -55,6 +56,8 @@ from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
+#: Seconds for one question about the depth.
+_DEPTH_TIMEOUT = 2.0
 #: What each function of the user's is called with.
 _PARAMETERS = {
     "handler": ["message"],
@@ -143,6 +146,7 @@ class ConsumerCore:
             self.backpressure.enqueue)
         self.connections: ConnectionManager = ConnectionManager(
             context, settings.sources, self, options=settings.partitions)
+        self._watchdog = Watchdog(context, self.flow, self._fetch_depth)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
         self._batch = batch
         self.shutdown: Shutdown = Shutdown(
@@ -176,6 +180,7 @@ class ConsumerCore:
             self._has_begun = True
         self.log.info("started, max_in_flight %d", self.flow.max_in_flight)
         self.flow.start()
+        self._watchdog.start()
         self.connections.start()
 
     def flush_batch(self) -> None:
@@ -243,13 +248,34 @@ class ConsumerCore:
         else:
             sub.flush()
 
+    def _fetch_depth(self, sub: Subscription) -> int | None:
+        """Ask the nsqd of a connection what waits in the channel; None if that is unknown."""
+        # Here, since requests takes longer to import than the rest of the library.
+        from nsqclient.http.nsqd import NsqdHTTP, find_http_address
+
+        config, topic = self._settings.config, self._settings.topic
+        try:
+            address = self.connections.http_address(sub) or find_http_address(
+                sub.address, config, _DEPTH_TIMEOUT)
+            with NsqdHTTP(address, config, connect_timeout=_DEPTH_TIMEOUT,
+                          timeout=_DEPTH_TIMEOUT) as client:
+                found = client.stats(topic, include_clients=False).topic(topic)
+        except NSQError as exc:
+            self.log.debug("%s: no depth: %s", sub.place, exc, extra=log_fields(nsqd=sub.address))
+            return None
+        channel = None if found is None else found.channel(self._settings.channel)
+        return 0 if channel is None or channel.paused else channel.depth
+
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
         try:
             self._connected_until = time.monotonic()  # first, see check_connected
             self.flow.detach(sub)
             self.shutdown.totals.add(sub.counters)
-            if not self.shutdown.has_begun:
+            if sub.is_retired:
+                self.log.info("closed the connection to %s, connecting again", sub.place,
+                              extra=log_fields(nsqd=str(sub.place)))
+            elif not self.shutdown.has_begun:
                 self.log.warning(
                     "lost %s, connecting again: %s", sub.place, with_hint(error, str(sub.place)),
                     extra=log_fields(nsqd=str(sub.place)))
@@ -348,7 +374,6 @@ class ConsumerCore:
             is_held=self.backpressure.is_held,
             running=len(self.processor.running),
             backoff=self.flow.phase.value,
-            repairs=self.flow.repairs,
             is_paused=self.flow.is_paused,
             max_in_flight=self.flow.max_in_flight,
             level=self.flow.level,

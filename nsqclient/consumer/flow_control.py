@@ -108,9 +108,6 @@ class FlowControl:
         self._waits_until = 0.0  # when the wait of the backoff is over, at the latest
         self._retry_is_due = False
         self._retry_delay = _FIRST_RETRY
-        self._stalled_ticks = 0
-        #: How often the watchdog had to give RDY by force; always 0, or there is a bug.
-        self.repairs: int = 0
         #: True while results matter to the backoff; read without the lock by workers.
         self.is_backing_off: bool = False
 
@@ -162,6 +159,13 @@ class FlowControl:
             self._distributor.remove(sub)
             self.subscriptions = tuple(
                 other for other in self.subscriptions if other is not sub)
+        self.update()
+
+    def retire(self, sub: Subscription) -> None:
+        """Give a connection that is being replaced no more RDY."""
+        with self._lock:
+            if sub.rdy_state is not None:
+                sub.rdy_state.max_rdy = 0
         self.update()
 
     def set_max_in_flight(self, count: int) -> None:
@@ -352,28 +356,6 @@ class FlowControl:
         # The next two do nothing, unless a thread of the user's was interrupted.
         self._on_wait_over()
         self._post(self.subscriptions)
-        self._watch()
-
-    def _watch(self) -> None:
-        """Repair a flow that has stopped for no reason, loudly: the promise "never stuck"."""
-        with self._lock:
-            states = list(self._distributor.states.values())
-            may_flow = (
-                states
-                and not (self.is_paused or self._held or self._stopped or self.max_in_flight == 0)
-                and self._backoff.phase is not Phase.WAITING
-            )
-            load = self._distributor.load(self._clock())
-            stalled = may_flow and load == 0 and not any(state.rdy for state in states)
-            self._stalled_ticks = self._stalled_ticks + 1 if stalled else 0
-            if self._stalled_ticks < 2:
-                return
-            self._stalled_ticks = 0
-            self.repairs += 1
-            states[0].rdy = 1
-        self._log.error("no connection had RDY, for no known reason: sent RDY 1; please report"
-                        " this")
-        self._post([states[0].key])
 
     def update(self) -> None:
         """Look at all connections and send the RDY that has to change."""

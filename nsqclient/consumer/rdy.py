@@ -122,7 +122,7 @@ class RdyState:
     """One connection as the sharing sees it. ``key`` names it to the caller."""
 
     key: Any
-    max_rdy: int  #: nsqd's max_rdy_count
+    max_rdy: int  #: nsqd's max_rdy_count; 0: the connection is being replaced
     since: float  #: when it was added
     rdy: int = 0  #: the RDY that was sent last
     #: RDY that was lowered and may still be in force: (until when, RDY), the highest first.
@@ -258,6 +258,11 @@ class RdyDistributor:
     ) -> tuple[int, dict[object, int]]:
         """How much may be out, and the RDY that each connection should have, by key."""
         places = min(1, max_in_flight) if only_one else max_in_flight
+        if not all([state.max_rdy for state in states]):
+            ended = {state.key: 0 for state in states if not state.max_rdy}
+            states = [state for state in states if state.max_rdy]
+            places, wanted = self._wanted(states, now, max_in_flight, level, only_one)
+            return places, wanted | ended
         if level >= places or level >= len(states):
             places = min(level, places)
             return places, self._shares(states, now, places)

@@ -103,7 +103,6 @@ class ConsumerStats:
     queued_bytes: int  #: their memory: the bodies, and 512 bytes for each message
     running: int  #: handlers that run now
     backoff: str  #: "flowing", "waiting" or "testing"
-    repairs: int  #: corrections of RDY by the watchdog; above 0 is a bug
     is_paused: bool
     is_held: bool  #: RDY is 0 because of ``max_queued_bytes``
     max_in_flight: int

@@ -152,11 +152,39 @@ class InFlightTable:
                 del self._messages[message._id]
             self.counters.orphaned += len(old)
 
-    def add(self, messages: list[Message]) -> None:
-        """Take in what came. A second delivery of a message replaces the first, which timed out."""
+    def add(self, messages: list[Message]) -> list[Message]:
+        """Record received messages as in flight. A second delivery replaces the first.
+
+        Returns: messages that are not recorded, because they are in flight with as many attempts.
+            nsqd raises these when it delivers after a timeout, so it has delivered them by mistake.
+        """
+        repeated: list[Message] = []
+        with self._lock:
+            added = {message._id: message for message in messages}
+            if len(added) < len(messages) or not added.keys().isdisjoint(self._messages):
+                repeated = self._add_one_by_one(messages)
+            else:
+                self._messages.update(added)
+            self.counters.received += len(messages)
+        return repeated
+
+    def put(self, messages: list[Message]) -> None:
+        """Record received messages as in flight, second deliveries too, whatever their attempts."""
         with self._lock:
             self._messages.update({message._id: message for message in messages})
             self.counters.received += len(messages)
+
+    def _add_one_by_one(self, messages: list[Message]) -> list[Message]:
+        """Needs _lock."""
+        repeated = []
+        for message in messages:
+            before = self._messages.get(message._id)
+            # Both are 16 bits: after 65535 attempts nsqd counts from 0.
+            if before is None or 0 < (message.attempts - before.attempts) % 65536 < 32768:
+                self._messages[message._id] = message
+            else:
+                repeated.append(message)
+        return repeated
 
     def get(self, message_id: bytes) -> Message | None:
         """Return the message with this id, if it is still out. Takes no lock."""
@@ -316,6 +344,14 @@ class Subscription:
         self.highest_rdy = 0
         #: CLOSE_WAIT came: nsqd sends no more messages.
         self.was_drained: bool = False
+        #: Whether it is replaced when nsqd delivers nothing although RDY allows it.
+        #: An ephemeral channel would be deleted with its messages.
+        self.is_watched: bool = not (
+            config.sample_rate or self.channel.endswith("#ephemeral"))
+        #: It is being replaced: it gets no more RDY, and ends with its last message.
+        self.is_retired: bool = False
+        #: A message that nsqd has delivered, and counted, twice on this connection.
+        self.delivered_twice: Message | None = None
 
     def reports_to(self, owner: object) -> bool:
         """Return whether it reports to this owner."""
@@ -627,10 +663,13 @@ class Subscription:
             Message(body, message_id, attempts, timestamp, now, deadline, self)
             for timestamp, attempts, message_id, body in batch
         ]
-        self.in_flight.add(messages)
+        repeated = self.in_flight.add(messages)
         state = self.rdy_state
         if state is not None:
             state.last_message = now
+        if repeated:
+            self.delivered_twice = repeated[0]
+            messages = [message for message in messages if message not in repeated]
         self._owner.on_messages(self, messages, sum(map(len, map(body_of, batch))))
 
     def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:

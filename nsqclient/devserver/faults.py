@@ -64,9 +64,11 @@ class Faults:
         self,
         wake_all: Callable[[], None],
         drop: Callable[[str | None, bool], int],
+        deliver_again: Callable[[str, str], int] = lambda topic, channel: 0,
     ) -> None:
         self._wake_all = wake_all
         self._drop = drop
+        self._deliver_again = deliver_again
         self._lock = threading.Lock()
         self._commands: deque[ReceivedCommand] = deque()  # guarded by _lock
         self._recorded_bytes = 0  # of their bodies; guarded by _lock
@@ -94,6 +96,15 @@ class Faults:
             reset: with a TCP reset.
         """
         return self._drop(client_id, reset)
+
+    def deliver_again(self, topic: str, channel: str) -> int:
+        """Deliver the messages in flight of a channel once more; return how many.
+
+        The copies have the same id and attempts, and stay in the ``in_flight_count`` of their
+        connection for ever. nsqd 1.3.0 does this after a SIGKILL, with messages that it reads from
+        its disk queue twice.
+        """
+        return self._deliver_again(topic, channel)
 
     def fail_next(self, command: str, code: str, text: str = "", times: int = 1) -> None:
         """Fail the next ``times`` commands of this name, without executing them.

@@ -379,6 +379,17 @@ class Channel:
         else:
             consumer.is_waiting = False
 
+    def deliver_again(self) -> int:
+        """Send the messages in flight once more, and count each once more; see Faults."""
+        for message in self.in_flight.values():
+            consumer = self.consumers.get(message.owner)
+            if consumer is not None:
+                consumer.in_flight += 1
+                self._scheduler.wake(consumer)
+                consumer.outbox.append(
+                    (message.timestamp, message.attempts, message.id, message.body))
+        return len(self.in_flight)
+
     def _pump(self, now: float) -> None:
         """Deliver waiting messages to ready consumers, one each in turn."""
         queue = self.queue

@@ -260,7 +260,7 @@ class Sessions:
         self._numbers = numbers
         #: Set before the first client comes.
         self.config: SessionConfig | None = None
-        self.faults: Faults = Faults(self.wake, self.drop)
+        self.faults: Faults = Faults(self.wake, self.drop, self._deliver_again)
         # Taken inside the engine's, never around it; notified when a session has ended.
         self._changed = threading.Condition()
         self._sessions: dict[int, Session] = {}  # guarded by _changed
@@ -295,6 +295,11 @@ class Sessions:
             session.drop(reset) for session in self.by_number().values()
             if client_id in (None, session.core.settings.client_id, session.address)
         ])
+
+    def _deliver_again(self, topic: str, channel: str) -> int:
+        with self._engine as broker:
+            count: int = broker.channel(topic, channel).deliver_again()
+            return count
 
     def end(self, deadline: Deadline | None = None) -> None:
         """End all sessions. No new ones come any more.

@@ -69,8 +69,6 @@ _CONSUMER_COUNTERS: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
     ("timed_out",
      "messages that timed out: nsq_consumer_expired plus nsq_consumer_late_answers",
      lambda stats: stats.total.expired + stats.total.late_answers),
-    ("repairs", "RDY corrections by the watchdog; a value above 0 indicates a bug",
-     lambda stats: stats.repairs),
 ]
 _CONSUMER_GAUGES: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
     ("connections", "connected nsqds", lambda stats: len(stats.connections)),

@@ -55,7 +55,6 @@ class Handler(Program):
             "last": self._last,
             "backoff": stats.backoff != "flowing",
             "paused": stats.is_paused,
-            "repairs": stats.repairs,
             "connections": {conn.address: conn.rdy for conn in stats.connections},
         }
 

@@ -39,10 +39,6 @@ def run(cluster: Cluster, events: list[Event], result: RunResult) -> RunResult:
     losses = Losses(record.stored, record.delivered, record.finished, cluster.stops)
     result.lost, result.nsqd_lost, at_kill = losses.sort(ledger.lost)
     result.kill_lost = len(at_kill)
-    result.errors += [
-        f"{name}: the watchdog repaired the flow {state['repairs']} times"
-        for name, state in ledger.states.items() if state["repairs"]
-    ]
     return result
 
 

@@ -330,8 +330,8 @@ def test_a_requeue_that_is_interrupted_anywhere_is_sent_or_costs_the_connection(
 # -- its tables
 
 
-def make(number, deadline=60.0):
-    return Message(b"x", b"%016d" % number, 1, 1, 0.0, deadline, None)
+def make(number, deadline=60.0, attempts=1):
+    return Message(b"x", b"%016d" % number, attempts, 1, 0.0, deadline, None)
 
 
 @pytest.fixture
@@ -381,12 +381,27 @@ def test_a_message_is_taken_once(in_flight, messages):
 
 def test_a_second_delivery_replaces_the_first(in_flight, messages):
     """The answer of the first would finish the second under its handler: it is not sent."""
-    again = make(0)
-    in_flight.add([again])
+    again = make(0, attempts=2)
+    assert in_flight.add([again]) == []
     assert in_flight.holds(again) and not in_flight.holds(messages[0])
     assert in_flight.take_finished(deque([messages[0]])) == ([], 0)
     assert in_flight.counters.late_answers == 1
     assert in_flight.take_finished(deque([again])) == ([again.id], 0)
+
+
+@pytest.mark.parametrize("before, attempts, is_mistake", [
+    (1, 1, True), (7, 3, True), (1, 2, False), (1, 9, False), (65535, 0, False), (65535, 3, False),
+])
+def test_a_delivery_of_what_is_in_flight_is_a_mistake_unless_attempts_grow(
+    in_flight, before, attempts, is_mistake
+):
+    """nsqd delivers so after a SIGKILL; the first delivery may still be answered."""
+    first, again = make(7, attempts=before), make(7, attempts=attempts)
+    assert in_flight.add([first, make(8)]) == []
+    assert in_flight.add([make(9), again]) == [again] * is_mistake
+    assert in_flight.holds(first) == is_mistake
+    one, other = make(5, attempts=before), make(5, attempts=attempts)
+    assert in_flight.add([one, other]) == [other] * is_mistake
 
 
 def test_what_is_finished_when_the_connection_is_gone_is_lost(in_flight, messages):

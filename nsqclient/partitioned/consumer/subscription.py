@@ -114,6 +114,7 @@ class PartitionSubscription(Subscription):
         self._http_address = target.http_address
         self._begun = begun
         self._tracing = tracing
+        self.is_watched: bool = False  # what is known of nsqd's counts is of the stock one
         self._opened_at = 0.0  # on time.monotonic()
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
@@ -132,7 +133,7 @@ class PartitionSubscription(Subscription):
         ]
         if self._tracing.is_on(self._wanted.topic):
             self._trace(conn, messages)
-        self.in_flight.add(messages)
+        self.in_flight.put(messages)
         state = self.rdy_state
         if state is not None:
             state.last_message = now
