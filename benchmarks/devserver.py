@@ -1,16 +1,13 @@
-"""The embedded nsqd beside the real one: start, stop, memory, rates, idle clients, long moves.
+"""Compare the embedded nsqd with the real one: ``python -m benchmarks.devserver [messages]``.
 
-``python -m benchmarks.devserver [messages]``. For each server: the start until /ping answers, an
-idle server's memory, the stop; the rates of MPUB and of a consumer; 500 clients on channels of
-their own; and how long a publisher waits while a backlog moves: its slowest publish before and
-during each event. Other programs on the machine make every time longer, so rates also stand per
-second of the server's processor time, and the end is the longest processor time for which the
-embedded server's lock is held. Needs the programs that tools/build_nsq.py makes.
+For each server: the time until /ping answers, the memory of an idle server, the time to stop, the
+rates of MPUB and of a consumer, and the cost of 500 clients on channels of their own. Rates are
+also given per second of the server's processor time, since other programs on the machine make
+every time longer. Needs the programs that tools/build_nsq.py builds.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import shutil
@@ -26,7 +23,6 @@ from pathlib import Path
 
 import requests
 
-from nsqclient.devserver import Nsqd
 from tests.support.servers.ports import free_port
 from tests.support.servers.raw_client import RawClient
 from tests.support.servers.real_servers import program
@@ -183,119 +179,6 @@ def measure_clients(kind: str, words: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class Publisher:
-    """Publishes one message after the other in a thread, and notes how long each took."""
-
-    def __init__(self, address: str) -> None:
-        self._client = RawClient(address)
-        self._seconds: list[float] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(0.001):
-            began = time.monotonic()
-            self._client.ask(b"PUB other\n\0\0\0\x01x")
-            self._seconds.append(time.monotonic() - began)
-
-    def slowest(self, seconds: float, event: Callable[[], None] = lambda: None) -> float:
-        """Run an event, go on for a time, and return the longest publish meanwhile."""
-        self._seconds.clear()
-        event()
-        self._ended.wait(seconds)
-        return max(self._seconds)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._ended.set()
-        self._thread.join()
-        self._client.close()
-
-
-def measure_moves(kind: str, words: list[str], count: int) -> None:
-    """Print how long a publisher waits while messages move."""
-    server = Server(words)
-    print(f"{kind}: {count:,} messages move")
-    server.fill(count)
-    consumer, publisher = RawClient(server.tcp), Publisher(server.tcp)
-
-    def watch(name: str, event: Callable[[], None]) -> None:
-        before = publisher.slowest(1.0)
-        began = time.monotonic()
-        took = 0.0
-
-        def timed() -> None:
-            nonlocal took
-            event()
-            took = time.monotonic() - began
-
-        during = publisher.slowest(2.0, timed)
-        print(f"  {name:28} {took * 1000:7.1f} ms, slowest publish before {before * 1000:6.1f} ms,"
-              f" meanwhile {during * 1000:6.1f} ms", flush=True)
-
-    watch("SUB", lambda: consumer.subscribe("t", "c"))
-    watch("empty the channel", lambda: server.post("/channel/empty?topic=t&channel=c"))
-    server.post("/channel/create?topic=t&channel=d")
-    server.post("/topic/pause?topic=t")
-    server.fill(count)
-    watch("unpause with two channels", lambda: server.post("/topic/unpause?topic=t"))
-    watch("delete the topic", lambda: server.post("/topic/delete?topic=t"))
-    publisher.stop()
-    consumer.close()
-    server.stop()
-
-
-class TimedLock:
-    """The engine's lock, with the longest processor time for which a thread held it."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._began = 0.0
-        self.longest = 0.0
-
-    def acquire(self) -> None:
-        """Take it."""
-        self._lock.acquire()
-        self._began = time.thread_time()
-
-    def release(self) -> None:
-        """Release it."""
-        self.longest = max(self.longest, time.thread_time() - self._began)
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def measure_lock(kind: str, count: int, folder: str, mem_queue_size: int) -> None:
-    """Print how long the lock is held while messages move: on processor time, so for any load."""
-    gc.set_threshold(700, 10, 1000)  # as the command does
-    nsqd = Nsqd(data_path=folder, mem_queue_size=mem_queue_size)
-    lock = TimedLock(nsqd._engine._lock)
-    nsqd._engine._lock = lock  # type: ignore[assignment] # for the same calls
-    texts = []
-    with nsqd:
-        def watch(name: str, event: Callable[[], None]) -> None:
-            lock.longest = 0.0
-            event()
-            wait_until(lambda: not nsqd._engine._broker.scheduler.flowing, timeout=120)
-            texts.append(f"{name} {lock.longest * 1000:.1f} ms")
-
-        watch("MPUB of 5000", lambda: publish(nsqd.tcp_address, count))
-        watch("first channel", lambda: nsqd.create_channel("t", "c"))
-        watch("empty", lambda: nsqd.empty_channel("t", "c"))
-        nsqd.create_channel("t", "d")
-        nsqd.pause_topic("t")
-        publish(nsqd.tcp_address, count)
-        watch("unpause with two channels", lambda: nsqd.unpause_topic("t"))
-        watch("delete", lambda: nsqd.delete_topic("t"))
-    print(f"{kind}: longest processor time under the lock: {', '.join(texts)}", flush=True)
-
-
 def main() -> None:
     """Measure the servers side by side."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
@@ -313,19 +196,12 @@ def main() -> None:
          lambda kind, words: measure_rates(kind, words, count // 3)),
         ("real", real, measure_clients),
         ("embedded", _EMBEDDED, measure_clients),
-        ("real", real, lambda kind, words: measure_moves(kind, words, count)),
-        ("embedded, disk", _EMBEDDED, lambda kind, words: measure_moves(kind, words, count)),
-        ("embedded, memory", [*_EMBEDDED, f"--mem-queue-size={10 * count}"],
-         lambda kind, words: measure_moves(kind, words, count)),
     ):
         folder = tempfile.mkdtemp(prefix="nsqclient-bench-")
         try:
             work(kind, [*words, f"--data-path={folder}"])
         finally:
             shutil.rmtree(folder)
-    for kind, size in (("embedded, disk", 10_000), ("embedded, memory", 10 * count)):
-        with tempfile.TemporaryDirectory(prefix="nsqclient-bench-") as folder:
-            measure_lock(kind, count, folder, size)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""More in flight than the handlers finish in time: ``python benchmarks/overload.py``.
+"""Consume with more messages in flight than handlers finish in time: overload.py.
 
-nsqd has all messages before the consumer comes. Counted are the deliveries, at nsqd: messages,
-timeouts and requeues together. The least time is what the handlers took for each message once: on
-a busy machine a wait of 5 ms takes longer. ``off`` is nsqclient with ``rdy_share_of_timeout=0``.
-Beside each figure stands its goal, for nsqclient. ``--picture`` draws docs/images/overload.svg.
+nsqd has all messages before the consumer connects. A delivery is counted at nsqd: messages,
+timeouts and requeues together. The least time is the sum of the handlers' measured times, because
+on a busy machine a wait of 5 ms takes longer. ``off`` is nsqclient with ``rdy_share_of_timeout=0``.
+Each figure is printed with nsqclient's goal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import contestants
-import overload_picture
-from nsqd import CHECKOUT, BenchmarkError, Nsqd
+from nsqd import BenchmarkError, Nsqd
 
 CHANNEL = "bench"
 NAMES = ("nsqclient", "off", "go-nsq")
-PICTURE = CHECKOUT / "docs" / "images" / "overload.svg"
 #: Deliveries for each message, and the time as a part of the least, at most.
 MOST_DELIVERIES, MOST_TIME = 1.05, 1.1
 
@@ -52,7 +50,6 @@ class Result(NamedTuple):
     deliveries: float  #: for each message
     time: float  #: as a part of the least
     unseen: int  #: messages given up that no handler had
-    timeline: Any  #: [seconds, RDY, queued, delivered, handled] again and again
 
 
 def measure(command: Sequence[str], load: Load, nsqds: Sequence[Nsqd], topic: str,
@@ -75,15 +72,13 @@ def measure(command: Sequence[str], load: Load, nsqds: Sequence[Nsqd], topic: st
         channel["timeout_count"] + channel["requeue_count"] for channel in channels)
     values: dict[str, Any] = line.values
     time = values["seconds"] / load.least(values["mean"])
-    return Result(
-        deliveries / load.messages, time, int(values["unseen"]), values.get("timeline"))
+    return Result(deliveries / load.messages, time, int(values["unseen"]))
 
 
-def run(names: Sequence[str], rounds: int) -> dict[str, Result]:
-    """Measure all loads and print them; return the last result of the first load, by name."""
+def run(names: Sequence[str], rounds: int) -> None:
+    """Measure all loads and print them."""
     programs = contestants.prepare(
         ["go-nsq", "nsqclient"] if "go-nsq" in names else ["nsqclient"], "overload")
-    last: dict[str, Result] = {}
     for load in LOADS:
         least = load.least(load.handler_ms / 1000)
         print(f"{load.messages} messages of {load.handler_ms:g} ms, {load.workers} workers,"
@@ -106,25 +101,19 @@ def run(names: Sequence[str], rounds: int) -> dict[str, Result]:
             print(f"  {name:<10} {deliveries:6.3f} deliveries (<= {MOST_DELIVERIES})"
                   f" {time:6.3f} x the least time (<= {MOST_TIME}) {unseen} unseen (0)"
                   f"  {'met' if is_met else 'MISSED'}", flush=True)
-            if load is LOADS[0]:
-                last[name] = results[-1]
-    return last
 
 
 def main() -> int:
-    """Measure, print, and draw if asked."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(NAMES), help="contenders, by commas")
-    parser.add_argument("--picture", action="store_true", help="draw the first load")
     args = parser.parse_args()
     try:
-        last = run(args.only.split(","), args.rounds)
+        run(args.only.split(","), args.rounds)
     except BenchmarkError as error:
         print(f"benchmark stopped: {error}", file=sys.stderr)
         return 1
-    if args.picture:
-        PICTURE.write_text(overload_picture.draw(last["off"].timeline, last["nsqclient"].timeline))
     return 0
 
 

@@ -1,23 +1,19 @@
-"""What owners of shards and the driver of a query cost, without Spark.
+"""Measure owners of shards and the planning of a query, without Spark.
 
     python benchmarks/spark_cluster.py [--count 200000] [--size 200] [--rounds 2]
-                                       [--owners 1,2,4,8,16] [--busy 2] [--minio]
-                                       [--only owners,plan,start] [--stored 100,1000,10000]
-                                       [--storage s3://bucket/prefix] [--picture]
+                                       [--owners 1,2,4,8,16] [--busy 2] [--only owners,plan]
+                                       [--minio | --storage s3://bucket/prefix]
 
-Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, and no Java. ``owners``: processes
-of ``nsqclient spark ingest``, each with an nsqd of its own whose channel is full and paused; the
-time is that from the end of the pause until nsqd has nothing left, and processor time that of the
-owners in it. ``--busy 2`` lets two nsqds deliver at a time, so that owners do not share processors.
-``driver`` is the processor time of Spark's driver-side Python process for the same messages, in
-batches of 200,000, and ``share`` what it is of the owners'. Processor time is nearly the same on a
-machine that has much else to do; messages/s are not. ``--minio`` starts MinIO as the storage
-(tools/build_minio.py makes it). ``plan``: one plan over 100 simulated shards with 10,000 segments
-each. ``start``: a query begins at its checkpoint and plans its first batch: 100 shards, each with
-so many stored segments (``--stored``), of which ten are new. The segments are empty objects, since
-the driver only lists them. This takes a million objects, so it has to be asked for (``--only
-start``); with ``--minio`` it is measured on files, too, and ``--picture`` draws
-docs/images/spark-start.svg.
+Needs a real nsqd (tools/build_nsq.py) and the extra ``spark``, but no Java.
+
+``owners`` starts processes of ``nsqclient spark ingest``. Each has its own nsqd, whose channel is
+full and paused. The time runs from the end of the pause until nsqd is empty. With ``--busy 2``
+only two nsqds deliver at a time, so that owners do not share processors. ``driver`` is the
+processor time in which Spark's driver-side Python process plans the same messages in batches of
+200,000, and ``share`` is its ratio to the owners' processor time. Compare processor times on a busy
+machine: messages/s vary there. ``--minio`` starts MinIO (tools/build_minio.py) as the storage.
+
+``plan`` plans one batch over 100 simulated shards with 10,000 segments each.
 """
 
 from __future__ import annotations
@@ -34,7 +30,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,20 +41,16 @@ from nsqclient.spark.options import STREAM, read_options  # noqa: E402 - the sam
 from nsqclient.spark.reading.reader import NsqStreamReader  # noqa: E402 - the same
 from nsqclient.spark.segment import read_ids  # noqa: E402 - the same
 from nsqclient.spark.shards.admission import (  # noqa: E402 - the same
-    ShardSegments, make_offset, plan_batch,
+    ShardSegments, plan_batch,
 )
 from nsqclient.spark.shards.listing import list_shards  # noqa: E402 - the same
 from nsqclient.spark.shards.names import Segment, ShardKeys  # noqa: E402 - the same
 from nsqclient.spark.storage import open_store  # noqa: E402 - the same
 from nsqclient.spark.storage.store import Store  # noqa: E402 - the same
 
-import start_picture  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - beside this file
 
-PICTURE = CHECKOUT / "docs" / "images" / "spark-start.svg"
 TOPIC, CHANNEL = "bench", "spark"
-#: Of a start: shards, new segments of each, and the rows of a segment.
-SHARDS, NEW, ROWS = 100, 10, 100
 #: Seconds for all messages of one run to be stored.
 LIMIT = 300.0
 #: Seconds between two looks whether they are.
@@ -219,60 +210,6 @@ def plan_simulated(shards: int = 100, segments: int = 10_000) -> float:
     return time.process_time() - used
 
 
-class Start(NamedTuple):
-    """What the start of a query has cost, until its first batch was planned."""
-
-    seconds: float
-    processor: float  #: seconds of processor time
-
-
-def store_empty(url: str, stored: int) -> dict[str, int]:
-    """Store logs of empty segments; return where the checkpoint of a query is."""
-    store = open_store(url)
-    places = {}
-
-    def fill(nsqd: str) -> None:
-        keys = ShardKeys(TOPIC, CHANNEL, nsqd)
-        for number in range(1, stored + 1):
-            put(store, keys.segment(number, ROWS * (number - 1)))
-        put(store, keys.commit(stored - NEW))
-        put(store, keys.shard)
-
-    for number in range(SHARDS):
-        places[f"node{number}:4150"] = stored - NEW
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(fill, places))
-    return places
-
-
-def put(store: Store, key: str) -> None:
-    """Store an empty object; on a disk without waiting for it, which would take hours."""
-    if store.url.startswith("file:"):
-        path = Path(store.url.removeprefix("file://"), key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    else:
-        store.create(key, b"")
-
-
-def start_query(url: str, places: dict[str, int]) -> Start:
-    """Plan the first batch of a query with a checkpoint."""
-    reader = NsqStreamReader(read_options(
-        {"topic": TOPIC, "channel": CHANNEL, "storage": url, "retentionMs": "86400000",
-         "retentionBytes": "100000000000"}, STREAM))
-    try:
-        began, used = time.monotonic(), time.process_time()
-        begin = make_offset(places)
-        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
-        reader.partitions(begin, end)
-        found = Start(time.monotonic() - began, time.process_time() - used)
-    finally:
-        reader.stop()
-    if end != make_offset({nsqd: number + NEW for nsqd, number in places.items()}):
-        raise SystemExit(f"the first batch is not all that is new: {end}")
-    return found
-
-
 def main() -> int:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -281,11 +218,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--owners", default="1,2,4,8,16")
     parser.add_argument("--busy", type=int, default=0, help="owners that receive at once; all")
-    parser.add_argument("--stored", default="100,1000,10000", help="segments of each shard")
     parser.add_argument("--only", default="owners,plan")
     parser.add_argument("--storage", default="", help="default: a temporary folder")
     parser.add_argument("--minio", action="store_true", help="start MinIO, and store there")
-    parser.add_argument("--picture", action="store_true", help="draw the starts")
     arguments = parser.parse_args()
     works = arguments.only.split(",")
     with contextlib.ExitStack() as stack:
@@ -305,22 +240,6 @@ def new_storage(storage: str) -> Iterator[str]:
         yield f"file://{folder}/nsq"
 
 
-def measure_starts(
-    name: str, storage: str, arguments: argparse.Namespace
-) -> list[tuple[int, float]]:
-    """Print what a start costs over more and more segments; return segments and seconds."""
-    print(f"{name:<12}{'first batch':>14}{'processor time':>17}")
-    curve = []
-    for stored in map(int, arguments.stored.split(",")):
-        with new_storage(storage) as url:
-            places = store_empty(url, stored)
-            found = [start_query(url, places) for _ in range(arguments.rounds)]
-        seconds, used = map(statistics.median, zip(*found))
-        print(f"{SHARDS * stored:<12,}{seconds:>12.3f} s{used:>15.3f} s", flush=True)
-        curve.append((SHARDS * stored, seconds))
-    return curve
-
-
 def measure(arguments: argparse.Namespace, works: list[str]) -> None:
     """Run what was asked for, and print it."""
     if "owners" in works:
@@ -336,14 +255,6 @@ def measure(arguments: argparse.Namespace, works: list[str]) -> None:
             print(f"{number:<8}{rate:>14,.0f}{owner:>20.2f}{driver:>20.3f}"
                   f"{driver / owner:>8.1%}{segments:>10,.0f}",
                   flush=True)
-    if "start" in works:
-        storages = {"files": ""}
-        if arguments.storage:
-            storages["MinIO" if arguments.minio else "storage"] = arguments.storage
-        curves = {name: measure_starts(name, storage, arguments)
-                  for name, storage in storages.items()}
-        if arguments.picture:
-            PICTURE.write_text(start_picture.draw(curves))
     if "plan" in works:
         seconds = statistics.median(plan_simulated() for _ in range(5))
         print(f"a plan over 100 shards with 10,000 segments each: {seconds * 1000:.1f} ms")

@@ -1,7 +1,6 @@
-"""nsqclient's Consumer with a handler that waits, and more in flight than it can handle in time.
+"""nsqclient's Consumer with more messages in flight than its slow handler finishes in time.
 
-Arguments: address topic channel count max_in_flight workers handler_ms msg_timeout share. Prints
-beside its result how RDY, the queue and the deliveries went.
+Arguments: address topic channel count max_in_flight workers handler_ms msg_timeout share.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ import time
 
 from nsqclient import Config, Consumer, Message
 from nsqclient.version import __version__
-
-#: Seconds between two looks at the statistics.
-INTERVAL = 0.05
 
 
 def main() -> None:
@@ -53,22 +49,11 @@ def main() -> None:
         max_in_flight=max_in_flight, workers=workers, config=Config.from_strings(options),
         on_giving_up=lambda message: note(message, unseen),
     )
-    timeline = []
-    start = time.perf_counter()
     with consumer:
-        while True:
-            is_done = done.wait(INTERVAL)
-            stats = consumer.stats()
-            timeline.append([
-                round(time.perf_counter() - start, 3), sum(c.rdy for c in stats.connections),
-                stats.queued, stats.total.received, len(seen),
-            ])
-            if is_done:
-                break
+        done.wait()
     print(json.dumps({
         "name": "nsqclient", "version": __version__, "messages": len(seen), "handled": len(begun),
         "unseen": len(unseen), "seconds": last - begun[0], "mean": sum(taken) / len(taken),
-        "timeline": timeline,
     }))
 
 
