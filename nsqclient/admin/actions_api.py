@@ -137,6 +137,18 @@ def _decode_body(body: str, encoding: str) -> bytes:
     return data
 
 
+@blueprint.post("/forget")
+def forget() -> Response:
+    """Drop a ``node`` that has disappeared from the pages and the metrics."""
+    here = context()
+    check_may_act(here.settings, request)
+    node = text_of(json_body(), "node")
+    if not here.lost.forget(node):
+        raise RequestError(404, "NODE_NOT_FOUND", f"no nsqd {node} is remembered")
+    here.report("forget_node", "", "", node)
+    return json_response({"message": ""})
+
+
 @blueprint.post("/peek")
 def peek() -> Response:
     """Return messages as they arrive, a line of JSON each: ``topic``, ``count``, ``seconds``.

@@ -155,7 +155,6 @@ class AdminServer:
         thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
         thread.start()
         self._context, self._server, self._thread = context, server, thread
-        context.collector.prefetch()
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
             logger.warning("every host that reaches %s can open this page: put a proxy with a login"

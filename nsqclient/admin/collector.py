@@ -1,219 +1,143 @@
-"""``Collector``: refreshes the numbers of the cluster while pages are open.
+"""``Collector``: the numbers of the cluster, at most one refresh interval old.
 
 All open pages share it. A round does not wait for an nsqd that hangs: it shows the others, and
-lists that one as waiting. The interval grows where a round is expensive, so that an open page never
-takes more than a small share of one processor, and where many pages are open, so that all of them
-together do not; only while an answer is on its way it does not.
+lists that one as waiting.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
-from nsqclient.admin.responses import FailureTimes
+from nsqclient.admin.lost_nodes import LostNodes
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
-from nsqclient.admin.settings import AdminSettings
-from nsqclient.http import NsqdHTTP
+from nsqclient.admin.responses import FailureTimes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Nodes
 from nsqclient.cluster.partitions import as_stock
-from nsqclient.runtime.log_lines import LineLimit
-
-logger: logging.Logger = logging.getLogger("nsqclient.admin")
+from nsqclient.display import counted
+from nsqclient.http import NsqdHTTP
 
 T = TypeVar("T")
 
-#: Seconds after the last call of ``overview`` until rounds end; pages refresh every few seconds.
-_KEEP_ALIVE = 10.0
-#: Seconds of rest for each second of processor time: 3 % of one processor.
-_REST = 33.0
-_LONGEST_INTERVAL = 20.0
-#: Bytes of all answers that pages share, and what each takes beside: anybody can request paths.
+#: Seconds after which a page waits for the round of another page rather than show older numbers.
+_TOO_OLD = 10.0
+#: Bytes of all cached answers, and what each costs besides: a client can request any path.
 _MOST_BYTES = 8 * 1024 * 1024
 _ENTRY = 200
 
 
 class PageCache:
-    """Answers of pages by path, as long as the data has not changed. Threads: any."""
+    """Answers by path, each kept for some seconds. Threads: any."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
-        self._version: Hashable = None  # guarded by _lock, as the others
-        self._answers: dict[str, bytes] = {}
+        self._answers: dict[str, tuple[float, bytes]] = {}  # guarded by _lock, as is _size
         self._size = 0
 
-    def get(self, path: str, version: Hashable) -> bytes | None:
-        """Return the answer of a path that was built from a version of the data; else None."""
+    def get(self, path: str) -> bytes | None:
+        """Return the answer of a path, or None if it is missing or too old."""
         with self._lock:
-            return self._answers.get(path) if version == self._version else None
+            at, answer = self._answers.get(path, (0.0, None))
+        return answer if time.monotonic() - at < self._seconds else None
 
-    def put(self, path: str, version: Hashable, answer: bytes) -> None:
-        """Keep an answer; those of other versions are dropped."""
+    def put(self, path: str, answer: bytes) -> None:
+        """Keep an answer; the oldest answers are dropped if all take too much memory."""
         with self._lock:
-            if version != self._version:
-                self._version, self._answers, self._size = version, {}, 0
-            size = _ENTRY + len(path) + len(answer)
-            if path not in self._answers and self._size + size <= _MOST_BYTES:
-                self._answers[path] = answer
-                self._size += size
+            self._remove(path)
+            self._answers[path] = time.monotonic(), answer
+            self._size += _ENTRY + len(path) + len(answer)
+            while self._size > _MOST_BYTES:
+                self._remove(next(iter(self._answers)))
+
+    def clear(self) -> None:
+        """Drop every answer: something was changed."""
+        with self._lock:
+            self._answers, self._size = {}, 0
+
+    def _remove(self, path: str) -> None:
+        _, answer = self._answers.pop(path, (0.0, None))
+        if answer is not None:
+            self._size -= _ENTRY + len(path) + len(answer)
 
 
 class Collector:
-    """Keeps an :class:`Overview` fresh while it is used.
+    """Asks the servers for an :class:`Overview` when a page needs a newer one. Threads: any.
 
-    Life: created; the first ``overview()`` starts its thread; ``close()``. Threads: any.
+    Args:
+        lost: the nsqds that have disappeared.
+        interval: seconds for which an overview is new enough.
     """
 
-    def __init__(self, cluster: Cluster, settings: AdminSettings) -> None:
+    def __init__(self, cluster: Cluster, lost: LostNodes, interval: float) -> None:
         self._cluster = cluster
-        self._settings = settings
-        self._changed = threading.Condition()
-        self._latest: Overview | None = None  # guarded by _changed, as the others
-        self._ended = 0  # rounds, also those that raised
-        self._ended_at = 0.0  # when the last round ended, or the answers of a good one came
-        self._wanted_until = 0.0
-        self._fresh_after = 0.0  # a round must begin after this time
-        self._changes = 0
-        self._closing = False
-        self._thread: threading.Thread | None = None
-        self._history = RateHistory()
-        self._nodes = Nodes((), ())  # for the collecting thread only, as the others
+        self._lost = lost
+        self._interval = interval
+        self._round = threading.Lock()  # held during a round
+        self._latest: Overview | None = None
+        self._changed_at = 0.0
+        self._nodes = Nodes((), ())  # for the thread that holds _round, as _times
         self._times = FailureTimes()
-        self._total = time.process_time()
-        self._costs = (0.0, 0.0)  # seconds of processor time up to the last rounds
-        self._lines = LineLimit(logger)
+        self._lock = threading.Lock()
+        self._history = RateHistory()  # guarded by _lock
 
-    def overview(self, max_age: float | None = None) -> Overview:
-        """Return all topics; the first time, and after a pause of the rounds, after a new round.
-
-        Args:
-            max_age: the highest age in seconds; None: two intervals.
+    def overview(self) -> Overview:
+        """Return all topics, as they were at most one interval ago.
 
         Blocks: for a round, at most the timeouts of its requests.
-        Raises:
-            UpstreamError: there was no round yet in which a server answered.
         """
-        now = time.monotonic()
-        with self._changed:
+        latest, now = self._latest, time.monotonic()
+        if latest is not None and self._is_fresh(latest, now):
+            return latest
+        can_wait = latest is None or latest.begun < self._changed_at or now - latest.at > _TOO_OLD
+        if not self._round.acquire(blocking=can_wait):
+            assert latest is not None
+            return latest
+        try:
             latest = self._latest
-            self._wanted_until = now + _KEEP_ALIVE
-            if latest is not None:
-                allowed = 2 * latest.interval + 1.0 if max_age is None else max_age
-                if now - latest.at <= allowed:
-                    self._wake()
-                    return latest
-            self._fresh_after = now
-            self._wake()
-            timeout = 2 * (self._settings.connect_timeout + self._settings.request_timeout) + 2.0
-            known = self._ended
-            self._changed.wait_for(lambda: self._closing or self._ended > known, timeout)
-            if self._latest is None:
-                raise UpstreamError("server in time", ())
-            return self._latest
+            if latest is None or not self._is_fresh(latest, time.monotonic()):
+                self._latest = latest = self._collect()
+            return latest
+        finally:
+            self._round.release()
 
-    def prefetch(self) -> None:
-        """Begin one round now, so that the first page need not wait for it."""
-        with self._changed:
-            self._fresh_after = time.monotonic()
-            self._wake()
-
-    def refresh_soon(self) -> None:
-        """Begin a round as soon as possible: something was changed."""
-        with self._changed:
-            self._fresh_after = time.monotonic()
-            self._changes += 1
-            self._changed.notify_all()
-
-    def version(self, overview: Overview) -> tuple[int, int]:
-        """Return what the answers of pages depend on: the round, and the changes by actions."""
-        with self._changed:
-            return overview.serial, self._changes
+    def refresh(self) -> None:
+        """Make the next overview a new one: something was changed."""
+        self._changed_at = time.monotonic()
 
     def with_rate_history(self, read: Callable[[RateHistory], T]) -> T:
         """Call ``read`` with the history under the lock; it must be quick and keep no reference."""
-        with self._changed:
+        with self._lock:
             return read(self._history)
-
-    def close(self) -> None:
-        """End the thread; waits half a second at most."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(0.5)
 
     # -- inside
 
-    def _wake(self) -> None:
-        """Start the thread, or wake it; holds the lock."""
-        if self._thread is None and not self._closing:
-            thread = threading.Thread(target=self._loop, name="nsq-admin-collector", daemon=True)
-            thread.start()
-            self._thread = thread
-        self._changed.notify_all()
+    def _is_fresh(self, overview: Overview, now: float) -> bool:
+        return now - overview.at < self._interval and overview.begun >= self._changed_at
 
-    def _loop(self) -> None:
-        next_round = 0.0
-        while self._wait(next_round):
-            begun = time.monotonic()
-            interval = self._settings.refresh_interval
-            try:
-                interval = self._round(begun)
-            except Exception as exc:
-                logger.log(self._lines.level(logging.ERROR),
-                           "collecting statistics failed; the collector continues", exc_info=True)
-                with self._changed:
-                    old = self._latest
-                    if old is not None:
-                        reason = ("the numbers are old: collecting them failed by "
-                                  f"{type(exc).__name__}")
-                        old = replace(old, serial=old.serial + 1,
-                                      failures=(Failure("nsqadmin", "itself", reason),))
-                    self._end_round(old, time.monotonic())
-            next_round = begun + interval
-
-    def _wait(self, next_round: float) -> bool:
-        """Wait until a round is due and wanted; False at the end."""
-        with self._changed:
-            while not self._closing:
-                now = time.monotonic()
-                if self._fresh_after > self._ended_at:
-                    return True
-                if now >= self._wanted_until:
-                    self._changed.wait()
-                elif now >= next_round:
-                    return True
-                else:
-                    self._changed.wait(next_round - now)
-            return False
-
-    def _round(self, begun: float) -> float:
-        """Query all servers once; return the seconds from this round's start to the next one's."""
+    def _collect(self) -> Overview:
+        """Query all servers once."""
+        begun = time.monotonic()
         failures: list[Failure] = []
         try:
             self._nodes = self._cluster.recent_nodes(progressive=True)
             failures += self._nodes.failures
         except UpstreamError as exc:
-            # The nodes of the former round stay.
-            failures += exc.failures
+            failures += exc.failures  # the nodes of the last round stay
         answers, failed = self._cluster.each(self._nodes.nodes, _counters, progressive=True)
         failures += failed
-        at = time.monotonic()
         stats = {node: answer for node, (answer, _) in answers.items()}
         taken = samples(stats)
-        with self._changed:
+        with self._lock:
             self._history.add_round(
                 taken, {node.address: came for node, (_, came) in answers.items()},
                 round(time.time(), 1))
             rows = build_rows(taken, self._nodes.registered, self._history)
-            former = self._latest
+        former = self._latest
         serial = 1 if former is None else former.serial + 1
         changed = {name: serial for name in rows}
         removed_at = 0
@@ -223,30 +147,27 @@ class Collector:
                     changed[name] = former.changed[name]
             is_removed = any(name not in rows for name in former.rows)
             removed_at = serial if is_removed else former.removed_at
-        # Since the last round, with all that pages cost; a high cost must have come twice.
-        total = time.process_time()
-        self._costs, self._total = (self._costs[1], total - self._total), total
-        interval = self._settings.refresh_interval
-        # An answer that is on its way counts in the next round: the page may have nothing before.
-        if not any(failure.is_waiting for failure in failures):
-            interval = min(max(interval, min(self._costs) * _REST), _LONGEST_INTERVAL)
-        self._times.add_round(failures, time.time())
-        overview = Overview(
-            serial, max(begun, at), interval, rows, changed, removed_at, self._nodes.nodes,
+        return Overview(
+            serial, begun, time.monotonic(), rows, changed, removed_at, self._nodes.nodes,
             frozenset(node.address for node in stats),
             {node.address: len(objects(answer, "topics")) for node, answer in stats.items()},
-            tuple(self._times.dated(each) for each in dict.fromkeys(failures)),
+            tuple(self._with_lost(failures, stats)),
         )
-        with self._changed:
-            self._end_round(overview, overview.at)
-        return interval
 
-    def _end_round(self, overview: Overview | None, at: float) -> None:
-        """Make the result of a round known; holds the lock."""
-        self._latest = overview
-        self._ended += 1
-        self._ended_at = at
-        self._changed.notify_all()
+    def _with_lost(self, failures: list[Failure], stats: dict[Any, Any]) -> list[Failure]:
+        """Return the failures with their times, with what each nsqd held, and the lost nsqds."""
+        now = time.time()
+        lost = self._lost.add_round(self._nodes, stats, now)
+        failures = list(dict.fromkeys(failures))
+        self._times.add_round(failures, now)
+        found = []
+        for failure in map(self._times.dated, failures):
+            held = 0 if failure.is_doubt else self._lost.held(failure.address)
+            found.append(failure._replace(
+                reason=f"{failure.reason}; it held {counted(held, 'message')}")
+                if held and failure.kind == "nsqd" else failure)
+        named = {each.address for each in failures if each.kind == "nsqd"}
+        return found + [each.failure() for each in lost if each.node.address not in named]
 
 
 def _counters(nsqd: NsqdHTTP) -> tuple[dict[str, Any], float]:

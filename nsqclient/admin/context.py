@@ -14,6 +14,7 @@ from flask import current_app, request
 
 from nsqclient.admin.access_control import RequestError, user_of
 from nsqclient.admin.collector import Collector, PageCache
+from nsqclient.admin.lost_nodes import LostNodes
 from nsqclient.admin.messages import MessagePeeker, Replayer
 from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.display import LONGEST_TEXT, counted, printable
@@ -175,8 +176,10 @@ class Context:
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
         self.cluster: Cluster = make_cluster(settings)
-        self.pages: PageCache = PageCache()
-        self.collector: Collector = Collector(self.cluster, settings)
+        self.pages: PageCache = PageCache(settings.refresh_interval)
+        self.lost: LostNodes = LostNodes()
+        self.collector: Collector = Collector(
+            self.cluster, self.lost, settings.refresh_interval)
         self.actions: ClusterActions = ClusterActions(self.cluster)
         self.peeker: MessagePeeker = MessagePeeker(self.cluster, settings)
         self.replayer: Replayer = Replayer(self.cluster, settings)
@@ -189,14 +192,18 @@ class Context:
         self.peeker.close()
         self.replayer.close()
         self.cluster.end_rounds()
-        self.collector.close()
         self.notifier.close()
         self.cluster.close()
 
     def report(self, action: str, topic: str, channel: str = "", node: str = "") -> None:
         """Report an action that the current request has carried out, and refresh the numbers."""
         self.notifier.report(user_of(self.settings, request), action, topic, channel, node)
-        self.collector.refresh_soon()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Make the pages ask the servers again: something was changed."""
+        self.collector.refresh()
+        self.pages.clear()
 
     def register(self, extensions: dict[str, object]) -> None:
         """Make this the context of a Flask application."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,7 +43,8 @@ _CHANNEL = {
 @blueprint.get("/metrics")
 def metrics() -> Response:
     """Query every nsqd once; without any answer ``nsq_cluster_up`` is 0."""
-    cluster = context().cluster
+    here = context()
+    cluster = here.cluster
     up: dict[str, bool] = {}
     stats: dict[Node, dict[str, Any]] = {}
     try:
@@ -53,6 +55,8 @@ def metrics() -> Response:
         failed = {each.address for each in nodes.failures if not each.is_doubt}
         stats, _ = cluster.stats(nodes.nodes)
         up = {node.address: node in stats for node in nodes.nodes}
+        lost = here.lost.add_round(nodes, stats, time.time())
+        up |= {each.node.address: False for each in lost}
     lookupds = {address: address not in failed for address in cluster.lookupds()}
     if not cluster.has_lookupds:
         up |= {address: False for address in failed}

@@ -330,7 +330,7 @@ def _set_lookupds() -> None:
         cluster.set_lookupds(addresses)
     except (ValueError, ConfigError) as exc:
         raise RequestError(400, "INVALID_VALUE", str(exc)) from None
-    context().collector.refresh_soon()
+    context().refresh()
 
 
 def _set_level() -> None:

@@ -171,8 +171,8 @@ class Overview:
     """All topics after one round."""
 
     serial: int  #: of the round; from 1
-    at: float  #: when it ended, on the clock of ``time.monotonic()``
-    interval: float  #: seconds until the next round begins
+    begun: float  #: when it began, on the clock of ``time.monotonic()``
+    at: float  #: when it ended
     rows: Mapping[str, Row]
     #: topic -> the round in which its row changed last
     changed: Mapping[str, int]
@@ -184,6 +184,12 @@ class Overview:
     #: Their numbers of topics.
     topic_counts: Mapping[str, int]
     failures: tuple[Failure, ...]
+
+    @property
+    def node_count(self) -> int:
+        """How many nsqds are known, with those that are given or gone and do not answer."""
+        return len({*(node.address for node in self.nodes),
+                    *(each.address for each in self.failures if each.kind == "nsqd")})
 
     def since(self, serial: int) -> list[Row] | None:
         """Return the rows that changed after a round; None when a page needs all of them."""

@@ -27,6 +27,7 @@ class Cause(Enum):
     """Why a server has no values; the value is its name for the pages."""
 
     WAITING = "waiting"
+    GONE = "gone"
     HUNG = "hung"
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
@@ -52,6 +53,8 @@ def cause_of(failure: Failure) -> Cause:
     """Return the cause of a failure."""
     if failure.is_doubt:
         return Cause.DOUBTFUL
+    if failure.is_gone:
+        return Cause.GONE
     if failure.is_waiting:
         return Cause.WAITING
     if failure.status:
@@ -76,6 +79,9 @@ def advice_for(failure: Failure) -> str:
 
 
 _ADVICE = {
+    Cause.GONE: "It was stopped, or it lost its connections to the nsqlookupds. If it starts again"
+                " with its --data-path, the messages that it had on disk are back. If you have"
+                " removed it, have it forgotten on the page Nodes.",
     Cause.HUNG: "It accepts connections and does not answer: look at the process of this {kind} on"
                 " its host. It may be stopped (SIGCONT continues it), or its disk or memory is"
                 " exhausted.",

@@ -95,7 +95,7 @@ class AdminSettings:
     rewrite_addresses: tuple[tuple[str, str], ...] = ()
     connect_timeout: float = 2.0
     request_timeout: float = 5.0
-    #: Time between two refreshes of an open page; longer when that would cost too much.
+    #: Time between two refreshes of an open page.
     refresh_interval: float = 2.0
     #: The network that may read and set ``/config``; empty: every network.
     allow_config_from_cidr: str = "127.0.0.1/8"

@@ -41,8 +41,8 @@ def _page_response(
     more = [each for each in failures or () if (each.kind, each.address) not in known]
     return json_response({
         "serial": overview.serial,
-        "interval": overview.interval,
-        "node_count": len(overview.nodes),
+        "interval": context().settings.refresh_interval,
+        "node_count": overview.node_count,
         "answered_count": len(overview.answered),
         "problems": problems([*overview.failures, *more]),
         **values,
@@ -50,18 +50,17 @@ def _page_response(
 
 
 def _shared(view: View) -> View:
-    """Answer a page with what another one got in the same round."""
+    """Answer a page with what another page got some seconds ago."""
 
     @wraps(view)
     def answer(**names: str) -> Response:
         here = context()
         path = request.full_path
-        version = here.collector.version(here.collector.overview())
-        known = here.pages.get(path, version)
+        known = here.pages.get(path)
         if known is not None:
             return Response(known, headers=JSON_HEADERS)
         response = view(**names)
-        here.pages.put(path, version, response.get_data())
+        here.pages.put(path, response.get_data())
         return response
 
     return answer
@@ -153,7 +152,7 @@ def nodes() -> Response:
          "topics": overview.topic_counts.get(node.address, len(node.topics))}
         for node in overview.nodes
     ]
-    # An nsqd of --nsqd-http-address that never answered is no node yet.
+    # An nsqd that is gone, or one of --nsqd-http-address that does not answer.
     named = {node.address for node in overview.nodes}
     silent = [each for each in problems(overview.failures)
               if each["kind"] == "nsqd" and each["address"] not in named]

@@ -67,7 +67,7 @@ def build_command() -> Command:
               " multiple times; default: the loopback names on a loopback address, otherwise any;"
               " required with --allow-actions on an address that is not loopback)")
     flags.add("refresh-interval", DURATION, 2.0,
-              "minimum time between two refreshes of open pages; longer if a refresh is expensive")
+              "time between two refreshes of an open page")
     flags.group("What users may do")
     flags.add("allow-actions", BOOL, False,
               "allow all users to publish, and to create, pause, empty and delete topics and"

@@ -55,6 +55,7 @@ class Failure(NamedTuple):
     code: str = ""  #: its error code then
     is_waiting: bool = False  #: the request is under way, and may still be answered
     is_doubt: bool = False  #: it answered, and its answer or a claim about it is doubtful
+    is_gone: bool = False  #: it was seen before, and no nsqlookupd lists it any more
     since: float = 0.0  #: when this was seen first, in seconds since the epoch; 0: not known
     is_lasting: bool = False  #: a repetition fails too: another kind of server answers there
 

@@ -1,4 +1,4 @@
-"""The collector refreshes its numbers while pages are open, and pauses otherwise."""
+"""The collector asks the servers when a page needs newer numbers; pages share answers."""
 
 import threading
 import time
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient.admin import AdminSettings, collector
+from nsqclient.admin import collector
 from nsqclient.admin.collector import Collector, PageCache
+from nsqclient.admin.lost_nodes import LostNodes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Node, Nodes
-from tests.support.waiting import wait_until
 
 NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
 
@@ -19,11 +19,12 @@ class FakeCluster:
     """A cluster of one nsqd that counts its requests."""
 
     def __init__(self) -> None:
-        self.settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=0.01,
-                                      request_timeout=1.0, connect_timeout=1.0)
         self.rounds = 0
         self.is_down = False
         self.at = time.monotonic  # when an answer came
+        self.begun = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     def recent_nodes(self, progressive: bool = False) -> Nodes:
         if self.is_down:
@@ -32,104 +33,96 @@ class FakeCluster:
 
     def each(self, nodes, call, progressive):
         """A topic with as many messages as rounds."""
+        self.begun.release()
+        assert self.may_answer.wait(60)
         self.rounds += 1
         topics = [{"topic_name": "t", "message_count": self.rounds, "channels": []}]
         return {node: ({"topics": topics}, self.at()) for node in nodes}, []
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-@pytest.fixture
-def running(leak_guard: None, cluster: FakeCluster) -> Iterator[Collector]:
-    found = Collector(cluster, cluster.settings)
+def cluster() -> Iterator[FakeCluster]:
+    found = FakeCluster()
     yield found
-    found.close()
+    found.may_answer.set()
 
 
-def test_rounds_pause_when_no_page_is_open(running, cluster, monkeypatch):
-    monkeypatch.setattr(collector, "_KEEP_ALIVE", 0.0)
-    before = running.overview(0.0).serial
-    rounds = cluster.rounds
-    assert not threading.Event().wait(0.3) and cluster.rounds <= rounds + 1
-    assert running.overview(0.0).serial > before
+def collector_of(cluster, interval=0.0):
+    return Collector(cluster, LostNodes(), interval)
 
 
-def test_nodes_are_kept_while_nsqlookupds_fail(running, cluster):
-    running.overview()
+def test_numbers_are_kept_for_one_interval(cluster):
+    """Without a page no server is asked."""
+    found = collector_of(cluster, 500.0)
+    assert cluster.rounds == 0
+    assert found.overview() is found.overview() and cluster.rounds == 1
+    found = collector_of(cluster)
+    assert found.overview().serial + 1 == found.overview().serial
+
+
+def test_a_change_makes_the_numbers_old(cluster):
+    found = collector_of(cluster, 500.0)
+    serial = found.overview().serial
+    found.refresh()
+    assert found.overview().serial == serial + 1 == found.overview().serial
+
+
+def test_nodes_are_kept_while_nsqlookupds_fail(cluster):
+    found = collector_of(cluster)
+    found.overview()
     cluster.is_down = True
-    found = wait_until(lambda: running.overview() if running.overview().failures else None)
-    assert found.failures[0].reason == "refused" and "t" in found.rows
+    seen = found.overview()
+    assert seen.failures[0].reason == "refused" and "t" in seen.rows
 
 
-def test_an_expensive_round_is_followed_by_a_longer_pause(running, cluster, monkeypatch):
-    """The interval grows with processor time that came twice."""
-    clock = iter(range(1000))
-    monkeypatch.setattr(collector.time, "process_time", lambda: next(clock) * 0.1)
-    intervals = []
-    for serial in range(1, 4):
-        wait_until(lambda: running.overview().serial >= serial)
-        intervals.append(running.overview().interval)
-        running.refresh_soon()
-    assert intervals[0] == 0.01 and intervals[-1] == pytest.approx(0.1 * 33.0)
+def test_a_page_does_not_wait_for_the_round_of_another_page(cluster, leak_guard):
+    """It shows the numbers of before; but after a change it waits."""
+    found = collector_of(cluster)
+    first = found.overview()
+    assert cluster.begun.acquire(timeout=60)
+    cluster.may_answer.clear()
+    seen: list[int] = []
+    threads = [threading.Thread(target=lambda: seen.append(found.overview().serial))]
+    threads[0].start()
+    assert cluster.begun.acquire(timeout=60)
+    assert found.overview() is first
+    found.refresh()
+    threads.append(threading.Thread(target=lambda: seen.append(found.overview().serial)))
+    threads[1].start()
+    cluster.may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [2, 3]
 
 
-def test_an_expensive_round_is_followed_by_the_next_one_soon_if_an_answer_is_on_its_way(
-    running, cluster, monkeypatch
-):
-    """A page without any numbers gets them with the next round, which is soon."""
-    clock = iter(range(1000))
-    monkeypatch.setattr(collector.time, "process_time", lambda: next(clock) * 0.1)
-    waiting = Failure("nsqd", "n:1", "waiting for its answer", is_waiting=True)
-    monkeypatch.setattr(cluster, "each", lambda *_, **__: ({}, [waiting]))
-    assert running.overview().interval == 0.01
-
-
-def test_a_change_starts_a_round_at_once(running, cluster, monkeypatch):
-    running._settings = AdminSettings(nsqd_http_addresses=("n:1",), refresh_interval=500.0)
-    serial = running.overview().serial
-    running.refresh_soon()
-    wait_until(lambda: running.overview().serial > serial)
-
-
-def test_rates_use_the_times_of_the_answers(running, cluster):
+def test_rates_use_the_times_of_the_answers(cluster):
     """One message a round, and answers 2 s apart: 0.5 a second, whenever the rounds ended."""
     clock = iter(range(100, 10_000, 2))
     cluster.at = lambda: float(next(clock))
-    wait_until(lambda: running.overview().serial >= 3)
-    assert running.overview().rows["t"].rate == 0.5
-
-
-def test_rounds_go_on_after_an_exception(running, cluster, monkeypatch, caplog):
-    running.overview()
-    with monkeypatch.context() as patch:
-        patch.setattr(cluster, "each", lambda *_, **__: 1 / 0)
-        wait_until(lambda: running.overview().rows and "ZeroDivisionError" in caplog.text)
-    assert "collecting statistics failed; the collector continues" in caplog.text
-    serial = running.overview().serial
-    wait_until(lambda: running.overview().serial > serial)
+    found = collector_of(cluster)
+    assert [found.overview().rows["t"].rate for _ in range(3)] == [None, 0.5, 0.5]
 
 
 # -- answers that pages share
 
 
-def test_an_answer_is_kept_until_the_data_changes():
-    cache = PageCache()
-    cache.put("/a", 1, b"one")
-    assert cache.get("/a", 1) == b"one" and cache.get("/a", 2) is None
-    cache.put("/b", 2, b"two")
-    assert cache.get("/a", 1) is None and cache.get("/a", 2) is None
+def test_an_answer_is_kept_for_some_seconds():
+    cache = PageCache(500.0)
+    cache.put("/a", b"one")
+    assert cache.get("/a") == b"one" and cache.get("/b") is None
+    cache.clear()
+    assert cache.get("/a") is None
+    short = PageCache(0.0)
+    short.put("/a", b"one")
+    assert short.get("/a") is None
 
 
 def test_the_size_of_all_answers_is_limited(monkeypatch):
-    """Beyond the limit an answer is not kept; paths and empty answers count too."""
+    """The oldest go; paths and empty answers count too."""
     monkeypatch.setattr(collector, "_MOST_BYTES", 1000)
-    cache = PageCache()
+    cache = PageCache(500.0)
     for number in range(9):
-        cache.put(f"/{number}", 1, b"")
-    assert [number for number in range(9) if cache.get(f"/{number}", 1) == b""] == [0, 1, 2, 3]
-    cache.put("/9", 2, b"x" * 500)
-    cache.put("/long" * 100, 2, b"")
-    assert cache.get("/9", 2) and cache.get("/long" * 100, 2) is None
+        cache.put(f"/{number}", b"")
+    assert [number for number in range(9) if cache.get(f"/{number}") == b""] == [5, 6, 7, 8]
+    cache.put("/long" * 200, b"")
+    assert [number for number in range(9) if cache.get(f"/{number}") == b""] == []

@@ -17,7 +17,7 @@ export const el = (name, attributes = {}, ...children) => {
 
 // What a cause of a failure is called.
 const STATES = {
-  waiting: "waiting", hung: "hangs", refused: "down", unreachable: "unreachable", tls: "TLS fails",
+  waiting: "waiting", gone: "gone", hung: "hangs", refused: "down", unreachable: "unreachable", tls: "TLS fails",
   wrong: "wrong answer", rejected: "rejects", doubtful: "doubtful", failed: "fails",
 };
 export const stateOf = (failure) => STATES[failure.cause] || "fails";

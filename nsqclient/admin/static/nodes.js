@@ -1,5 +1,6 @@
 // The page of all nsqds.
-import {byId, el, path, serverState, show, setText} from "./dom.js";
+import {perform} from "./actions.js";
+import {byId, el, mayAct, path, serverState, show, setText} from "./dom.js";
 import {count, since} from "./format.js";
 import {live} from "./live.js";
 import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
@@ -17,6 +18,16 @@ const knownTo = (cell, row) => {
     : lookupds.length === 1 ? "registered" : `all ${lookupds.length}`);
 };
 
+const drawState = serverState(since);
+const state = (cell, row) => {
+  drawState(cell, row);
+  if (row.cause !== "gone" || !mayAct || cell.querySelector("button")) return;
+  cell.append(" ", el("button", {
+    type: "button", class: "quiet", "aria-label": `Forget ${row.address}`,
+    onclick: () => perform(`Forgot ${row.address}`, "POST", "/api/live/forget", {node: row.address}),
+  }, "Forget"));
+};
+
 const nodes = new DataTable("nodes", {
   key: (row) => row.address,
   empty: emptyNote("No nsqd", "None is registered. Start one with ", el("code", {}, "nsqclient nsqd --lookupd-tcp-address=…"), ", or see the problems that this page reports."),
@@ -25,7 +36,7 @@ const nodes = new DataTable("nodes", {
       [...(row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []),
         ...(row.announced ? [[`announces ${row.announced}`, "", "The address that it reports itself, unchecked"]] : [])])},
     hostname: {draw: asText()},
-    state: {draw: serverState(since), value: (row) => (row.is_up ? "1" : "0")},
+    state: {draw: state, value: (row) => (row.is_up ? "1" : "0")},
     tcp_port: {draw: asNumber(String), minor: true},
     version: {draw: (cell, row) => {
       setText(cell, row.version);
