@@ -1,8 +1,5 @@
 """``exchange``: write a command to a socket and wait for the answer, with a deadline.
 
-Compiled if nsqclient was installed with a C compiler, else in Python. The environment variable
-``NSQCLIENT_NATIVE=0`` chooses Python. Both forms pass the same tests.
-
 ``exchange(fd, command, start, seconds) -> (sent, answer)`` writes ``command[start:]`` to a
 non-blocking socket, then waits. If ``start`` is ``len(command)``, it only waits.
 
@@ -22,19 +19,21 @@ import errno
 import math
 import os
 import select
-from collections.abc import Callable
 from time import monotonic
+
+from nsqclient import native
 
 #: Bytes to read at once: heartbeats and responses are far shorter.
 _READ_SIZE = 4096
-#: poll() takes milliseconds as a C int.
-_MAX_POLL = 2**31 - 1
+#: Seconds between two looks for signals: one that arrives outside of a system call, or in another
+#: thread, does not interrupt poll().
+_LONGEST_WAIT = 0.1
 
 
 def exchange_in_python(
     fd: int, command: bytes, start: int, seconds: float
 ) -> tuple[int, bytes | int | None]:
-    """Do the same without the compiled module."""
+    """Do the same as the compiled form."""
     until, pid, sent, poll = monotonic() + seconds, os.getpid(), start, select.poll()
     unsent = memoryview(command)[start:]
     while fd >= 0 and os.getpid() == pid:
@@ -47,7 +46,7 @@ def exchange_in_python(
             if failure != errno.EAGAIN:
                 return sent, _read(fd, failure) or failure
         poll.register(fd, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
-        ready = poll.poll(math.ceil(min(max(0.0, until - monotonic()) * 1000, _MAX_POLL)))
+        ready = poll.poll(math.ceil(min(max(0.0, until - monotonic()), _LONGEST_WAIT) * 1000))
         if os.getpid() != pid:
             break
         if not ready and monotonic() >= until:
@@ -63,7 +62,8 @@ def _read(fd: int, failure: int = 0) -> bytes | int:
     try:
         return os.read(fd, _READ_SIZE)
     except OSError as exc:
-        return failure or _system_error(exc)
+        error = _system_error(exc)
+        return failure or error
 
 
 def _system_error(exc: OSError) -> int:
@@ -74,4 +74,7 @@ def _system_error(exc: OSError) -> int:
     return exc.errno
 
 
-exchange: Callable[[int, bytes, int, float], tuple[int, bytes | int | None]] = exchange_in_python
+if native.IS_COMPILED:
+    from nsqclient._native import exchange as exchange
+else:
+    exchange = exchange_in_python

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from nsqclient.connection.exchange import exchange_in_python
+from tests.support.native import FORMS
 from tests.support.waiting import wait_until
 
 WAIT = 20.0
@@ -19,10 +20,10 @@ WAIT = 20.0
 LARGE = bytes(range(256)) * 40_000
 
 
-@pytest.fixture(params=[exchange_in_python], ids=["python"])
+@pytest.fixture(params=FORMS)
 def exchange(request):
     """Each form of it."""
-    return request.param
+    return exchange_in_python if request.param is None else request.param.exchange
 
 
 @pytest.fixture
@@ -299,10 +300,7 @@ def test_a_child_forked_by_a_signal_handler_leaves_the_connection_alone(exchange
     read = []
     with on_signal(handler), beside(serve):
         try:
-            # Short: poll() of Python goes on in the child until its time is over.
-            answer = (0, None)
-            while answer[1] is None:
-                answer = exchange(ours.fileno(), command, answer[0], 0.2)
+            answer = exchange(ours.fileno(), command, 0, WAIT)
         finally:
             if os.getpid() != parent:
                 os._exit(answer[1] != errno.EBADF)

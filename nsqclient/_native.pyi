@@ -1,0 +1,3 @@
+def exchange(
+    fd: int, command: bytes, start: int, seconds: float, /
+) -> tuple[int, bytes | int | None]: ...
