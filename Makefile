@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN := .venvs/run/bin/python
 TEST := .venvs/test/bin/python
 LINT := .venvs/lint/bin/python
-SETTINGS := setup.cfg setup.py
+SETTINGS := setup.cfg setup.py nsqclient/_native.c
 
 # The parts of "make test": each test file belongs to one of them.
 PARTS := core servers tools frameworks manual faults spark integration
@@ -116,5 +116,5 @@ coverage: .venvs/coverage/installed servers ## all tests with branch coverage
 	@.venvs/coverage/bin/python -m coverage report
 clean: ## remove everything that make has created
 	@rm -rf .venvs .tox .cache .mypy_cache .pytest_cache .hypothesis .import_linter_cache \
-		.coverage htmlcov build dist docs/_build *.egg-info
+		.coverage htmlcov build dist docs/_build *.egg-info nsqclient/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

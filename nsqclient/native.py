@@ -22,4 +22,4 @@ def _is_compiled() -> bool:
 
 IS_COMPILED: bool = _is_compiled()
 #: As ``nsqclient --version`` and the doctor print it.
-FORM: str = "compiled" if IS_COMPILED else "in Python"
+FORM: str = "with the C extension" if IS_COMPILED else "without the C extension"

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import nsqclient
+
 from tests.support.processes import CHECKOUT, user_environment
 
 #: Runs of which the fastest counts: a busy machine makes some of them slower, none faster.
@@ -77,3 +79,13 @@ def test_a_module_of_the_client_needs_no_import_of_its_own():
         "try:\n    nsqclient.Cnsumer\n"
         "except AttributeError as exc:\n    assert 'Cnsumer' in str(exc)\n"
         "else:\n    raise SystemExit(1)")
+
+
+@pytest.mark.parametrize("environment, form", [
+    ({}, "the C extension"), ({"NSQCLIENT_NATIVE": "0"}, "without the C extension")])
+def test_the_version_command_prints_whether_the_c_extension_runs(environment, form):
+    done = subprocess.run(
+        [sys.executable, "-m", "nsqclient", "--version"], check=True, capture_output=True,
+        text=True, env={**user_environment(), "PYTHONPATH": str(CHECKOUT), **environment})
+    assert done.stdout.startswith(f"nsqclient {nsqclient.__version__}, with")
+    assert done.stdout.endswith(f"{form}\n")

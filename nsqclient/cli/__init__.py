@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from nsqclient import native
 from nsqclient.cli.command import Command, CommandGroup
 from nsqclient.cli.flags import CommandLineError, FlagError, Parsed
 from nsqclient.runtime import process_signals
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and _is_ended_by_signals(words):
         process_signals.handle_signals()
     if words[:1] in (["-version"], ["--version"], ["version"]):
-        print(f"nsqclient {__version__}")
+        print(f"nsqclient {__version__}, {native.FORM}")
         return 0
     return build_program().run(words)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from nsqclient import native
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import (
@@ -21,10 +22,11 @@ from nsqclient.cli.tools.tool_flags import (
 )
 from nsqclient.display import GREEN, RED, YELLOW, has_colors, paint
 from nsqclient.cluster.doctor.diagnosis import Diagnosis, Target
-from nsqclient.cluster.doctor.findings import Finding, Severity, in_order, summary
+from nsqclient.cluster.doctor.findings import Finding, Severity, in_order, ok, summary
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import format_duration
+from nsqclient.version import __version__
 
 PROGRAM = "doctor"
 
@@ -86,12 +88,14 @@ def _run(parsed: Parsed) -> int:
         diagnosis.run()
         if diagnosis.can_check_again and not signals.is_stopping:
             _watch(diagnosis, signals, parsed.values["watch"])
+    client = ok("client", "this machine", f"nsqclient {__version__}, {native.FORM}")
+    findings = [client, *diagnosis.findings]
     if parsed.values["json"]:
-        sys.stdout.write(as_json(diagnosis.findings))
+        sys.stdout.write(as_json(findings))
     else:
-        sys.stdout.write(as_table(diagnosis.findings, has_colors(sys.stdout)))
+        sys.stdout.write(as_table(findings, has_colors(sys.stdout)))
     sys.stdout.flush()
-    has_errors = any(each.severity is Severity.ERROR for each in diagnosis.findings)
+    has_errors = any(each.severity is Severity.ERROR for each in findings)
     return EXIT_ERRORS if has_errors else 0
 
 
