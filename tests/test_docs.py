@@ -23,7 +23,7 @@ import requests
 
 from nsqclient.cli import COMMANDS, SHORT
 from nsqclient.devserver import Nsqd, Nsqlookupd
-from tests.support.docs.pages import PAGES as ALL_PAGES, ROOT, blocks, named, read, text_of
+from tests.support.docs.pages import PAGES as ALL_PAGES, ROOT, blocks, here, named, read, text_of
 from tests.support.waiting import wait_until
 
 PAGES = ("README.rst", "docs/quickstart.rst")
@@ -78,9 +78,7 @@ def test_a_page_begins_with_its_title(page: str) -> None:
 
 def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
     """Put the addresses of running servers in the place of the usual ones."""
-    # In one pass: a server's own port may begin with the same digits.
-    running = {"127.0.0.1:4150": nsqd, "127.0.0.1:4161": lookupd}
-    return re.sub("|".join(map(re.escape, running)), lambda found: running[found[0]], code)
+    return here(code, {"127.0.0.1:4150": nsqd, "127.0.0.1:4161": lookupd})
 
 
 def run(code: str) -> str:
@@ -206,9 +204,8 @@ def test_the_requests_of_the_tour_are_answered() -> None:
         answers = []
         for words in tour:
             if words[0] == "curl":
-                here = {"127.0.0.1:4151": nsqd.http_address, "127.0.0.1:4161": lookupd.http_address}
-                # In one pass: a server's own port may begin with the same digits.
-                url = re.sub("|".join(map(re.escape, here)), lambda found: here[found[0]], words[-1])
+                url = here(words[-1], {"127.0.0.1:4151": nsqd.http_address,
+                                       "127.0.0.1:4161": lookupd.http_address})
                 data = words[words.index("-d") + 1] if "-d" in words else None
                 answers.append(requests.request("POST" if data else "GET", url, data=data).text)
     assert answers[0] == "OK"

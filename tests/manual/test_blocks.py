@@ -17,7 +17,7 @@ from nsqclient.cli import COMMANDS, SHORT
 from tests.manual.conftest import Cluster
 from tests.support import django_settings
 from tests.support.docs.flags import flags_of, unknown_flags
-from tests.support.docs.pages import PAGES, ROOT, Block, blocks
+from tests.support.docs.pages import PAGES, ROOT, Block, blocks, here
 
 ALL = [block for page in PAGES for block in blocks(page)]
 #: Commands that measure for minutes; the flags are checked.
@@ -37,11 +37,8 @@ PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 def test_a_program_runs_as_it_stands(cluster: Cluster, block: Block) -> None:
     cluster.create_topic("orders")
     cluster.nsqd.create_channel("orders", "mail")
-    text = block.text
-    for usual, here in cluster.addresses.items():
-        text = text.replace(usual, here)
     with contextlib.redirect_stdout(None):
-        exec(compile(text, block.where, "exec"), {"__name__": "__main__"})
+        exec(compile(here(block.text, cluster.addresses), block.where, "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -120,6 +121,14 @@ def text_of(blocks: list[Block]) -> str:
 def commands_of(blocks: list[Block]) -> list[str]:
     [block] = blocks
     return block.commands
+
+
+def here(text: str, addresses: Mapping[str, str]) -> str:
+    """Replace the usual addresses in a text, in one pass.
+
+    A replaced address may contain a usual one: 127.0.0.1:41615 begins with 127.0.0.1:4161.
+    """
+    return re.sub("|".join(map(re.escape, addresses)), lambda found: addresses[found[0]], text)
 
 
 def list_tables(page: str) -> list[list[list[str]]]:
