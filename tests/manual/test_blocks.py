@@ -37,8 +37,9 @@ PLACEHOLDERS = {"...", "COMMAND", "NAME"}
 def test_a_program_runs_as_it_stands(cluster: Cluster, block: Block) -> None:
     cluster.create_topic("orders")
     cluster.nsqd.create_channel("orders", "mail")
+    program = compile(here(block.text, cluster.addresses), block.where, "exec")
     with contextlib.redirect_stdout(None):
-        exec(compile(here(block.text, cluster.addresses), block.where, "exec"), {"__name__": "__main__"})
+        exec(program, {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
