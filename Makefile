@@ -16,7 +16,7 @@ SETTINGS := setup.cfg setup.py nsqclient/_native.c
 
 # The parts of "make test": each test file belongs to one of them.
 PARTS := core servers tools frameworks manual faults spark integration
-PART_core := $(wildcard tests/test_*.py) tests/connection tests/consumer tests/http tests/partitioned \
+PART_core := $(wildcard tests/test_*.py) tests/cluster tests/connection tests/consumer tests/http tests/partitioned \
 	tests/producer tests/protocol tests/runtime
 PART_servers := tests/devserver tests/admin tests/support
 PART_tools := tests/cli tests/testing

@@ -1,6 +1,6 @@
-"""A batch job: messages are collected and inserted into SQLite, one transaction for each batch.
+"""A batch job: insert messages of two nsqds into SQLite, one transaction for each batch.
 
-Brings its own embedded nsqd, and ends when everything it published is in the table.
+It starts its own embedded nsqds, and ends when every published message is in the table.
 
     python examples/batch_insert.py
 """
@@ -21,26 +21,32 @@ MESSAGES = 5_000
 
 
 class Table:
-    """Inserts batches; a message that comes twice is one row, since its id is the key."""
+    """A table of lines; a message that is delivered twice is one row.
+
+    A message id is unique only within one topic of one nsqd, so the key has all three.
+    """
 
     def __init__(self, path: Path) -> None:
-        # Batches are handled on worker threads; one worker means one batch at a time.
+        # A worker thread handles each batch; one worker means one batch at a time.
         self._database = sqlite3.connect(path, check_same_thread=False)
-        self._database.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, line TEXT)")
+        self._database.execute(
+            "CREATE TABLE lines"
+            " (nsqd TEXT, topic TEXT, id TEXT, line TEXT, PRIMARY KEY (nsqd, topic, id))")
         self.batches = 0
         self.full = threading.Event()
 
     def insert(self, batch: list[Message]) -> None:
-        """Store a batch; an exception requeues all of it, and nothing of it is stored."""
-        rows = [(str(message.id), message.body.decode()) for message in batch]
+        """Insert a batch in one transaction; an exception requeues the whole batch."""
+        rows = [(message.nsqd_address, message.topic, str(message.id), message.body.decode())
+                for message in batch]
         with self._database:
-            self._database.executemany("INSERT OR IGNORE INTO lines VALUES (?, ?)", rows)
+            self._database.executemany("INSERT OR IGNORE INTO lines VALUES (?, ?, ?, ?)", rows)
         self.batches += 1
         if self.count() >= MESSAGES:
             self.full.set()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         count: int = self._database.execute("SELECT count(*) FROM lines").fetchone()[0]
         return count
 
@@ -50,17 +56,19 @@ class Table:
 
 
 def main() -> int:
-    """Publish, consume in batches, and say what came of it."""
+    """Publish, consume in batches, and print the number of rows."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        nsqd = stack.enter_context(Nsqd())
+        addresses = [stack.enter_context(Nsqd()).tcp_address for _ in range(2)]
         table = Table(Path(folder) / "lines.db")
         stack.callback(table.close)
-        with Producer([nsqd.tcp_address]) as producer:
-            producer.publish_many("lines", [b"line %d" % n for n in range(MESSAGES)])
+        for number, address in enumerate(addresses):
+            with Producer([address]) as producer:
+                producer.publish_many(
+                    "lines", [b"line %d" % n for n in range(number, MESSAGES, len(addresses))])
         consumer = Consumer(
             "lines", "sqlite", BatchHandler(table.insert, size=500, max_wait=0.5),
-            nsqd_tcp_addresses=[nsqd.tcp_address], max_in_flight=1000,
+            nsqd_tcp_addresses=addresses, max_in_flight=1000,
         )
         with consumer:
             table.full.wait(30)

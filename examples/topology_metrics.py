@@ -1,8 +1,8 @@
-"""Metrics collection: requests put figures into a local queue, a worker writes them downstream.
+"""Metrics collection: requests publish to a local nsqd, and a worker writes batches downstream.
 
-A request must not wait for the metrics system, nor fail with it. So it publishes to the nsqd of its
-own machine without waiting, and a consumer writes batches. Here the metrics system refuses twice;
-the figures wait in nsqd and are all there in the end. Brings its own nsqd and ends by itself::
+A request must not wait for the metrics system or fail with it. It publishes to the nsqd on its own
+machine without waiting, and a consumer writes batches. In this example the metrics system refuses
+two batches; the messages wait in nsqd meanwhile. The program starts its own nsqd and ends itself::
 
     python examples/topology_metrics.py
 """
@@ -24,37 +24,38 @@ HASTY = Config(default_requeue_delay=0.1, backoff_multiplier=0.1, max_attempts=0
 
 
 class MetricsSystem:
-    """Stands for the database of your figures: it is away for the first two writes."""
+    """A stand-in for your database, which refuses the first two writes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ids: set[bytes] = set()
+        self._seen: set[tuple[str, str, bytes]] = set()
         self.totals: Counter[str] = Counter()
         self.refusals = 0
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Add a batch of figures; raise while the system is away."""
+        """Add a batch; raises while the system is down."""
         with self._lock:
             if self.refusals < 2:
                 self.refusals += 1
                 raise ConnectionError("the metrics system does not answer")
             for message in messages:
-                # A figure that came twice is added once.
-                if message.id not in self._ids:
-                    self._ids.add(message.id)
+                # Add a message once, even if it is delivered twice. The id alone is not unique.
+                key = (message.nsqd_address, message.topic, message.id)
+                if key not in self._seen:
+                    self._seen.add(key)
                     self.totals.update(json.loads(message.body))
 
 
 def serve_requests(producer: Producer) -> None:
-    """Stand for a web server: each request leaves its figures behind."""
+    """A stand-in for a web server: publish a message for each request."""
     for number in range(REQUESTS):
         figures = {"requests": 1, "bytes": 100 + number % 10}
         producer.publish_async("metrics", json.dumps(figures).encode())
 
 
 def main() -> None:
-    """Collect the figures of all requests in spite of the metrics system."""
-    logging.getLogger("nsqclient").setLevel(logging.CRITICAL)  # the two refusals are meant
+    """Publish, consume and print the totals."""
+    logging.getLogger("nsqclient").setLevel(logging.CRITICAL)  # hide the two expected failures
     system = MetricsSystem()
     with Nsqd() as nsqd, Producer([nsqd.tcp_address]) as producer:
         serve_requests(producer)

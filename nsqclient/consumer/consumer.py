@@ -207,7 +207,7 @@ class Consumer:
         return self
 
     def stop(self, timeout: Duration = 30.0) -> StopReport:
-        """Stop the consumer; ``docs/topics/shutdown.rst`` describes the steps.
+        """Stop the consumer; ``docs/topics/consumer.rst`` describes the steps.
 
         Messages that no handler has started are requeued at once. Running handlers may finish
         within ``timeout`` seconds. When this method returns, no further handler is started, and
