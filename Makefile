@@ -8,12 +8,11 @@ JOBS ?= 5
 # Programs that tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Relative paths and modules only: the path of the checkout may contain spaces.
+# Relative paths and modules only, because the path of the checkout may contain spaces.
 RUN := .venvs/run/bin/python
 TEST := .venvs/test/bin/python
 LINT := .venvs/lint/bin/python
 SETTINGS := setup.cfg setup.py nsqclient/_native.c
-
 # The parts of "make test": each test file belongs to one of them.
 PARTS := core servers tools frameworks manual faults spark integration
 PART_core := $(wildcard tests/test_*.py) tests/cluster tests/connection tests/consumer tests/http tests/partitioned \
@@ -29,9 +28,7 @@ PYTEST := $(TEST) -m pytest -n $(JOBS) --dist worksteal
 # A JVM keeps sockets and threads in its process, so tests with Spark run in a process of their own.
 NO_JVM := not spark and not long and not external
 JVM := $(TEST) -m pytest -n 0 -o testpaths=tests/spark
-
-# What "make hard NAME=..." runs; ARGS="--help" lists the options of most.
-# spark-chaos also takes COUNT= messages, KILLS=, SEED= and STORE=minio.
+# What "make hard NAME=..." runs; spark-chaos also takes COUNT= messages, KILLS=, SEED= and STORE=minio.
 HARD_chaos := $(TEST) -m tests.chaos cluster
 HARD_worker-chaos := $(TEST) -m tests.chaos worker
 HARD_jobs-chaos := $(TEST) -m tests.chaos jobs
@@ -44,7 +41,7 @@ HARD_mutants := $(TEST) -m tests.mutants
 HARD_soak := $(TEST) -m tests.faults.soak
 HARD_strangers := $(TEST) tools/strangers.py
 
-.PHONY: help setup servers demo pipeline pipeline-cluster test test-jvm test-long test-external floors hard \
+.PHONY: help setup servers demo pipeline pipeline-cluster test test-python test-jvm test-long test-external floors hard \
 	$(PARTS:%=test-%) style types imports security audit docs examples package release bench coverage clean
 .NOTPARALLEL:
 
@@ -74,8 +71,11 @@ pipeline pipeline-cluster: .venvs/pipeline/installed ## a topic into Parquet wit
 test: .venvs/test/installed servers ## all tests, on the embedded servers and on the real ones (JOBS=)
 	@$(TEST) tools/side_by_side.py .cache/test-jvm.log $(PYTEST) -m "$(NO_JVM)" $(ARGS) \
 		--beside $(JVM) -m "spark and not long" $(ARGS)
+	@NSQCLIENT_NATIVE=0 $(PYTEST) -m "$(NO_JVM)" $(PART_core) $(ARGS) || test $$? -eq 5
 $(PARTS:%=test-%): test-%: .venvs/test/installed servers
 	@$(PYTEST) -m "$(NO_JVM)" $(PART_$*) $(ARGS)
+test-python: .venvs/test/installed servers ## the core part without the C extension; "make test" includes it
+	@NSQCLIENT_NATIVE=0 $(PYTEST) -m "$(NO_JVM)" $(PART_core) $(ARGS) || test $$? -eq 5
 test-jvm: .venvs/test/installed servers ## the tests that start a JVM; "make test" includes them
 	@$(JVM) -m "spark and not long" $(ARGS)
 test-long: .venvs/test/installed servers ## tests that take long or kill processes

@@ -9,9 +9,9 @@
 The results stay in ``dist``. Extras for developers, and Spark with its hundreds of megabytes, are
 not installed; they are named at the end. Needs the packages of the extra ``package``.
 
-``--release`` also turns the wheel into a manylinux wheel, does the fourth step with each Python from
-3.10 on that is found on PATH or in pyenv, with Spark too, and prints the command that uploads. It
-uploads nothing. A wheel without the C extension, or one that only this machine can load, is not
+``--release`` also turns the wheel into a manylinux wheel, does the fourth step with each Python
+from 3.10 on that is found on PATH or in pyenv, with Spark too, and prints the command that uploads.
+It uploads nothing. A wheel without the C extension, or one that only this machine can load, is not
 kept: the sdist is released alone then.
 """
 

@@ -18,7 +18,7 @@ SCRIPT = ROOT / ".ci" / "run"
 FAKE_MAKE = """#!/bin/sh
 echo "make $*, level ${MAKELEVEL-none}, flags ${MAKEFLAGS-none}, CI $CI" >>"$NOTES"
 echo "= 5 passed in 1.00s ="
-test "$1" = test && echo "= 6 passed in 1.00s =" && echo "= 7 passed, 1 skipped in 2.00s ="
+test "$1" = test && for n in 6 7 8; do echo "= $n passed, 1 skipped in 2.00s ="; done
 test "$1" != "$FAILING"
 """
 
@@ -49,9 +49,9 @@ def test_the_commands_of_the_readme_are_the_first_steps_word_for_word(tmp_path: 
     assert notes[:2] == [f"{command}, level none, flags none, CI true" for command in commands]
     steps = re.findall(r"^step (.*?) *(?:#.*)?$", SCRIPT.read_text("utf-8"), re.MULTILINE)
     assert steps[:2] == commands
-    # The last lines are those of both runs of pytest, below a line for each step.
-    assert output[-2:] == ["= 6 passed in 1.00s =", "= 7 passed, 1 skipped in 2.00s ="]
-    steps = [line.split()[:3] for line in output[-2 - len(notes):-2]]
+    # The last lines are those of the three runs of pytest, below a line for each step.
+    assert output[-3:] == [f"= {n} passed, 1 skipped in 2.00s =" for n in (6, 7, 8)]
+    steps = [line.split()[:3] for line in output[-3 - len(notes):-3]]
     assert steps == [[*note.split(",")[0].split(), "passed"] for note in notes]
 
 
@@ -101,7 +101,7 @@ def test_the_workflow_runs_the_steps_in_parts() -> None:
     checks, tests = (jobs[name]["strategy"]["matrix"] for name in ("checks", "test"))
     steps = re.findall(r"^step make ([\w-]+)", SCRIPT.read_text("utf-8"), re.MULTILINE)
     assert sorted([*checks["step"], "test"]) == sorted(steps)
-    assert tests["part"] == [*variables("PARTS")["PARTS"], "jvm"]
+    assert tests["part"] == [*variables("PARTS")["PARTS"], "python", "jvm"]
     settings = (ROOT / "setup.cfg").read_text("utf-8")
     assert tests["python"] == re.findall(r"Python :: (3\.\d+)$", settings, re.MULTILINE)
     assert commands(jobs) == ["make ${{ matrix.step }}", "make test-${{ matrix.part }}"]
