@@ -23,7 +23,6 @@ from nsqclient.cluster.doctor.findings import Finding
 from nsqclient.cluster.ask_all import UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.cluster.actions import ClusterActions
-from nsqclient.http.limits import mount_adapters
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
@@ -146,7 +145,6 @@ class Notifier:
         try:
             # Only the status counts: the body is not read, however long it may be.
             with requests.Session() as session:
-                mount_adapters(session)
                 with session.post(
                     self._endpoint, json=content, timeout=(self._timeout, self._timeout),
                     allow_redirects=False, stream=True,

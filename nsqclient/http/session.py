@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http.client import BadStatusLine
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import requests
+import urllib3.exceptions
 
-from nsqclient.config import Config, build_tls_context
+from nsqclient.config import Config
 from nsqclient.display import counted, printable, without_password
 from nsqclient.errors import (
     ConfigError, NSQHTTPResponseError, NSQHTTPError, NSQHTTPTransportError, NSQHTTPStatusError,
     as_cause,
 )
-from nsqclient.http.limits import TooLarge, mount_adapters, read_body
+from nsqclient.http.adapter import TLSAdapter, TooLarge, read_body
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import (
     InvalidField, InvalidJson, JsonLimitError, JsonReader, read_json,
@@ -35,11 +36,13 @@ T = TypeVar("T")
 
 #: The largest accepted response, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
-_MAX_REDIRECTS = 30
-#: Characters of the text of a foreign error, which may repeat what the server sent.
+#: Characters of an error of ``requests``, which may repeat what the server sent.
 _LONGEST_REASON = 500
-#: Seconds for each step of a look whether a server that resets connections speaks NSQ's protocol.
+#: Seconds for each step of the check whether a server that resets connections is nsqd's TCP port.
 _PROBE_TIMEOUT = 0.5
+#: What nsqd and nsqlookupd answer on their TCP ports to another protocol.
+_NSQ_ERROR = "E_BAD_PROTOCOL"
+_RESETS = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)
 _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
@@ -51,6 +54,12 @@ class Server(NamedTuple):
     http_port: int
     url: Callable[[str, str], str]  #: (address, endpoint) -> URL
     takes_secret: bool = False  #: ``auth_secret`` is sent to it
+
+
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Called for each response: None, or requests would read the body of a redirect."""
+        return None
 
 
 class BrokenUpload(NSQHTTPTransportError):
@@ -66,8 +75,8 @@ class HTTPClient:
             address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
             ``tls_v1`` the server is verified against the authorities of ``requests``.
         connect_timeout: for the TCP connection.
-        timeout: for the whole response, from the last byte of the request to the last of the
-            response. All redirects together have the sum of both timeouts.
+        timeout: for each read, and from the request to the end of the body. A server whose status
+            line and headers arrive byte by byte can take longer: it delays its caller alone.
         max_answer_size: the largest response, in bytes.
         headers: sent with each request.
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent; None: see the subclass.
@@ -79,8 +88,7 @@ class HTTPClient:
     Every method raises an NSQHTTPError: NSQHTTPTransportError without a response,
     NSQHTTPStatusError when the server refused, NSQHTTPResponseError when the response is invalid.
 
-    Proxies and ``~/.netrc`` of the environment are ignored. Redirects are followed for GET alone:
-    a redirected POST would become a GET.
+    Proxies and ``~/.netrc`` of the environment are ignored, and redirects are not followed.
 
     Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. In a forked
     child it opens its own connections.
@@ -214,25 +222,16 @@ class HTTPClient:
                                                  data=body))
         deadline = Deadline(sum(self._timeouts))
         try:
-            response = self._session.send(
-                request, timeout=self._timeouts, allow_redirects=False, stream=True,
-            )
-            if method == "GET":
-                response = self._follow(response, deadline)
-            answer = read_body(response, self._max_answer_size)
+            response = self._session.send(request, timeout=self._timeouts, stream=True)
+            answer = read_body(response, self._max_answer_size, deadline)
         except TooLarge as exc:
             raise self._unusable(endpoint, str(exc)) from None
-        except requests.exceptions.InvalidHeader as exc:
-            raise self._unusable(endpoint, f"its headers contradict each other: {exc}") from exc
-        except requests.exceptions.RequestException as exc:
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as exc:
             error = self._error(url, exc, len(body or b""))
             logger.debug("%s", error, exc_info=exc)
             raise error from as_cause(exc)
-        except ValueError as exc:
-            # A Location that is no URL or not UTF-8: requests reads it while it sends.
-            raise self._unusable(endpoint, f"a header cannot be read: {exc}") from exc
         if response.status_code != 200:
-            raise NSQHTTPStatusError(url, response.status_code, _message(answer))
+            raise NSQHTTPStatusError(url, response.status_code, _message(response, answer))
         return answer
 
     def _prepare(self, request: requests.Request) -> requests.PreparedRequest:
@@ -251,70 +250,65 @@ class HTTPClient:
         except requests.exceptions.RequestException as exc:
             raise self._error(request.url, exc, 0) from exc
 
-    def _follow(self, response: requests.Response, deadline: Deadline) -> requests.Response:
-        """Follow redirects; all of them together have the time of one response."""
-        for _ in range(_MAX_REDIRECTS):
-            if response.next is None:
-                return response
-            if deadline.expired():
-                raise requests.exceptions.ReadTimeout("redirects have taken all the time")
-            # Never 0, which would mean "do not wait" to a socket.
-            connect, whole = (max(0.001, deadline.at_most(each)) for each in self._timeouts)
-            response = self._session.send(
-                response.next, timeout=(connect, whole), allow_redirects=False, stream=True,
-            )
-        response.close()
-        raise requests.exceptions.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
-
-    def _error(
-        self, url: str, exc: requests.exceptions.RequestException, sent: int
-    ) -> NSQHTTPError:
+    def _error(self, url: str, exc: Exception, sent: int) -> NSQHTTPError:
         """Build the NSQHTTPError for a failure; ``sent``: bytes of the request's body."""
         if isinstance(exc, requests.exceptions.ConnectTimeout):
             return NSQHTTPTransportError(url, f"no connection within {self._timeouts[0]:g} s")
-        if isinstance(exc, requests.exceptions.Timeout):
-            return NSQHTTPTransportError(url, f"no whole answer within {self._timeouts[1]:g} s")
-        if isinstance(exc, requests.exceptions.SSLError):
-            return NSQHTTPTransportError(url, f"TLS: {printable(_innermost(exc), _LONGEST_REASON)}")
-        if sent and _is_reset(exc):
+        causes = list(_causes(exc))
+        innermost = printable(str(causes[-1]), _LONGEST_REASON)
+
+        def is_caused_by(*kinds: type[BaseException]) -> bool:
+            return any(isinstance(each, kinds) for each in causes)
+
+        if is_caused_by(requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError):
+            connect, whole = self._timeouts
+            tls = f" (or no TLS handshake within {connect:g} s)" if url[:6] == "https:" else ""
+            return NSQHTTPTransportError(url, f"no whole answer within {whole:g} s{tls}")
+        if is_caused_by(requests.exceptions.SSLError, urllib3.exceptions.SSLError):
+            return NSQHTTPTransportError(url, f"TLS: {innermost}")
+        if sent and is_caused_by(*_RESETS):
             return BrokenUpload(url, f"broken in the upload of {counted(sent, 'byte')}")
-        error = NSQHTTPTransportError(url, self._reason(exc))
-        # A proxy whose server is not there yet resets connections too.
-        error.is_lasting = "BadStatusLine" in str(exc) or (
-            _is_reset(exc) and _is_tcp_port_of_nsq(url, min(self._timeouts[0], _PROBE_TIMEOUT)))
+        first_line: str | None = next(
+            (str(each.args[0]) for each in causes if isinstance(each, BadStatusLine)
+             and not isinstance(each, ConnectionResetError)), None)
+        is_tcp_port = _NSQ_ERROR in first_line if first_line is not None else (
+            is_caused_by(*_RESETS)
+            and _is_tcp_port_of_nsq(url, min(self._timeouts[0], _PROBE_TIMEOUT)))
+        if is_tcp_port:
+            reason = (f"this looks like its TCP port ({self._server.tcp_port} by default), not the"
+                      f" HTTP port ({self._server.http_port})")
+        elif first_line is not None:
+            reason = f"the answer is not HTTP: {first_line[:100]!r}"
+        elif is_caused_by(*_RESETS):
+            reason = "the connection was closed before an answer"
+        elif is_caused_by(urllib3.exceptions.NameResolutionError, socket.gaierror):
+            reason = "host unknown"
+        elif is_caused_by(ConnectionRefusedError):
+            reason = f"connection refused: is {self._server.name} running there?"
+        else:
+            reason = innermost
+        error = NSQHTTPTransportError(url, reason)
+        error.is_lasting = is_tcp_port or first_line is not None
         return error
 
-    def _reason(self, exc: requests.exceptions.RequestException) -> str:
-        text = str(exc)
-        server = self._server
-        if "BadStatusLine" in text or "Connection aborted" in text:
-            return (
-                f"the answer is not HTTP: this looks like its TCP port ({server.tcp_port} by"
-                f" default), not the HTTP port ({server.http_port})"
-            )
-        if "NameResolutionError" in text or "Name or service not known" in text:
-            return "host unknown"
-        if "refused" in text:
-            return f"connection refused: is {server.name} running there?"
-        return printable(text, _LONGEST_REASON)
-
     def _make_session(self) -> requests.Session:
-        session = requests.Session()
+        session = _Session()
         # A proxy meant for the internet must not see requests to nsqd, and ~/.netrc must not
         # replace the Authorization header.
         session.trust_env = False
         # No cookies: one call must not change the next one.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        context = None
         if self.address.startswith("https:") and self._config.tls_v1:
-            context = build_tls_context(self._config)
-            session.verify = context.verify_mode is not ssl.CERT_NONE
-        mount_adapters(session, context)
+            adapter = TLSAdapter(self._config)
+            session.mount("https://", adapter)
+            session.verify = adapter.verifies
         return session
 
 
-def _message(answer: bytes) -> str:
+def _message(response: requests.Response, answer: bytes) -> str:
     """The server's error: its code, or the start of the text."""
+    if response.is_redirect:
+        return f"give the address to which it redirects, {response.headers['Location']}"
     try:
         data = read_json(answer)
     except InvalidJson:
@@ -336,24 +330,22 @@ def _is_tcp_port_of_nsq(url: str, timeout: float) -> bool:
         with socket.create_connection((parts.hostname or "", parts.port or 80), timeout) as conn:
             conn.settimeout(timeout)
             conn.sendall(b"GET ")
-            return b"E_BAD_PROTOCOL" in conn.recv(64)
+            return _NSQ_ERROR.encode() in conn.recv(64)
     except OSError:
         return False
 
 
-def _innermost(exc: BaseException) -> str:
-    """The text of the first cause: the outer ones repeat host and path."""
-    while True:
-        inner = exc.__cause__ or exc.__context__
-        if inner is None:
-            return str(exc)
-        exc = inner
+def _causes(exc: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and all that led to it, the innermost last.
 
-
-def _is_reset(exc: BaseException | None) -> bool:
-    """Return whether the peer reset or closed a connection that was in use."""
-    while exc is not None:
-        if isinstance(exc, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)):
-            return True
-        exc = exc.__cause__ or exc.__context__
-    return False
+    urllib3 and requests keep the causes also in ``args`` and ``reason``.
+    """
+    pending, seen = [exc], set[int]()
+    while pending:
+        one = pending.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        inner = [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]
+        pending += [each for each in inner if isinstance(each, BaseException)]

@@ -159,13 +159,8 @@ class _Answering(io.RawIOBase):
 @contextmanager
 def answering(data: bytes) -> Iterator[None]:
     """Every connection of our HTTP clients gets this answer, and nothing is dialed."""
-    with mock.patch("nsqclient.http.limits._Connection._new_conn", lambda conn: _Answering(data)), \
-            mock.patch("nsqclient.http.limits._TLSConnection.connect", _refuse):
+    with mock.patch("urllib3.util.connection.create_connection", lambda *_, **__: _Answering(data)):
         yield
-
-
-def _refuse(conn: object) -> None:
-    raise ConnectionRefusedError("a redirect to https")
 
 
 def _flags(data: bytes) -> None:

@@ -5,13 +5,14 @@ import os
 import socket
 import ssl
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import requests
 
 from nsqclient.config import Config
 from nsqclient.errors import (
-    ConfigError, InvalidChannelError, InvalidMessageError, InvalidTopicError, NSQHTTPError,
+    ConfigError, InvalidChannelError, InvalidMessageError, InvalidTopicError,
     NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError, TLSError,
 )
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
@@ -20,6 +21,7 @@ from nsqclient.http.urls import nsqd_url
 from nsqclient.runtime.tls import server_context
 from tests.support.certificates import Certificates
 from tests.support.servers.http_recorder import recording
+from tests.support.servers.scripted import ScriptedServer
 
 
 @pytest.fixture
@@ -179,31 +181,6 @@ def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd,
     assert caplog.text.count("unusable") == 4 + 10 and "\r" not in caplog.text
 
 
-def test_a_redirected_publish_is_refused(server, nsqd):
-    server.status, server.headers = 301, {"Location": f"http://{server.address}/ping"}
-    with pytest.raises(NSQHTTPStatusError, match="301"):
-        nsqd.pub("t", b"x")
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("location", [
-    "http://[::1/", "http://[", "http://h:port/", "//[x]/", "\xff\xfe", "http://\xff/", "mailto:x",
-    "http://" + "a" * 300 + "/", "http://h:99999/", "http://\u00b2/", "http://a..b/",
-])
-def test_redirect_to_an_invalid_url_is_an_nsq_http_error(server, nsqd, location):
-    server.status, server.headers = 302, {"Location": location}
-    with pytest.raises(NSQHTTPError) as caught:
-        nsqd.info()
-    assert "auth_secret" not in str(caught.value)
-
-
-def test_two_content_lengths_are_an_invalid_response(server, nsqd):
-    server.body, server.headers = b"{}", {"Content-Length": "5"}
-    with pytest.raises(NSQHTTPResponseError, match="headers contradict each other") as caught:
-        nsqd.info()
-    assert "auth_secret" not in str(caught.value)
-
-
 def test_cookies_are_not_kept(server, nsqd):
     """A call changes nothing for the next one."""
     server.headers = {"Set-Cookie": "a=b"}
@@ -317,6 +294,48 @@ def test_tls_config_is_used_as_it_is(secure, certificates):
     context = ssl.create_default_context(cafile=certificates.ca)
     _ping(secure((certificates.server, certificates.server_key)),
           tls_v1=True, tls_config=context)
+
+
+def test_renewed_certificates_count_from_the_next_connection(secure, certificates, tmp_path):
+    """Also while the certificate is new, and its key is not."""
+    files = [tmp_path / name for name in ("ca", "cert", "key")]
+
+    def renew(*sources):
+        for file, source in zip(files, sources):
+            file.with_suffix(".new").write_bytes(Path(source).read_bytes())
+            file.with_suffix(".new").replace(file)
+
+    renew(certificates.other_ca, certificates.client, certificates.client_key)
+    ca, cert, key = map(str, files)
+    server = secure((certificates.server, certificates.server_key))
+    config = Config(tls_v1=True, tls_root_ca_file=ca, tls_cert=cert, tls_key=key)
+    with NsqdHTTP(server.url, config) as nsqd:
+        for sources in ([], [certificates.ca, certificates.server]):
+            renew(*sources)
+            with pytest.raises(NSQHTTPTransportError, match="certificate verify failed"):
+                nsqd.ping()
+        renew(certificates.ca, certificates.client, certificates.client_key)
+        nsqd.ping()
+
+
+@pytest.mark.parametrize(("data", "expected"), [
+    (b"\0\0\0\x12\0\0\0\1E_BAD_PROTOCOL", r"looks like its TCP port \(4150 by default"),
+    (b"220 mail.example.com ESMTP\r\n", "the answer is not HTTP: '220 mail"),
+    (b"", "the connection was closed before an answer"),
+])
+def test_only_a_peer_that_answers_as_nsq_is_called_its_tcp_port(data, expected):
+    def script(peer):
+        peer.exactly(4)
+        while data and peer.line().strip():
+            pass
+        peer.send(data)
+
+    # A closed connection is looked at a second time.
+    with ScriptedServer(*[script] * (1 if data else 2)) as server:
+        with NsqdHTTP(server.address) as nsqd:
+            with pytest.raises(NSQHTTPTransportError, match=expected) as caught:
+                nsqd.ping()
+    assert caught.value.is_lasting == bool(data)
 
 
 def test_unreadable_ca_file_is_a_tls_error():

@@ -353,7 +353,7 @@ _TABLE = {
         Mutant("control_characters", "a server's text cannot forge a log line",
                "each if each.isprintable() else repr(each)[1:-1] for", "each for",
                "test_control_characters_are_escaped")],
-    ("nsqclient/http/limits.py", "tests/http/test_limits.py"): [
+    ("nsqclient/http/adapter.py", "tests/http/test_limits.py"): [
         Mutant("http_without_limit", "an HTTP answer has a limit",
                "if size > most:", "if False:",
                "test_response_over_the_size_limit_is_refused")],

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import random
 import re
-import ssl
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlsplit
 
 import requests
+import urllib3.exceptions
+from requests.adapters import HTTPAdapter
 
 from nsqclient import Config, GiveUp, Message, Requeue
 from nsqclient.cli.consumers import Consumers, make_dead_letters
@@ -31,9 +32,9 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import (
     COUNT, ToolFlags, add_http_timeouts, add_http_tls_flags, read_consumer_config, read_http_tls,
 )
-from nsqclient.config import build_tls_context
-from nsqclient.http.limits import TooLarge, TotalTimeoutAdapter, read_body
 from nsqclient.display import masked_address, without_password
+from nsqclient.http.adapter import TLSAdapter, TooLarge, read_body
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -138,8 +139,9 @@ class Requester:
             host, port or scheme only those that describe the body are sent: the others may be
             credentials.
         connections: kept open to one host.
-        timeouts: seconds for the connection, and for the whole answer.
-        context: for ``https``; None: the certificate authorities of ``requests``.
+        timeouts: seconds for the connection, and for the answer.
+        tls: its ``tls_*`` options are for ``https``; None: the certificate authorities of
+            ``requests``.
 
     Threads: any; nothing in the session changes after it was made. Proxies of the environment and
     ``~/.netrc`` are ignored, as in the original.
@@ -152,7 +154,7 @@ class Requester:
         headers: Mapping[str, str],
         connections: int,
         timeouts: tuple[float, float],
-        context: ssl.SSLContext | None = None,
+        tls: Config | None = None,
     ) -> None:
         self._is_get = is_get
         self._timeouts = timeouts
@@ -161,8 +163,11 @@ class Requester:
         session.max_redirects = _MAX_REDIRECTS
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         for scheme in ("http://", "https://"):
-            session.mount(scheme, TotalTimeoutAdapter(context, connections))
-        session.verify = context is None or context.verify_mode is not ssl.CERT_NONE
+            session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
+        if tls is not None:
+            adapter = TLSAdapter(tls, connections)
+            session.mount("https://", adapter)
+            session.verify = adapter.verifies
         session.headers.clear()
         session.headers.update({
             "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": "gzip",
@@ -182,10 +187,11 @@ class Requester:
             else:
                 response = self._session.post(
                     url, data=body, timeout=self._timeouts, stream=True)
-            read_body(response, _MAX_ANSWER)
+            read_body(response, _MAX_ANSWER, Deadline(sum(self._timeouts)))
         except TooLarge:
             pass  # it has answered; the body is not needed
-        except (requests.exceptions.RequestException, ValueError) as exc:
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError,
+                ValueError) as exc:
             # ValueError: of a Location that is no URL or not UTF-8.
             raise RequestFailed(f"{type(exc).__name__}: {exc}") from exc
         if not 200 <= response.status_code < 300:
@@ -380,7 +386,7 @@ def _run(parsed: Parsed) -> int:
     requester = Requester(
         is_get=bool(values["get"]), headers=_headers(values), connections=values["n"],
         timeouts=(values["http-client-connect-timeout"], values["http-client-request-timeout"]),
-        context=build_tls_context(Config(**tls)) if tls else None,
+        tls=Config(**tls) if tls else None,
     )
     with contextlib.ExitStack() as stack:
         stack.callback(requester.close)

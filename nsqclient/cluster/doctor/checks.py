@@ -23,7 +23,6 @@ from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok
 from nsqclient.errors import NSQError, NSQHTTPStatusError, ServerError
 from nsqclient.hints import hint_for
 from nsqclient.http import ChannelStats, NsqlookupdHTTP, Stats, TopicStats
-from nsqclient.http.limits import mount_adapters
 from nsqclient.http.models import Node, Producer
 from nsqclient.http.urls import lookup_url, nsqd_url, split_address
 from nsqclient.runtime.addresses import format_address, parse_address
@@ -133,7 +132,6 @@ def check_clock(url: str, where: str, timeouts: tuple[float, float]) -> list[Fin
     """
     with requests.Session() as session:
         session.trust_env = False
-        mount_adapters(session)
         try:
             # The header is enough, so the body is not read, however long it may be.
             response = session.get(url, timeout=timeouts, allow_redirects=False, stream=True)

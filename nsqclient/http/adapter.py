@@ -1,0 +1,112 @@
+"""What the HTTP clients add to ``requests``: TLS as in ``Config``, and the limits of a body."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import ProtocolError
+
+from nsqclient.config import Config, build_tls_context
+from nsqclient.errors import TLSError
+from nsqclient.runtime.deadline import Deadline
+
+_CHUNK = 64 * 1024
+
+
+class TLSAdapter(HTTPAdapter):
+    """HTTPS with the ``tls_*`` options of a config, and with no other authorities.
+
+    Certificates that are renewed on disk count from the next connection. While the new files are
+    incomplete, the former ones are used.
+
+    Args:
+        config: its ``tls_server_name`` is not used.
+        connections: how many are kept open to one host.
+
+    Raises:
+        TLSError: a file cannot be used.
+    """
+
+    def __init__(self, config: Config, connections: int = 10) -> None:
+        self._config = config
+        self._stamps = self._read_stamps()
+        self._context = build_tls_context(config)
+        self._connections = connections
+        self._lock = threading.Lock()  # for the renewal
+        super().__init__(pool_maxsize=connections)
+
+    @property
+    def verifies(self) -> bool:
+        """False if any certificate of a server is accepted."""
+        return self._context.verify_mode is not ssl.CERT_NONE
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """Called by ``requests``."""
+        super().init_poolmanager(*args, **options, ssl_context=self._context)
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Called by ``requests``: the original adds its own authorities to the context."""
+
+    def send(self, request: Any, *args: Any, **options: Any) -> requests.Response:
+        """Called by ``requests``."""
+        stamps = self._read_stamps()
+        with self._lock:
+            if stamps != self._stamps:
+                self._renew(stamps)
+        return super().send(request, *args, **options)
+
+    def _renew(self, stamps: list[Any]) -> None:
+        try:
+            self._context = build_tls_context(self._config)
+        except TLSError:
+            return  # half of the files are new
+        self._stamps = stamps
+        # Requests that are under way keep the connections of the former pool manager.
+        self.init_poolmanager(self._connections, self._connections)
+
+    def _read_stamps(self) -> list[Any]:
+        config = self._config
+        return [_stamp(path) for path in (config.tls_root_ca_file, config.tls_cert, config.tls_key)
+                if path]
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class TooLarge(Exception):
+    """The body has more bytes than the caller accepts."""
+
+
+def read_body(response: requests.Response, most: int, deadline: Deadline) -> bytes:
+    """Read the body of a response to a request with ``stream=True``, and release it.
+
+    The deadline is checked after each read; a read waits up to the timeout of the request.
+
+    Raises:
+        TooLarge: it has more than ``most`` bytes, decompressed.
+        requests.exceptions.ReadTimeout: it did not arrive in time.
+        urllib3.exceptions.HTTPError: the connection broke, or the body cannot be decompressed.
+    """
+    parts, size = [], 0
+    try:
+        with response:
+            while part := response.raw.read1(_CHUNK, decode_content=True):
+                size += len(part)
+                if size > most:
+                    raise TooLarge(f"its answer has more than {most} bytes")
+                if deadline.expired():
+                    raise requests.exceptions.ReadTimeout("the body did not arrive in time")
+                parts.append(part)
+    except (ValueError, OverflowError) as exc:  # of http.client, about the size of a chunk
+        raise ProtocolError(f"the body cannot be read: {exc}", exc) from exc
+    return b"".join(parts)
