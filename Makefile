@@ -81,7 +81,7 @@ test-jvm: .venvs/test/installed servers ## the tests that start a JVM; "make tes
 test-long: .venvs/test/installed servers ## tests that take long or kill processes
 	@$(PYTEST) -m "long and not spark" $(ARGS) || test $$? -eq 5
 	@$(JVM) -m "long and spark" $(ARGS) || test $$? -eq 5
-test-external: .venvs/test/installed servers ## the admin page in Chromium and axe-core, alert rules in Prometheus
+test-external: .venvs/test/installed servers ## the admin page in Chromium and axe-core, alert rules in Prometheus, MinIO, Azurite
 	@tools/fetch.sh
 	@$(TEST) -m pytest -n 3 --dist worksteal -m "external and not long" $(ARGS)
 floors: servers ## the tests of HTTP and compression with the oldest versions that setup.cfg admits

@@ -1,8 +1,8 @@
-"""Build MinIO, an object store of S3's kind, for ``make hard NAME=spark-chaos STORE=minio``.
+"""Build MinIO, a server with S3's protocol, for ``make test-external`` and ``make hard
+NAME=spark-chaos STORE=minio``.
 
-It lands in ``.cache/minio`` in the checkout, from its Go module of a fixed version; a second run
-finds it there. It takes some minutes, and needs Go and its module proxy. No test of ``make test``
-uses it: these have moto.
+Builds its Go module of a fixed version in ``.cache/minio``; a second run finds it there. Needs Go
+and its module proxy, and some minutes. ``make test`` does not use it: its tests use moto.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fetch what "make test-external" uses: Debian's Prometheus, unpacked and not installed, and axe-core.
+# Fetch what "make test-external" uses: Debian's Prometheus, unpacked and not installed; axe-core, Azurite, MinIO.
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p .cache/prometheus
 (
@@ -10,3 +10,6 @@ mkdir -p .cache/prometheus
 ) >/dev/null 2>&1 && echo "prometheus and promtool are in .cache/prometheus" || echo "NOT FETCHED: Prometheus (needs apt-get)"
 npm install --prefix .cache/axe --silent --no-audit --no-fund axe-core@4 >/dev/null 2>&1 &&
     echo "axe-core is in .cache/axe" || echo "NOT FETCHED: axe-core (needs npm)"
+npm install --prefix .cache/azurite --silent --no-audit --no-fund azurite@3 >/dev/null 2>&1 &&
+    echo "Azurite is in .cache/azurite" || echo "NOT FETCHED: Azurite (needs npm)"
+"${PYTHON:-python3}" tools/build_minio.py || echo "NOT FETCHED: MinIO (needs Go)"

@@ -1,7 +1,6 @@
 """One Spark session for every test that wants one: a JVM takes seconds to start."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
@@ -19,12 +18,12 @@ from tests.spark.pages import ORDERS
 from tests.support.packages import has
 from tests.support.leaks import FOREIGN_PORTS, FOREIGN_PROCESSES, find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT
-from tests.support.servers.object_store import environment, make_bucket_of_moto, object_store
+from tests.support.servers.object_store import object_store
+from tests.support.servers.storages import SERVERS, StorageServer, moto
 from tests.support.waiting import wait_until
 
 #: Where a Python has no wheels of these.
 collect_ignore_glob = [] if has("pyspark") and has("pyarrow") and has("obstore") else ["*.py"]
-_buckets = itertools.count()
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.
 LIMIT = 300
@@ -41,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves something behind; with Spark, which keeps sockets, only threads."""
+    if "storage_kind" in request.fixturenames:
+        request.getfixturevalue("storage_server")  # stays for other tests
     before = take_snapshot()
     yield
     if "spark" in request.fixturenames:
@@ -163,25 +164,50 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def storage_servers() -> Iterator[tuple[contextlib.ExitStack, dict[str, StorageServer]]]:
+    """The servers that tests have started, by their kind, and what ends them."""
+    with contextlib.ExitStack() as stack:
+        yield stack, {}
+
+
 @pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
 def storage_kind(request: pytest.FixtureRequest) -> str:
-    """Each kind, the slower one in the longer tests: ``storage/test_store.py`` has both always."""
+    """Each kind, the slower one in the longer tests: ``storage/`` always has both."""
     kind: str = request.param
     return kind
 
 
 @pytest.fixture
+def storage_server(
+    storage_kind: str, request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    storage_servers: tuple[contextlib.ExitStack, dict[str, StorageServer]],
+) -> StorageServer | None:
+    """The server of this kind, for all tests; None: a folder."""
+    stack, servers = storage_servers
+    if storage_kind == "file":
+        return None
+    if storage_kind not in servers:
+        if storage_kind == "s3":
+            server = moto(request.getfixturevalue("s3_endpoint"))
+        else:
+            server = stack.enter_context(
+                SERVERS[storage_kind](tmp_path_factory.mktemp(storage_kind)))
+        servers[storage_kind] = server
+    return servers[storage_kind]
+
+
+@pytest.fixture
 def storage_url(
-    s3_endpoint: str, leak_guard: None, storage_kind: str, tmp_path: Path
+    storage_server: StorageServer | None, leak_guard: None, tmp_path: Path
 ) -> Iterator[str]:
     """The URL of an empty storage of each kind."""
-    if storage_kind == "file":
+    if storage_server is None:
         yield f"file://{tmp_path}/the störage 漢"
         return
-    with environment(s3_endpoint):
-        bucket = f"bucket-{next(_buckets)}"
-        make_bucket_of_moto(s3_endpoint, bucket)
-        yield f"s3://{bucket}/some/prefix"
+    with storage_server.new_url() as url:
+        yield url
 
 
 @pytest.fixture

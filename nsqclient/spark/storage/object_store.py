@@ -1,8 +1,7 @@
-"""``ObjectStore``: a bucket of S3, GCS or Azure, or of a server that has S3's protocol, by obstore.
+"""``ObjectStore``: a bucket of S3, GCS or Azure, or of a server with S3's protocol, by obstore.
 
-Credentials, region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``,
-``AWS_ENDPOINT_URL_S3``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_...``), or from the
-role of the machine or pod.
+Credentials, region and endpoint come from the environment (``_CREDENTIALS`` names the variables),
+or from the role of the machine or pod.
 """
 
 from __future__ import annotations
@@ -11,24 +10,38 @@ import contextlib
 import datetime
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import from_url
 
+from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError
 from nsqclient.spark.storage.store import StoredObject, is_ours
 
-#: Seconds for a connection, for a request with its answer, and for all tries of a request together:
-#: a storage that is gone is noticed within these.
+#: Time limits of a connection, of a request with its response, and of all tries of a request: a
+#: storage that does not respond is an error within these.
 _OPTIONS = {"connect_timeout": "3s", "timeout": "8s", "allow_http": "true"}
 _RETRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=6)}
-#: S3's code for a create while another create of that key is under way: to be tried again.
+#: S3's code for a create while another create of the same key is in progress: try again.
 _CONFLICT = "ConditionalRequestConflict"
 _TRIES = 10
+#: Delete requests at once.
+_DELETES = 16
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken",
-           "InvalidToken", "AllAccessDisabled", "Forbidden")
+           "InvalidToken", "AllAccessDisabled", "Forbidden", "AuthenticationFailed",
+           "AuthorizationFailure")
+#: Where credentials come from, by scheme.
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, or give the machine a"
+          " service account",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or"
+          " AZURE_STORAGE_SAS_TOKEN, or give the machine a managed identity",
+}
 
 
 class ObjectStore:
@@ -36,8 +49,11 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._bucket = url.split("/")[2]
-        self._store: Any = from_url(url, client_options=_OPTIONS, retry_config=_RETRIES)
+        try:
+            self._store: Any = from_url(url, client_options=_OPTIONS, retry_config=_RETRIES)
+        except Exception as exc:  # obstore's errors and Python's have no common base
+            scheme = url.partition(":")[0]
+            raise ConfigError(f"storage {url}: {_text(exc)}: {_CREDENTIALS[scheme]}") from exc
 
     @property
     def url(self) -> str:
@@ -49,13 +65,13 @@ class ObjectStore:
         try:
             yield
         except FileNotFoundError as exc:
-            if _code(exc) == "NoSuchBucket":
-                raise StorageError(self.url, _reason(exc, self._bucket)) from exc
+            if _code(exc) in _NO_BUCKET:
+                raise StorageError(self.url, _reason(exc, self.url)) from exc
             raise ObjectNotFoundError(self.url, key) from exc
         except StorageError:
             raise
-        except Exception as exc:  # of obstore, and of Python: no common root
-            raise StorageError(self.url, _reason(exc, self._bucket)) from exc
+        except Exception as exc:  # obstore's errors and Python's have no common base
+            raise StorageError(self.url, _reason(exc, self.url)) from exc
 
     def create(self, key: str, data: Any) -> bool:
         """See ``Store``."""
@@ -79,13 +95,16 @@ class ObjectStore:
             return bytes(obstore.get(self._store, key).bytes())
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """See ``Store``: one request for each 1000 objects behind ``after``."""
+        """See ``Store``: one request for each 1000 objects after ``after``.
+
+        A server may ignore the start key, as Azurite does: then all objects are listed.
+        """
         with self._explained(folder):
             return sorted(
                 StoredObject(item["path"], item["size"], item["last_modified"].timestamp())
                 for chunk in obstore.list(
                     self._store, prefix=folder or None, offset=after or None, chunk_size=1000)
-                for item in chunk)
+                for item in chunk if item["path"] > after)
 
     def list_folders(self, folder: str) -> list[str]:
         """See ``Store``: one request for each 1000 folders."""
@@ -94,11 +113,17 @@ class ObjectStore:
             return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Store``."""
-        names = list(keys)
-        with self._explained("objects"):
-            if names:
-                obstore.delete(self._store, names)
+        """See ``Store``: one request for each object.
+
+        Azure and GCS answer 404 to the deletion of a missing object. In a list of keys, obstore
+        then leaves some of the others.
+        """
+        with ThreadPoolExecutor(_DELETES, "nsq-storage") as pool:
+            list(pool.map(self._delete, keys))
+
+    def _delete(self, key: str) -> None:
+        with contextlib.suppress(ObjectNotFoundError), self._explained(key):
+            obstore.delete(self._store, key)
 
     def missing_space(self, size: int) -> int:
         """See ``Store``: an object store has no end."""
@@ -111,14 +136,18 @@ def _code(error: Exception) -> str:
     return "" if found is None else found[1]
 
 
-def _reason(error: Exception, bucket: str) -> str:
-    code, text = _code(error), str(error).partition("\n\nDebug source")[0]
-    if code == "NoSuchBucket":
+def _reason(error: Exception, url: str) -> str:
+    scheme, _, bucket, *_ = url.split("/")
+    code, text = _code(error), _text(error)
+    if code in _NO_BUCKET:
         return f"there is no bucket {bucket}: create it, or correct the URL"
     if code in _DENIED or type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return (f"access was denied ({code or 'no reason is given'}): check the credentials, and"
                 " that they allow to get, put, list and delete objects there")
-    if "169.254.169.254" in text:  # where a role would be found
-        return ("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give"
-                " the machine a role")
-    return f"the request failed: {' '.join(text.split()) or type(error).__name__}"
+    if "169.254.169.254" in text:  # the address that gives the credentials of a role
+        return f"there are no credentials: {_CREDENTIALS[scheme.rstrip(':')]}"
+    return f"the request failed: {text}"
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).partition("\n\nDebug source")[0].split()) or type(error).__name__

@@ -49,10 +49,10 @@ class Store(Protocol):
         ...
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """List what is under ``folder/``, or with an empty name in the storage, by their keys.
+        """List the objects under ``folder/``, or of the whole storage if it is empty, by key.
 
         Args:
-            after: only keys behind this text; keys before it cost nothing.
+            after: only keys greater than this text. Most storages do not even look at others.
         """
         ...
 
@@ -61,7 +61,7 @@ class Store(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, as far as they are there, in this order."""
+        """Delete objects, in any order. A missing one is no error."""
         ...
 
     def missing_space(self, size: int) -> int:
@@ -73,29 +73,32 @@ class Store(Protocol):
 
 
 def probe(store: Store) -> None:
-    """Do once all that is needed of a storage.
+    """Try everything that is needed of a storage.
 
     Raises:
-        StorageUnsuitableError: it replaces an object that is to be created, or does not read or
-            list what it has stored.
+        StorageUnsuitableError: it replaces an object that is to be created, does not read or list
+            what it has stored, or finds nothing after a key.
         StorageError: it cannot be used.
     """
     folder = f"{_PROBES}/{uuid.uuid4().hex}"
-    key = f"{folder}/object"
+    keys = [f"{folder}/1", f"{folder}/3"]
     try:
-        if not store.create(key, b"first"):
+        if not all([store.create(key, b"first") for key in keys]):
             raise StorageUnsuitableError(store.url, "a new object is said to be there already")
-        if store.create(key, b"second") or store.read(key) != b"first":
+        if store.create(keys[0], b"second") or store.read(keys[0]) != b"first":
             raise StorageUnsuitableError(
                 store.url, "it replaces an object that was to be created only if there was none."
                 " Two writers could not be kept apart: use a storage that honours"
                 " If-None-Match, as S3 and MinIO do")
-        listed = [found.key for found in store.list_objects(folder)]
-        if listed != [key] or store.list_objects(folder, key):
-            raise StorageUnsuitableError(store.url, "it does not list what it has just stored")
+        for after, wanted in (("", keys), (keys[0], keys[1:]), (f"{folder}/2", keys[1:]),
+                              (keys[1], [])):
+            if [found.key for found in store.list_objects(folder, after)] != wanted:
+                where = " after a key" if after else ""
+                raise StorageUnsuitableError(
+                    store.url, f"it does not list what it has just stored{where}")
     finally:
         with contextlib.suppress(StorageError):  # of a storage that cannot be used at all
-            store.delete([key])
+            store.delete(keys)
 
 
 def is_ours(store: Store, key: str, data: bytes) -> bool:

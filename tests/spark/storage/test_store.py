@@ -1,114 +1,64 @@
-"""Objects that are created if they are absent, on a folder and on an object store."""
+"""What is special to a folder or to obstore, the probe, and URLs. See also ``test_contract``."""
 
 import errno
 import os
 import pickle
 import stat
-import threading
 import time
-from unittest.mock import Mock
 
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.errors import (
-    ObjectNotFoundError, StorageError, StorageFullError, StorageUnsuitableError,
-)
+from nsqclient.spark.errors import StorageError, StorageFullError, StorageUnsuitableError
 from nsqclient.spark.options import check_storage
-from nsqclient.spark.storage import local
-from nsqclient.spark.storage import open_store
-from nsqclient.spark.storage.store import probe
+from nsqclient.spark.storage import local, object_store, open_store
+from nsqclient.spark.storage.store import StoredObject, probe
 from tests.support.servers.http_recorder import recording
 from tests.support.servers.object_store import environment
 
 
-@pytest.fixture(params=["file", "s3"])
-def storage_kind(request):
-    return request.param
+class _Memory:
+    """A storage in memory, with a fault of its own."""
+
+    url = "s3://old/x"
+
+    def __init__(self, fault=""):
+        self.objects = {}
+        self._fault = fault
+
+    def create(self, key, data):
+        if self._fault == "taken" or key in self.objects and self._fault != "replaces":
+            return False
+        self.objects[key] = data
+        return True
+
+    def read(self, key):
+        return self.objects[key]
+
+    def list_objects(self, folder, after=""):
+        if self._fault == "no list" or self._fault == "nothing after" and after:
+            return []
+        return [StoredObject(key, 1) for key in sorted(self.objects)
+                if key > after or self._fault == "ignores after"]
+
+    def delete(self, keys):
+        for key in keys:
+            self.objects.pop(key, None)
 
 
-def test_the_first_of_two_creates_wins(store):
-    assert store.create("t/a", b"one")
-    assert not store.create("t/a", b"two")
-    assert store.read("t/a") == b"one"
-
-
-def test_a_create_that_is_repeated_is_ours(store):
-    """Its first answer may have been lost: what counts is whose bytes are there."""
-    assert store.create("t/a", b"mine") and store.create("t/a", memoryview(b"mine"))
-
-
-def test_of_many_creates_at_once_one_wins(store):
-    won = []
-    barrier = threading.Barrier(8)
-
-    def create(number):
-        barrier.wait()
-        if store.create("t/raced", b"%d" % number):
-            won.append(number)
-
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [b"%d" % number for number in won] == [store.read("t/raced")]
-
-
-def test_a_listing_begins_behind_a_key(store):
-    keys = [f"t/x/{folder}/{number:03d}-5" for folder in ("00", "01") for number in range(3)]
-    for key in (*keys, "t/y", "t/xx/1"):
-        assert store.create(key, b"12345")
-    listed = store.list_objects("t/x")
-    assert [(found.key, found.size) for found in listed] == [(key, 5) for key in keys]
-    assert all(abs(found.stored - time.time()) < 3600 for found in listed)
-    assert [found.key for found in store.list_objects("t/x", "t/x/00/001")] == keys[1:]
-    assert [found.key for found in store.list_objects("t/x", keys[1])] == keys[2:]
-    assert [found.key for found in store.list_objects("t/x", "t/x/01")] == keys[3:]
-    assert store.list_objects("t/x", keys[-1]) == store.list_objects("none") == []
-
-
-def test_a_long_listing_is_whole(store, monkeypatch):
-    """An object store gives so many at once, and a mark that leads to the next ones."""
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
-    keys = [f"t/{number:05d}" for number in range(25)]
-    for key in keys:
-        store.create(key, b"")
-    assert [found.key for found in store.list_objects("t")] == keys
-    assert [found.key for found in store.list_objects("t", keys[3])] == keys[4:]
-
-
-def test_what_is_deleted_is_gone(store):
-    store.create("t/a/1", b"one")
-    store.delete(["t/a/1", "t/a/none"])
-    store.delete(["t/a/1"])
-    assert store.list_objects("t") == []
-    with pytest.raises(ObjectNotFoundError) as failed:
-        store.read("t/a/1")
-    assert pickle.loads(pickle.dumps(failed.value)).key == "t/a/1"
-    assert store.create("t/a/1", b"two")
-
-
-def test_the_probe_leaves_nothing(store):
-    probe(store)
-    assert store.list_objects("%probe") == []
-
-
-@pytest.mark.parametrize("created, there, words", [
-    ([True, True], b"second", "honours If-None-Match"),
-    ([True, False], b"second", "honours If-None-Match"),
-    ([False], b"first", "is said to be there"), ([True, False], b"first", "does not list"),
+@pytest.mark.parametrize("fault, words", [
+    ("replaces", "honours If-None-Match"), ("taken", "is said to be there"),
+    ("no list", "does not list what it has just stored$"),
+    ("nothing after", "does not list what it has just stored after a key"),
+    ("ignores after", "does not list what it has just stored after a key"),
 ])
-def test_the_probe_refuses_an_unsuitable_storage(created, there, words):
-    """Such as old servers with S3's protocol, which ignore the condition: no two writers there."""
-    store = Mock(url="s3://old/x")
-    store.create.side_effect = created
-    store.read.return_value = there
-    store.list_objects.return_value = []
+def test_the_probe_refuses_an_unsuitable_storage(fault, words):
+    """Old servers with S3's protocol ignore the condition; OneLake lists nothing after a key."""
+    store = _Memory(fault)
     with pytest.raises(StorageUnsuitableError, match=words) as failed:
         probe(store)
     assert "\n" not in str(failed.value)
-    store.delete.assert_called_once()
+    assert not store.objects
 
 
 @pytest.mark.parametrize("url, words", [
@@ -239,3 +189,31 @@ def test_a_full_disk_says_what_is_missing(tmp_path, monkeypatch):
     with pytest.raises(StorageFullError, match="t/b cannot be written: No space left") as failed:
         store.create("t/b", b"xyz")
     assert pickle.loads(pickle.dumps(failed.value)).missing == 3
+
+
+@pytest.mark.parametrize("url, set_up, words", [
+    ("az://cont/x", {}, "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY"),
+    ("az://cont/x", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "?"},
+     "Invalid Access Key: .*: set AZURE_STORAGE_ACCOUNT_NAME"),
+    ("gs://cont/x", {"GOOGLE_SERVICE_ACCOUNT": "/no/such/file"},
+     "No such file or directory .*: set GOOGLE_APPLICATION_CREDENTIALS"),
+])
+def test_settings_that_are_missing_or_wrong_are_named(monkeypatch, url, set_up, words):
+    """In one line, and those of the scheme."""
+    for name in os.environ:
+        if name.startswith(("AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    for name, value in set_up.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=words) as failed:
+        open_store(url)
+    assert "\n" not in str(failed.value) and "AWS" not in str(failed.value)
+
+
+@pytest.mark.parametrize("scheme, variable", [
+    ("s3", "AWS_ACCESS_KEY_ID"), ("gs", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ("az", "AZURE_STORAGE_ACCOUNT_KEY"),
+])
+def test_missing_credentials_are_those_of_the_scheme(scheme, variable):
+    error = ValueError("Error performing token request: GET http://169.254.169.254/metadata/x")
+    assert variable in object_store._reason(error, f"{scheme}://bucket/x")

@@ -8,9 +8,6 @@ from http.server import HTTPServer
 from typing import Any
 
 import pytest
-import requests
-
-from tests.support.processes import LIMIT
 
 
 @contextlib.contextmanager
@@ -55,25 +52,24 @@ def serve(server: HTTPServer) -> Iterator[str]:
         server.server_close()
 
 
+def s3_variables(endpoint: str) -> dict[str, str]:
+    """Return what the AWS libraries read, for a server at this endpoint."""
+    return {
+        "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nowhere",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere"}
+
+
 @contextlib.contextmanager
 def environment(endpoint: str) -> Iterator[None]:
     """Set what the AWS libraries read."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
             patch.delenv(name, raising=False)
-        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_CONFIG_FILE", "/nowhere")
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+        for name, value in s3_variables(endpoint).items():
+            patch.setenv(name, value)
         yield
-
-
-def make_bucket_of_moto(endpoint: str, name: str) -> None:
-    """Create a bucket of ``object_store()``: it asks for no signature, whose client costs 0.1 s."""
-    requests.put(f"{endpoint}/{name}", timeout=LIMIT).raise_for_status()
 
 
 def make_bucket(name: str) -> None:
