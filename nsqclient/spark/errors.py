@@ -5,6 +5,7 @@
     NSQError
     ├── LogError               the log cannot be used as it is: .url
     │   ├── LogInUseError      another query reads it
+    │   ├── LogMismatchError   a checkpoint or a snapshot belongs to another topic or channel
     │   └── DataLossError      segments that a batch needs are gone
     │       └── DamagedSegmentError  a segment is not what was written: .damage
     └── StorageError           its storage cannot be used, or did not answer: .url
@@ -42,6 +43,10 @@ class LogError(_PlacedError):
 
 class LogInUseError(LogError):
     """Another query reads this log."""
+
+
+class LogMismatchError(LogError):
+    """A checkpoint or a snapshot belongs to another topic or channel, or to another drain."""
 
 
 class DataLossError(LogError):

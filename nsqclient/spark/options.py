@@ -25,10 +25,11 @@ from nsqclient.version import __version__
 
 STREAM, BATCH, WRITE = "stream", "batch", "write"
 
-#: The columns of the rows that reading gives.
+#: The columns of the rows that reading gives. ``timestamp`` alone would mean another type with
+#: spark.sql.timestampType=TIMESTAMP_NTZ.
 ROW_DDL = (
     "topic string, channel string, nsqd string, message_id string, attempts int,"
-    " timestamp timestamp, timestamp_ns bigint, body binary"
+    " timestamp timestamp_ltz, timestamp_ns bigint, body binary"
 )
 
 #: Where a source needs another default than a single consumer.
@@ -412,6 +413,8 @@ def _check_servers(found: ReadOptions | WriteOptions) -> None:
 def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]:
     """Read every option; return the fields, ``config`` among them."""
     table = _TABLES[group]
+    texts = {key.strip().lower(): text.strip() for key, text in options.items()}
+    log = f"{texts.get('topic')}/{texts.get('channel')}"
     values: dict[str, Any] = {}
     core: dict[str, str] = {}
     wrong = []
@@ -420,7 +423,7 @@ def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]
         if name in table:
             field, row = table[name]
             if side in row.sides:
-                values[field] = _parsed(row, text)
+                values[field] = _parsed(row, text, log)
             else:
                 wrong.append(f"option {row.name} has no meaning here: {_only_for(row)}")
         elif name.replace("-", "_") in OPTIONS and name not in _HINTS:
@@ -463,7 +466,7 @@ def _unknown(key: str, group: str) -> str:
     return f"unknown option {key!r}: docs/topics/spark-reference.rst lists what there is"
 
 
-def _parsed(row: SparkOption, text: str) -> Any:
+def _parsed(row: SparkOption, text: str, log: str) -> Any:
     text = text.strip()
     if row.kind == "list":
         return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -476,7 +479,7 @@ def _parsed(row: SparkOption, text: str) -> Any:
             raise ConfigError(f"option {row.name}: {text!r} is none of {', '.join(row.choices)}")
         return text.lower()
     if row.kind == "offset":
-        return _offset(row, text)
+        return _offset(row, text, log)
     if row.kind in ("int", "ms"):
         try:
             number = int(text)
@@ -493,17 +496,22 @@ def _parsed(row: SparkOption, text: str) -> Any:
     return text
 
 
-def _offset(row: SparkOption, text: str) -> Offset:
+def _offset(row: SparkOption, text: str, log: str) -> Offset:
     if text.lower() in row.choices:
         return text.lower()
     try:
         found = json.loads(text)
     except ValueError:
         found = None
-    # An offset as Spark's checkpoint has it.
-    if isinstance(found, dict) and set(found) == {"v", "shards"} and found["v"] == 2:
-        shards = found["shards"]
+    # An offset of Spark's checkpoint. Users may leave out what does not differ.
+    if isinstance(found, dict) and found.keys() <= {"v", "log", "shards"} and (
+        found.get("v", 2) == 2
+    ):
+        shards = found.get("shards")
         if isinstance(shards, dict) and all(map(_is_number, shards.values())):
+            if found.get("log", log) != log:
+                raise ConfigError(f"option {row.name}: the offset belongs to {found['log']}, the"
+                                  f" query reads {log}")
             return shards
     raise ConfigError(f"option {row.name}: {text!r} is none of {', '.join(row.choices)}, nor"
                       ' {"v": 2, "shards": {"HOST:PORT": N}}, an offset of Spark\'s checkpoint')

@@ -12,7 +12,8 @@ GOOD = {**STORED, "nsqd": "127.0.0.1:4150"}
 
 @pytest.mark.parametrize("text, value", [
     ("Earliest", "earliest"), (" latest ", "latest"), ("committed", "committed"),
-    ('{"v": 2, "shards": {"h:4150": 7}}', {"h:4150": 7})])
+    ('{"v": 2, "log": "t/c", "shards": {"h:4150": 7}}', {"h:4150": 7}),
+    ('{"shards": {"h:4150": 7}}', {"h:4150": 7})])
 def test_a_new_query_may_begin_elsewhere(text, value):
     assert read_options({**GOOD, "startingOffsets": text}, "stream").starting_offsets == value
 
@@ -88,6 +89,8 @@ def test_all_unknown_options_are_named_at_once():
     ({"retentionms": "-1"}, "retentionMs of -1 is too small: from 0"),
     ({"retentionms": "10min"}, "whole number of milliseconds"),
     ({"startingoffsets": "first"}, "'first' is none of committed, earliest, latest, nor"),
+    ({"startingoffsets": '{"v": 2, "log": "a/c", "shards": {}}'},
+     "option startingOffsets: the offset belongs to a/c, the query reads t/c"),
     ({"startingoffsets": '{"t":{"0":23}}'}, 'nor {"v": 2, .* an offset of Spark.s checkpoint'),
     ({"startingoffsets": '{"v": 2, "shards": {"h:1": -1}}'}, "is none of committed"),
     ({"startingoffsets": '{"v": 2, "shards": {"h:1": true}}'}, "is none of committed"),

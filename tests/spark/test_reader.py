@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from nsqclient.errors import ConfigError
-from nsqclient.spark.errors import DataLossError, LogInUseError
+from nsqclient.spark.errors import DataLossError, LogInUseError, LogMismatchError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.reader import NsqStreamReader
 from nsqclient.spark.shards import log_reader
@@ -57,7 +57,8 @@ def reader(storage_url):
 
 def offset(**shards):
     """An offset as Spark has it in its log."""
-    return {"v": 2, "shards": {f"{name}:4150": number for name, number in shards.items()}}
+    places = {f"{name}:4150": number for name, number in shards.items()}
+    return {"v": 2, "log": "t/c", "shards": places}
 
 
 def test_nothing_new_is_the_very_same_offset(reader, write):
@@ -68,8 +69,18 @@ def test_nothing_new_is_the_very_same_offset(reader, write):
     assert start == offset(a=0)
     end = one.latestOffset(start, ALL)
     assert one.latestOffset(end, ALL) is end
-    empty = offset()
+    empty = {**offset(), "log": "t/other"}
     assert reader(channel="other").latestOffset(empty, ALL) is empty
+
+
+def test_a_checkpoint_of_another_topic_or_channel_is_refused(reader, write):
+    """It would go on there at the same numbers, and what is before them would be skipped."""
+    write(A, 1, 1, 1)
+    for options in ({"topic": "other"}, {"channel": "other"}):
+        for ask in (lambda one: one.latestOffset(offset(a=1), ALL),
+                    lambda one: one.partitions(offset(a=1), offset(a=2))):
+            with pytest.raises(LogMismatchError, match="the checkpoint belongs to t/c"):
+                ask(reader(**options))
 
 
 def test_a_batch_has_what_is_new_of_every_shard(reader, write):

@@ -3,8 +3,7 @@
 Of a stream Spark keeps one reader in a driver-side process for the whole query (offsets,
 partitions), and sends copies to the executors, which only read segments. So nothing is opened in
 ``__init__``. The driver plans batches of the logs of shards, from listings; no row passes it there.
-Where the options say where nsqd is, it owns the shards, too (``receiver``). An offset is
-``{"v": 2, "shards": {"host:4150": 812}}``.
+If the options say where nsqd is, it owns the shards, too (``receiver``).
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened, options = self._open({}), self._options
         log = opened.log
         if options.starting_timestamp is None and options.starting_offsets in (None, "committed"):
-            return make_offset(log.places(log.registered()))
+            return self._offset(log.places(log.registered()))
         start = f"{options.starting_offsets} {options.starting_timestamp}"
         places = log.begun(start)
         if places is None:
@@ -147,7 +146,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.info("%s: the query begins after %s", log, places)
             log.begin(start, places)
         self._begun = places
-        return make_offset(places)
+        return self._offset(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxMessagesPerTrigger``."""
@@ -169,17 +168,18 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
             DataLossError: segments are gone.
             LogInUseError: another query has begun to read the log.
+            LogMismatchError: the checkpoint belongs to another topic or channel.
             NSQError: messages cannot be received any more.
         """
         if isinstance(limit, ReadAllAvailable):
             raise ConfigError(
                 "trigger(once=True) would take what comes in the first moment, and leave the rest:"
                 " use trigger(availableNow=True), which takes all that is there, in batches")
-        position = read_offset(start)
+        position = self._position(start)
         opened = self._open(position)
         lost, opened.lost = opened.lost, []
         if lost:
-            return make_offset({**position, **dict.fromkeys(lost, 0)})
+            return self._offset({**position, **dict.fromkeys(lost, 0)})
         opened.log.mark_committed(position)
         if not self._has_committed and position != self._begun:
             opened.log.forget_begun()
@@ -189,7 +189,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             end = self._wait_for_batch(opened, position, limit)
         self._is_first = False
-        return start if end == position else make_offset(end)
+        return start if end == position else self._offset(end)
 
     def _fill_batch(
         self, opened: _Opened, receiver: Receiver, position: dict[str, int], limit: ReadLimit
@@ -251,18 +251,18 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What ``progress.sources[0].latestOffset`` shows: the newest segments, and what waits."""
         opened = self._opened
         if opened is None:
-            return make_offset({})
+            return self._offset({})
         waiting = {}
         for nsqd, shard in sorted(opened.log.shards.items()):
             rows, size = shard.total(shard.first - 1, shard.last)
             waiting[nsqd] = {"messages": rows, "bytes": size}
         lasts = {nsqd: shard.last for nsqd, shard in opened.log.shards.items()}
         lag = {} if opened.receiver is None else opened.receiver.lag()
-        return {**make_offset(lasts), "waiting": waiting, "batch_full": self._is_full, **lag}
+        return {**self._offset(lasts), "waiting": waiting, "batch_full": self._is_full, **lag}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch ``(start, end]``; the same for every call."""
-        options, begin, position = self._options, read_offset(start), read_offset(end)
+        options, begin, position = self._options, self._position(start), self._position(end)
         log = self._open(position).log
         segments = [
             segment for nsqd, number in position.items() if number > begin.get(nsqd, number)
@@ -278,6 +278,12 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
+
+    def _offset(self, shards: Mapping[str, int]) -> dict[str, Any]:
+        return make_offset(self._options.topic, self._options.channel, shards)
+
+    def _position(self, offset: Mapping[str, Any]) -> dict[str, int]:
+        return read_offset(self._options.topic, self._options.channel, offset)
 
     def _open(self, position: Mapping[str, int]) -> _Opened:
         if self._opened is None:

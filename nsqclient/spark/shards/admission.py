@@ -1,6 +1,7 @@
 """Offsets over shards, and how a batch is shared among them. Pure.
 
-An offset is ``{"v": 2, "shards": {"host:4150": 812}}``: everything up to segment 812 of that shard.
+The offset ``{"v": 2, "log": "topic/channel", "shards": {"host:4150": 812}}`` means everything up to
+segment 812 of that shard.
 """
 
 from __future__ import annotations
@@ -11,23 +12,33 @@ from operator import attrgetter
 from typing import Any
 
 from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import LogMismatchError
 from nsqclient.spark.shards.names import Segment
 from nsqclient.spark.segment import ROW_BYTES
 
 VERSION = 2
 
 
-def make_offset(shards: Mapping[str, int]) -> dict[str, Any]:
+def make_offset(topic: str, channel: str, shards: Mapping[str, int]) -> dict[str, Any]:
     """Build an offset for Spark, which compares texts: shards are in order."""
-    return {"v": VERSION, "shards": dict(sorted(shards.items()))}
+    return {"v": VERSION, "log": f"{topic}/{channel}", "shards": dict(sorted(shards.items()))}
 
 
-def read_offset(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Read an offset: the last segment of each shard."""
+def read_offset(topic: str, channel: str, offset: Mapping[str, Any]) -> dict[str, int]:
+    """Read an offset: the last segment of each shard.
+
+    Raises:
+        ConfigError: another version has written it.
+        LogMismatchError: it belongs to another topic or channel.
+    """
     if offset.get("v") != VERSION:
         raise ConfigError(
             f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"
             f" reads {VERSION}")
+    if offset.get("log") != f"{topic}/{channel}":
+        raise LogMismatchError(
+            f"{topic}/{channel}", f"the checkpoint belongs to {offset.get('log')}: use a new"
+            " checkpoint folder for each topic and channel")
     return {nsqd: int(number) for nsqd, number in offset["shards"].items()}
 
 

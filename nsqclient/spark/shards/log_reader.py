@@ -124,12 +124,13 @@ class ShardedLog:
             found = self._store.read(start_key(*self._names, start))
         except ObjectNotFoundError:
             return None
-        return read_offset(json.loads(found))
+        return read_offset(*self._names, json.loads(found))
 
     def begin(self, start: str, places: Mapping[str, int]) -> None:
         """Note where a query begins; Spark may plan a batch of which its log has the end only."""
         self._store.create(
-            start_key(*self._names, start), json.dumps(make_offset(places)).encode())
+            start_key(*self._names, start),
+            json.dumps(make_offset(*self._names, places)).encode())
 
     def forget_begun(self) -> None:
         """The query has committed a batch, so its checkpoint says where it is."""

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import LogMismatchError
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.names import Segment
 
@@ -21,17 +22,19 @@ def shard(number, rows, size=1000, before=0):
 
 def test_an_offset_names_shards_in_order():
     """Spark compares texts."""
-    offset = make_offset({"b:1": 2, "a:1": 1})
+    offset = make_offset("t", "c", {"b:1": 2, "a:1": 1})
     assert list(offset["shards"]) == ["a:1", "b:1"]
-    assert read_offset(offset) == {"a:1": 1, "b:1": 2}
+    assert read_offset("t", "c", offset) == {"a:1": 1, "b:1": 2}
 
 
 @pytest.mark.parametrize("offset, words", [
     ({"seq": 5}, "version None"), ({"v": 3, "shards": {}}, "version 3"),
+    ({"v": 2, "log": "other/c", "shards": {}}, "log t/c: the checkpoint belongs to other/c"),
+    ({"v": 2, "log": "t/other", "shards": {}}, "belongs to t/other: use a new checkpoint folder"),
 ])
 def test_another_checkpoint_is_refused_on_one_line(offset, words):
-    with pytest.raises(ConfigError, match=words) as failed:
-        read_offset(offset)
+    with pytest.raises((ConfigError, LogMismatchError), match=words) as failed:
+        read_offset("t", "c", offset)
     assert "\n" not in str(failed.value)
 
 
