@@ -193,15 +193,16 @@ class ReadOptions:
         " such a drain fails. A peek takes at least 2000", _READ, 0)
     mode: str = _row(
         "choice", "peek", "peek (show messages and requeue them), drain (move messages into a"
-        " snapshot), or replay (read the kept segments of a query again)", (BATCH,),
+        " snapshot), or replay (read the kept segments of a query, or a snapshot, again)",
+        (BATCH,),
         choices=("peek", "drain", "replay"))
     max_messages: int = _row(
         "int", 0, "maximum number of rows; 0: 1000 for a peek, no limit for a drain", (BATCH,), 0)
     allow_shared: bool = _row(
         "bool", False, "allow a peek of a channel that has other consumers", (BATCH,))
     snapshot: str = _row(
-        "text", "", "name of the snapshot of a drain, with which you can load it again; empty: a"
-        " random name", (BATCH,))
+        "text", "", "name of the snapshot of a drain (empty: a random name); with mode=replay, the"
+        " complete snapshot to read again", (BATCH,))
     config: Config = dataclasses.field(default_factory=Config)
 
     @property

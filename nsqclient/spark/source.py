@@ -33,7 +33,7 @@ class NsqDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         # Spark makes one instance for each load() and pickles it: all actions share the name.
-        self._snapshot = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+        self._load = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +51,7 @@ class NsqDataSource(DataSource):
 
         options = read_options(self.options, BATCH)
         _check_schema(schema)
-        return NsqBatchReader(options, self._snapshot)
+        return NsqBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Build the reader of ``spark.readStream``; with a wrong option a reader that fails."""

@@ -8,7 +8,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.reading import batch_reader
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
-from nsqclient.spark.errors import LogInUseError
+from nsqclient.spark.errors import LogInUseError, LogMismatchError
 from nsqclient.spark.ingest.message_buffer import split_by_bytes
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.peeking import peek
@@ -98,8 +98,35 @@ def test_a_drain_takes_max_messages_and_keeps_them(server, texts, storage):
     assert len(first) == 120
     second = batch_rows(texts, "two")
     assert sorted(map(int, first + second)) == list(range(500))
-    assert sorted(batch_rows(texts, "x", snapshot="one")) == sorted(first)
+    assert sorted(batch_rows(texts, "one")) == sorted(first)  # another action
     assert snapshots(storage) == [("one", 120, True), ("two", 380, True)]
+
+
+def test_a_snapshot_is_read_again_and_not_filled_twice(server, texts, storage):
+    """A drain each night under one name would give the first night's rows for ever."""
+    publish(server, 5)
+    texts |= {"storage": storage, "snapshot": "one"}
+    first = batch_rows(texts, mode="drain")
+    assert batch_rows(texts, mode="drain") == first  # another action on the same DataFrame
+    with pytest.raises(LogMismatchError, match="mode=replay and snapshot=one, delete it with"):
+        batch_rows(texts, "another load", mode="drain")
+    del texts["nsqd"], texts["nsqdHttp"]
+    assert batch_rows(texts, mode="replay") == first
+    with pytest.raises(ConfigError, match="there is no complete snapshot 'two'"):
+        batch_rows(texts, mode="replay", snapshot="two")
+
+
+def test_a_snapshot_of_another_topic_is_refused(server, texts, storage):
+    """It would give no row."""
+    publish(server, 5)
+    texts |= {"storage": storage, "snapshot": "one"}
+    batch_rows(texts, mode="drain")
+    for other in ({"topic": "other"}, {"channel": "other"}):
+        with pytest.raises(LogMismatchError, match="snapshot one holds t/c, not "):
+            batch_rows({**texts, **other}, mode="drain")
+        only = {"topic": "t", "channel": "c", "storage": storage, "snapshot": "one", **other}
+        with pytest.raises(LogMismatchError, match="snapshot one holds t/c, not "):
+            batch_rows(only, mode="replay")
 
 
 def test_a_drain_of_an_unknown_topic_is_empty(lookupd_factory, texts, storage, caplog):

@@ -19,7 +19,7 @@ from nsqclient.spark.reading.partitions import (
 from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.reading.replay import select_stored
 from nsqclient.spark.segment import encode_segment
-from nsqclient.spark.reading.snapshot import take_snapshot
+from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
 
 
 class NsqBatchReader(DataSourceReader):
@@ -27,12 +27,15 @@ class NsqBatchReader(DataSourceReader):
 
     ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
     under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in the
-    log of a query, also while that runs.
+    log of a query, even while that runs, or in a snapshot.
+
+    Args:
+        load: a name that no other load() has.
     """
 
-    def __init__(self, options: ReadOptions, snapshot: str) -> None:
+    def __init__(self, options: ReadOptions, load: str) -> None:
         self._options = options
-        self._snapshot = options.snapshot or snapshot
+        self._load = load
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors only read segments: no secret of the options is sent to them.
@@ -46,10 +49,12 @@ class NsqBatchReader(DataSourceReader):
                 PeekedPartition(encode_segment(options.topic, options.channel, part))
                 for part in split_by_bytes(peek(options))
             ] or [StoredPartition("", [])]
-        if options.mode == "replay":
-            url, segments = options.storage, select_stored(options).segments
+        if options.mode == "drain":
+            url, segments = take_snapshot(options, self._load)
+        elif options.snapshot:
+            url, segments = read_snapshot(options)
         else:
-            url, segments = take_snapshot(options, self._snapshot)
+            url, segments = options.storage, select_stored(options).segments
         return make_partitions(
             url, segments, options.min_partitions, options.fail_on_data_loss,
         ) or [StoredPartition(url, [])]

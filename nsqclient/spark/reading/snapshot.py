@@ -6,6 +6,7 @@ The messages are finished at nsqd, so a snapshot is their only copy until you re
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import sys
 import threading
@@ -13,19 +14,22 @@ from typing import NamedTuple
 
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
+from nsqclient.spark.errors import LogMismatchError, ObjectNotFoundError
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.receiver import Receiver
 from nsqclient.spark.reading.replay import count_messages, select_stored
 from nsqclient.spark.shards.listing import list_channels, list_shards
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.storage import open_store
+from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Where snapshots are. No topic has a name with a percent sign.
 _FOLDER = "%snapshots"
-#: The object that says that a snapshot has all that was there.
-_COMPLETE = "%complete"
+#: Under a snapshot: the object that names its topic and channel; and the folder whose object says
+#: that the drain has ended, and names the load() that has ended it.
+_CONTENT, _COMPLETE = "%content", "%complete"
 
 
 class Snapshot(NamedTuple):
@@ -78,29 +82,76 @@ def release(storage: str, name: str) -> None:
     whole.delete(one.key for one in whole.list_objects(folder))
 
 
-def take_snapshot(options: ReadOptions, name: str) -> tuple[str, list[tuple[str, int]]]:
-    """Drain a channel into a snapshot, unless that was done; return its storage and segments.
+def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str, int]]]:
+    """Drain a channel into a snapshot; return its storage and segments.
 
-    Blocks: until all that is there has come, or ``maxMessages``.
+    Blocks: until all messages that were there are stored, or ``maxMessages``.
+
+    Args:
+        load: the name of one ``load()``, and of its snapshot unless ``options`` name one. Actions
+            on a DataFrame share a load, so the later ones read what the first one has drained.
 
     Raises:
+        LogMismatchError: the snapshot holds another topic or channel, or another load has
+            completed it.
         StorageError: it cannot be used; what was not stored is still nsqd's.
         NSQError: no nsqd can be reached.
     """
+    name = options.snapshot or load
     url = url_of(options.storage, name)
     store = open_store(url)
-    if not store.list_objects(_COMPLETE):
+    _check_content(store, options, name)
+    ended = [found.key for found in store.list_objects(_COMPLETE)]
+    if not ended:
         for other in snapshots(options.storage):
             logger.warning(
                 "snapshot %s in %s holds %s and was not released (%s)", other.name,
                 options.storage, counted(other.rows, "message"),
                 "complete" if other.is_complete else "cut off",
             )
+        content = json.dumps({"topic": options.topic, "channel": options.channel})
+        store.create(_CONTENT, content.encode())
         _drain(dataclasses.replace(options, storage=url))
-        store.create(f"{_COMPLETE}/{name}", b"")
-    if not list_shards(store, options.topic, options.channel):  # an unknown topic
-        return url, []
-    return url, select_stored(dataclasses.replace(options, storage=url)).segments
+        store.create(f"{_COMPLETE}/{load}", b"")
+    elif ended != [f"{_COMPLETE}/{load}"]:
+        raise LogMismatchError(
+            url, "another drain has completed this snapshot, so nothing more is drained into it:"
+            f" read it with mode=replay and snapshot={name}, delete it with"
+            " nsqclient.spark.release, or choose another name")
+    return url, _segments(store, options)
+
+
+def read_snapshot(options: ReadOptions) -> tuple[str, list[tuple[str, int]]]:
+    """Find a complete snapshot again; return its storage and segments.
+
+    Raises:
+        ConfigError: there is no complete snapshot of this name.
+        LogMismatchError: it holds another topic or channel.
+    """
+    url = url_of(options.storage, options.snapshot)
+    store = open_store(url)
+    _check_content(store, options, options.snapshot)
+    if not store.list_objects(_COMPLETE):
+        raise ConfigError(f"there is no complete snapshot {options.snapshot!r} in"
+                          f" {options.storage}: mode=drain begins or continues one")
+    return url, _segments(store, options)
+
+
+def _check_content(store: Store, options: ReadOptions, name: str) -> None:
+    try:
+        found = json.loads(store.read(_CONTENT))
+    except ObjectNotFoundError:
+        return
+    if (found["topic"], found["channel"]) != (options.topic, options.channel):
+        raise LogMismatchError(
+            store.url, f"snapshot {name} holds {found['topic']}/{found['channel']}, not"
+            f" {options.topic}/{options.channel}: choose another name")
+
+
+def _segments(store: Store, options: ReadOptions) -> list[tuple[str, int]]:
+    if not list_shards(store, options.topic, options.channel):  # of an unknown topic
+        return []
+    return select_stored(dataclasses.replace(options, storage=store.url)).segments
 
 
 def _drain(options: ReadOptions) -> None:
