@@ -20,7 +20,7 @@ __all__ = ["print_progress", "register", "release", "snapshots"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``nsq`` known to a session.
+    """Make the format ``nsq`` known to a session. ``spark.newSession()`` is another session.
 
     On one machine the workers run this program's Python, unless ``PYSPARK_PYTHON`` names one.
 
@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
     """
     import pyspark
 
-    from nsqclient.spark.session import check_version, choose_python, refuse_save_as_table
+    from nsqclient.spark.session import check_version, choose_python, refuse_tables
 
     check_version(pyspark.__version__)
     from nsqclient.spark.source import NsqDataSource
@@ -39,7 +39,7 @@ def register(spark: SparkSession) -> None:
     context = getattr(spark, "_sc", None)  # not with Spark Connect, whose server has the workers
     if context is not None:
         choose_python(context, is_local)
-        refuse_save_as_table()
+        refuse_tables()
     spark.dataSource.register(NsqDataSource)
 
 

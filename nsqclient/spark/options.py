@@ -143,10 +143,11 @@ class ReadOptions:
         "ms", 0.5, "minimum time between two listings of what other processes write; each"
         " listing sends one request per shard", (STREAM,), 1)
     max_messages_per_trigger: int = _row(
-        "int", 200_000, "maximum number of rows in a batch, in whole segments", (STREAM,), 1)
+        "int", 200_000, "maximum number of rows in a batch, rounded down to whole segments: at"
+        " least half of max_in_flight", (STREAM,), 1)
     max_bytes_per_trigger: int = _row(
-        "int", 256 * 1024 * 1024, "maximum number of bytes in a batch, in whole segments; 0: no"
-        " limit", (STREAM,), 0)
+        "int", 64 * 1024 * 1024, "maximum number of bytes in a batch, rounded down to whole"
+        " segments, at least one (8 MiB, or one larger message); 0: no limit", (STREAM,), 0)
     max_trigger_delay_ms: float = _row(
         "ms", 0.0, "maximum time between the starts of two batches; a full batch starts earlier."
         " Use it with trigger 0, because a trigger of Spark also delays full batches", (STREAM,), 0)
@@ -206,6 +207,12 @@ class ReadOptions:
     config: Config = dataclasses.field(default_factory=Config)
 
     @property
+    def segment_rows(self) -> int:
+        """The most rows of a segment: while one half of max_in_flight is stored, nsqd sends the
+        other."""
+        return max(1, self.config.max_in_flight // 2)
+
+    @property
     def is_receiving(self) -> bool:
         """Whether messages are received here, and not by owners elsewhere."""
         return bool(self.nsqd or self.lookupd)
@@ -231,6 +238,10 @@ class WriteOptions:
         (WRITE,), 0)
     body_column: str = _row(
         "text", "body", "column that contains the body, as binary or string", (WRITE,))
+    empty_bodies: str = _row(
+        "choice", "fail", "what to do with a row whose body is null or empty, which NSQ cannot"
+        " store: fail (the row ends the write, or the query), or skip (a WARNING has the number of"
+        " such rows)", (WRITE,), choices=("fail", "skip"))
     config: Config = dataclasses.field(default_factory=Config)
 
 
@@ -275,6 +286,14 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
                           " stored")
     if side == BATCH and not is_replay or found.is_receiving:
         _check_receiving(found)
+    if side == STREAM and found.is_receiving and (
+        found.max_messages_per_trigger < found.segment_rows
+    ):
+        raise ConfigError(
+            f"maxMessagesPerTrigger of {found.max_messages_per_trigger} is less than one segment,"
+            f" which has up to {found.segment_rows} rows (half of max_in_flight), and a batch has"
+            f" whole segments: give at least {found.segment_rows}, or a max_in_flight of at most"
+            f" {2 * found.max_messages_per_trigger}")
     if set(found.snapshot) & set("/\\\0") or found.snapshot.startswith((".", "%")):
         raise ConfigError(f"snapshot {found.snapshot!r}: give a plain name, without / or first dot")
     return found

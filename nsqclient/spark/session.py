@@ -1,16 +1,18 @@
-"""What a session needs: the version of PySpark, the Python of its workers, no ``saveAsTable``."""
+"""What a session needs: the version of PySpark, the Python of its workers, no tables; and errors
+that a user can read."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.errors import ConfigError
+from nsqclient.errors import ConfigError, NSQError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -21,6 +23,8 @@ _OLDEST = (4, 1)
 _STREAMING = (4, 2)
 #: What a worker imports before it can read or write.
 _IMPORTS = "import nsqclient, pyarrow"
+_NO_TABLES = ("does not work with nsq, which keeps no tables: write"
+              " df.write.format('nsq').mode('append').options(...).save()")
 #: Seconds; on a cold disk the imports take some.
 _CHECK_TIMEOUT = 60.0
 
@@ -69,13 +73,26 @@ def check_python(python: str, sent: Sequence[str] = ()) -> None:
         " another Python that has both, before the session is created")
 
 
-def refuse_save_as_table() -> None:
-    """Make ``saveAsTable`` refuse the format ``nsq``. May be called again.
+@contextlib.contextmanager
+def brief_errors() -> Iterator[None]:
+    """Let Spark's exception begin with our error, not with a traceback of Spark's own process.
+
+    The process that runs this ends with the error, so nobody else's traceback is hidden.
+    """
+    try:
+        yield
+    except NSQError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+def refuse_tables() -> None:
+    """Make ``saveAsTable`` and ``writeTo(...).using`` refuse the format ``nsq``. Idempotent.
 
     Spark would publish the rows and then keep a table that nobody can read; a data source in
     Python does not learn that its rows are for a table.
     """
-    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
     save = DataFrameWriter.saveAsTable
     if hasattr(save, "_refuses_nsq"):
@@ -86,10 +103,17 @@ def refuse_save_as_table() -> None:
         self: DataFrameWriter, name: str, format: str | None = None, *args: Any, **options: Any
     ) -> None:
         if (format or self._jwrite.source()).lower() == "nsq":
-            raise ConfigError(
-                "saveAsTable does not work with nsq, which keeps no tables: write"
-                " df.write.format('nsq').mode('append').options(...).save()")
+            raise ConfigError(f"saveAsTable {_NO_TABLES}")
         save(self, name, format, *args, **options)
+
+    use = DataFrameWriterV2.using
+
+    @functools.wraps(use)
+    def using(self: DataFrameWriterV2, provider: str) -> DataFrameWriterV2:
+        if provider.lower() == "nsq":
+            raise ConfigError(f"writeTo {_NO_TABLES}")
+        return use(self, provider)
 
     save_as_table._refuses_nsq = True  # type: ignore[attr-defined] # marks the wrapper
     DataFrameWriter.saveAsTable = save_as_table  # Spark has no hook
+    DataFrameWriterV2.using = using

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import BATCH, ROW_DDL, STREAM, check_load, read_options, write_options
-from nsqclient.spark.session import check_version
+from nsqclient.spark.session import brief_errors, check_version
 
 if TYPE_CHECKING:
     from nsqclient.spark.reading.batch_reader import NsqBatchReader
@@ -40,11 +40,13 @@ class NsqDataSource(DataSource):
         """What ``format()`` is given."""
         return "nsq"
 
+    @brief_errors()
     def schema(self) -> str:
         """What a row has. Spark asks in ``load()``, which is when options are checked."""
         check_load(self.options)
         return ROW_DDL
 
+    @brief_errors()
     def reader(self, schema: Any) -> NsqBatchReader:
         """Build the reader of ``spark.read``."""
         from nsqclient.spark.reading.batch_reader import NsqBatchReader
@@ -65,6 +67,7 @@ class NsqDataSource(DataSource):
 
         return NsqStreamReader(options)
 
+    @brief_errors()
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
         """Build the writer of ``df.write``."""
         from nsqclient.spark.writing.writer import NsqWriter, check_appends
@@ -72,6 +75,7 @@ class NsqDataSource(DataSource):
         check_appends(overwrite)
         return NsqWriter(write_options(self.options), schema)
 
+    @brief_errors()
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
         """Build the writer of ``df.writeStream``."""
         from nsqclient.spark.writing.writer import NsqStreamWriter, check_appends
@@ -94,6 +98,7 @@ class FailedStreamReader(DataSourceStreamReader):
     def __init__(self, error: NSQError) -> None:
         self._error = error
 
+    @brief_errors()
     def _fail(self, *arguments: Any) -> Any:
         raise self._error
 

@@ -9,7 +9,7 @@ from nsqclient.producer.producer import Producer
 from nsqclient.spark.reading import batch_reader
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import LogInUseError, LogMismatchError
-from nsqclient.spark.ingest.message_buffer import split_by_bytes
+from nsqclient.spark.ingest.message_buffer import split_segment
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.shards import reader_claim
@@ -74,7 +74,8 @@ def test_a_peek_waits_for_every_nsqd_where_the_depth_is_unknown(texts):
 
 def test_a_peek_at_large_messages_makes_tasks_that_fit(server, texts, monkeypatch):
     """A thousand of 1 MiB would be more than Spark sends with a task."""
-    monkeypatch.setattr(batch_reader, "split_by_bytes", lambda parts: split_by_bytes(parts, 100))
+    monkeypatch.setattr(batch_reader, "split_segment", lambda parts: split_segment(
+        parts, most_bytes=100))
     publish(server, 50)
     assert len(NsqBatchReader(read_options(texts, "batch"), "s").partitions()) == 25
 

@@ -20,8 +20,8 @@ def test_a_new_query_may_begin_elsewhere(text, value):
 
 def test_names_ignore_case():
     """Spark hands names over in lower case; users write camel case."""
-    found = read_options({**GOOD, "MaxMessagesPerTrigger": "7"}, "stream")
-    assert found.max_messages_per_trigger == 7
+    found = read_options({**GOOD, "MaxMessagesPerTrigger": "7000"}, "stream")
+    assert found.max_messages_per_trigger == 7000
     assert found.topic == "t" and found.nsqd == ("127.0.0.1:4150",)
 
 
@@ -89,6 +89,8 @@ def test_all_unknown_options_are_named_at_once():
     ({"retentionms": "-1"}, "retentionMs of -1 is too small: from 0"),
     ({"retentionms": "10min"}, "whole number of milliseconds"),
     ({"startingoffsets": "first"}, "'first' is none of committed, earliest, latest, nor"),
+    ({"maxMessagesPerTrigger": "100"}, "of 100 is less than one segment, which has up to 5000 rows"
+     ".*give at least 5000, or a max_in_flight of at most 200"),
     ({"startingoffsets": '{"v": 2, "log": "a/c", "shards": {}}'},
      "option startingOffsets: the offset belongs to a/c, the query reads t/c"),
     ({"startingoffsets": '{"t":{"0":23}}'}, 'nor {"v": 2, .* an offset of Spark.s checkpoint'),

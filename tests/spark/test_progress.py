@@ -28,9 +28,9 @@ def test_a_batch_is_one_line_with_its_lag():
 @pytest.mark.parametrize("lag, text", [
     (json.dumps(LAG), "depth 1200"),
     ({"shards": {"a:1": 9}, "waiting": {"a:1": {"messages": 0, "bytes": 0}}}, "1 shard, stored 0"),
-    ({"waiting": {f"{name}:1": {"messages": number, "bytes": 9}
+    ({"waiting": {f"{name}:1": {"messages": number, "bytes": 9, "is_estimate": number > 0}
                   for number, name in enumerate("abcde")}},
-     "5 shards, stored 10 (e:1 4, d:1 3, c:1 2, 1 more)"),
+     "5 shards, stored about 10 (e:1 4, d:1 3, c:1 2, 1 more)"),
     ({**LAG, "depth": {}}, "depth unknown"),
     ({**LAG, "depth_unknown": ["c:4151"]}, "depth at least 1200"),
     ({**LAG, "connections": 0}, "dropped 2, NO CONNECTION"),

@@ -116,3 +116,21 @@ def test_what_a_row_lacks_is_an_error_that_names_it(topic, body, words):
     with pytest.raises(InvalidMessageError, match=f"row 3 of this task: {words}"):
         publish(Columns("body", True, False), {"topic": ["t", "t"], "body": [b"a", b"b"]},
                 {"topic": ["t", topic], "body": [b"c", body]})
+
+
+@pytest.mark.parametrize("empty", [None, b""])
+def test_rows_without_a_body_can_be_skipped(empty):
+    """With their topics and delays; the rows behind them keep their numbers."""
+    rows = {"topic": ["a", "a", "b"], "body": [b"1", empty, b"3"], "defer_ms": [0, 9, 0]}
+    publisher = RowPublisher(Recorder(), options(emptyBodies="skip"), Columns("body", True, True))
+    publisher.add(pa.RecordBatch.from_pydict(rows))
+    with pytest.raises(InvalidMessageError, match="row 3 of this task"):
+        publisher.add(pa.RecordBatch.from_pydict({"topic": [None], "body": [b"4"], "defer_ms": [0]},
+                                                 pa.schema([("topic", "string"), ("body", "binary"),
+                                                            ("defer_ms", "int32")])))
+    assert publisher._producer.lists == []
+    assert (publisher.finish(), publisher.skipped) == (2, 1)
+    assert publisher._producer.lists == [("a", [b"1"]), ("b", [b"3"])]
+    publisher.add(pa.RecordBatch.from_pydict(
+        {"topic": ["a"], "body": pa.array([empty], pa.binary()), "defer_ms": [0]}))
+    assert (publisher.finish(), publisher.skipped) == (2, 2)

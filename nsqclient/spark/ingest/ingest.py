@@ -93,7 +93,7 @@ class Ingest:
         self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
         self._is_held = False  # by the owner, or after a failure; guarded by _lock
         self._writer = Writer(
-            self._buffer, sink, self._on_stored, self._on_failed, quota)
+            self._buffer, sink, self._on_stored, self._on_failed, quota, options.segment_rows)
         self._lanes = [
             ConnectionManager(
                 self._context, NsqdSources(options.nsqd, options.lookupd), self,

@@ -112,25 +112,26 @@ class MessageBuffer:
             return not self._batches and not self._busy
 
 
-def split_by_bytes(
-    segment: list[tuple[_Source, list[RawMessage]]], most_bytes: int = SEGMENT_BYTES
+def split_segment(
+    segment: list[tuple[_Source, list[RawMessage]]], most_rows: float = math.inf,
+    most_bytes: int = SEGMENT_BYTES,
 ) -> list[list[tuple[_Source, list[RawMessage]]]]:
-    """Split into segments of at most so many bytes of rows; a larger message is alone in one."""
+    """Split into segments of at most so many rows and bytes; a larger message is alone in one."""
     segments: list[list[tuple[_Source, list[RawMessage]]]] = [[]]
-    size = 0
+    rows = size = 0
     for source, messages in segment:
         total = sum([len(message[3]) for message in messages]) + ROW_BYTES * len(messages)
-        if size + total <= most_bytes:  # the common case
+        if rows + len(messages) <= most_rows and size + total <= most_bytes:  # the common case
             segments[-1].append((source, messages))
-            size += total
+            rows, size = rows + len(messages), size + total
             continue
         for message in messages:
             row = ROW_BYTES + len(message[3])
-            if size + row > most_bytes and segments[-1]:
+            if (rows >= most_rows or size + row > most_bytes) and segments[-1]:
                 segments.append([])
-                size = 0
+                rows = size = 0
             if not segments[-1] or segments[-1][-1][0] is not source:
                 segments[-1].append((source, []))
             segments[-1][-1][1].append(message)
-            size += row
+            rows, size = rows + 1, size + row
     return [part for part in segments if part]

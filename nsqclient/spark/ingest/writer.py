@@ -7,6 +7,7 @@ requeued.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.known_ids import Claim
-from nsqclient.spark.ingest.message_buffer import MessageBuffer, SegmentBuffer, split_by_bytes
+from nsqclient.spark.ingest.message_buffer import MessageBuffer, SegmentBuffer, split_segment
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -76,7 +77,9 @@ class Writer:
     def __init__(
         self, buffer: MessageBuffer, sink: Sink, on_stored: Callable[[int], None],
         on_failed: Callable[[NSQError], None], quota: Quota | None = None,
+        segment_rows: float = math.inf,
     ) -> None:
+        self._segment_rows = segment_rows  # at most
         self._buffer = buffer
         self._sink = sink
         self._on_stored = on_stored
@@ -115,7 +118,7 @@ class Writer:
             segment, is_last = self._buffer.take(_REPORT_INTERVAL)
             try:
                 self.pass_reports()
-                for part in split_by_bytes(segment):
+                for part in split_segment(segment, self._segment_rows):
                     self._handle(part)
             except Exception as exc:  # the thread must live on, to requeue what comes
                 logger.exception("ingest: the writer failed")

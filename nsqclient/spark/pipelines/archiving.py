@@ -23,6 +23,9 @@ DATE, HOUR = "date", "hour"
 PARTITIONS = (DATE, HOUR, "nsqd", "channel")
 
 _HOUR_NS = 3_600_000_000_000
+#: Parquet's writer measures the size of its rows only after each 100 of them: if these have 1 MiB
+#: each, they fill the heap.
+LARGE_ROWS = {"parquet.page.size.row.check.min": "4", "parquet.block.size.row.check.min": "4"}
 
 
 def archive(
@@ -94,6 +97,7 @@ def archive(
     writer = (
         frame.writeStream.format(format)
         .queryName(query_name or f"archive-{topic}")
+        .options(**LARGE_ROWS)
         .option("path", path)
         .option("checkpointLocation", checkpoint)
         .partitionBy(*partition_by)

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration, to_seconds
-from nsqclient.spark.pipelines.archiving import DATE, HOUR
+from nsqclient.spark.pipelines.archiving import DATE, HOUR, LARGE_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,8 @@ def _merge(
     work = f"{_WORK}/{run}"
     # The base is the partition's own folder, so that its columns are no columns of the file.
     frame = spark.read.option("basePath", files[0].rpartition("/")[0]).parquet(*files)
-    frame.coalesce(max(1, -(-size // target_bytes))).write.parquet(f"{folder.path}/{work}")
+    frame.coalesce(max(1, -(-size // target_bytes))).write.options(
+        **LARGE_ROWS).parquet(f"{folder.path}/{work}")
     names = [name for name in folder.names(work) if name.endswith(".parquet")]
     moves = {
         f"{work}/{name}": f"{partition}compact-{run}-{number}.parquet"

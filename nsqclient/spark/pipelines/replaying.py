@@ -10,7 +10,9 @@ import nsqclient.spark
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import check_topic
 from nsqclient.spark.options import BATCH, read_options
-from nsqclient.spark.pipelines.archiving import DATE, HOUR, check_target, with_date_and_hour
+from nsqclient.spark.pipelines.archiving import (
+    DATE, HOUR, LARGE_ROWS, check_target, with_date_and_hour,
+)
 from nsqclient.spark.pipelines.compacting import HadoopFolder
 from nsqclient.spark.pipelines.sources import option_text
 from nsqclient.spark.pipelines.streaming import Sink
@@ -84,8 +86,8 @@ def replay(
     if sink is not None:
         sink.publish(rows.select("body"))
     else:
-        with_date_and_hour(rows, partition_by).write.format(format).partitionBy(
-            *partition_by).save(path)
+        with_date_and_hour(rows, partition_by).write.format(format).options(
+            **LARGE_ROWS).partitionBy(*partition_by).save(path)
     return Replayed(chosen.start, chosen.end, chosen.messages)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsqclient.spark.ingest.message_buffer import split_by_bytes
+from nsqclient.spark.ingest.message_buffer import split_segment
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
@@ -19,6 +19,7 @@ from nsqclient.spark.reading.partitions import (
 from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.reading.replay import select_stored
 from nsqclient.spark.segment import encode_segment
+from nsqclient.spark.session import brief_errors
 from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
 
 
@@ -41,13 +42,14 @@ class NsqBatchReader(DataSourceReader):
         # Executors only read segments: no secret of the options is sent to them.
         return {}
 
+    @brief_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Peek, drain, or look what a log has; return the tasks."""
         options = self._options
         if options.mode == "peek":
             return [
                 PeekedPartition(encode_segment(options.topic, options.channel, part))
-                for part in split_by_bytes(peek(options))
+                for part in split_segment(peek(options))
             ] or [StoredPartition("", [])]
         if options.mode == "drain":
             url, segments = take_snapshot(options, self._load)

@@ -14,6 +14,7 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, DataLossError, ObjectNotFoundError, StorageError,
 )
 from nsqclient.spark.segment import check_segment, read_rows, warn_of_loss
+from nsqclient.spark.session import brief_errors
 from nsqclient.spark.storage import open_store
 from nsqclient.spark.storage.store import Store
 
@@ -66,10 +67,11 @@ def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
 
 def read_partition(partition: InputPartition) -> Iterator[Any]:
     """Give the rows of a task, as Arrow record batches."""
-    if isinstance(partition, PeekedPartition):
-        yield read_rows(partition.data)
-    elif isinstance(partition, StoredPartition) and partition.keys:
-        yield from join_small(_read_stored(partition))
+    with brief_errors():
+        if isinstance(partition, PeekedPartition):
+            yield read_rows(partition.data)
+        elif isinstance(partition, StoredPartition) and partition.keys:
+            yield from join_small(_read_stored(partition))
 
 
 @functools.lru_cache(maxsize=10)

@@ -23,8 +23,9 @@ def progress_line(progress: Mapping[str, Any]) -> str:
     """Write a query's progress (its JSON, read) on one line.
 
     ``batch 12: 50000 rows in 0.81 s (61728/s), lag: depth 1200, in flight 900, 2 shards, stored
-    1200 (a:4150 1000, b:4150 200)``, and where there were any, messages that came again and
-    duplicates that were dropped. Where owners elsewhere receive, only the shards are known.
+    1200 (a:4150 1000, b:4150 200)``; then messages that were delivered again and duplicates that
+    were dropped, if there were any. If other processes receive, only the shards are known, and
+    what is stored is an estimate ("about").
     """
     seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     rows = progress.get("numInputRows", 0)
@@ -72,7 +73,8 @@ def _words(lag: Mapping[str, Any]) -> str:
 def _words_of_shards(waiting: Mapping[str, Mapping[str, int]]) -> str:
     messages = {nsqd: int(one["messages"]) for nsqd, one in waiting.items()}
     behind = sorted((nsqd for nsqd in messages if messages[nsqd]), key=lambda one: -messages[one])
-    text = f"{counted(len(messages), 'shard')}, stored {sum(messages.values())}"
+    about = "about " if any(one.get("is_estimate") for one in waiting.values()) else ""
+    text = f"{counted(len(messages), 'shard')}, stored {about}{sum(messages.values())}"
     if behind:
         named = [f"{nsqd} {messages[nsqd]}" for nsqd in behind[:_MOST_SHARDS]]
         if len(behind) > _MOST_SHARDS:

@@ -26,6 +26,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.partitions import make_partitions, read_partition
 from nsqclient.spark.reading.replay import find_start
+from nsqclient.spark.session import brief_errors
 from nsqclient.spark.shards.admission import make_offset, plan_batch, read_offset
 from nsqclient.spark.shards.log_reader import ShardedLog
 from nsqclient.spark.shards.reader_claim import ReaderClaim
@@ -124,6 +125,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- in the driver's process
 
+    @brief_errors()
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins: see ``startingOffsets``.
 
@@ -156,6 +158,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read what nsqd, or without one the storage, has now, and end then."""
         self._drains = True
 
+    @brief_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Plan the next batch. Spark asks for it after it has committed everything up to ``start``.
 
@@ -188,6 +191,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._fill_batch(opened, opened.receiver, position, limit)
         else:
             end = self._wait_for_batch(opened, position, limit)
+        if self._is_first:
+            self._check_limit(opened.log)
         self._is_first = False
         return start if end == position else self._offset(end)
 
@@ -255,11 +260,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {}
         for nsqd, shard in sorted(opened.log.shards.items()):
             rows, size = shard.total(shard.first - 1, shard.last)
-            waiting[nsqd] = {"messages": rows, "bytes": size}
+            # The rows of the newest segment are known to its owner.
+            waiting[nsqd] = {"messages": rows, "bytes": size, "is_estimate": rows > 0}
+        if opened.receiver is not None:
+            waiting |= opened.receiver.waiting()
         lasts = {nsqd: shard.last for nsqd, shard in opened.log.shards.items()}
         lag = {} if opened.receiver is None else opened.receiver.lag()
         return {**self._offset(lasts), "waiting": waiting, "batch_full": self._is_full, **lag}
 
+    @brief_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch ``(start, end]``; the same for every call."""
         options, begin, position = self._options, self._position(start), self._position(end)
@@ -309,6 +318,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._listed = time.monotonic()
         if self._drains and not self._options.is_receiving:
             self._set_target(log, position)
+
+    def _check_limit(self, log: ShardedLog) -> None:
+        limit = self._options.max_messages_per_trigger
+        for nsqd, shard in log.shards.items():
+            if shard.largest > limit:
+                raise ConfigError(
+                    f"maxMessagesPerTrigger of {limit} is less than one segment of shard {nsqd},"
+                    f" which has {shard.largest} rows, and a batch has whole segments: give at"
+                    f" least {shard.largest}, or its owners a smaller max_in_flight")
 
     def _set_target(self, log: ShardedLog, position: Mapping[str, int]) -> None:
         """Let the query end with what is stored now, also of shards that join."""

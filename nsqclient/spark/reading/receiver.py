@@ -152,6 +152,14 @@ class Receiver:
             time.monotonic() - ingest.last_arrival >= _FIRST_SILENCE and ingest.is_idle
             for ingest in ingests)
 
+    def waiting(self) -> dict[str, dict[str, int | bool]]:
+        """Messages and bytes of each shard that is owned here and that Spark has not committed."""
+        found: dict[str, dict[str, int | bool]] = {}
+        for nsqd, owner in list(self._owners.owners.items()):
+            rows, size = owner.log.waiting
+            found[nsqd] = {"messages": rows, "bytes": size, "is_estimate": False}
+        return found
+
     def lag(self) -> dict[str, object]:
         """What the progress of the query says about the source."""
         owners = list(self._owners.owners.values())

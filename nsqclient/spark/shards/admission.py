@@ -85,6 +85,12 @@ class ShardSegments:
         high = max(low, self._index(end))
         return self._rows(high) - self._rows(low), self._bytes[high] - self._bytes[low]
 
+    @property
+    def largest(self) -> int:
+        """The most rows of a segment, as far as they are known: not those of the newest one."""
+        return max((later.before - one.before
+                    for one, later in zip(self._segments, self._segments[1:])), default=0)
+
     def between(self, start: int, end: int) -> list[Segment]:
         """The segments in ``(start, end]``, as far as they are there."""
         return self._segments[self._index(start):self._index(end)]

@@ -13,7 +13,10 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
+import time
+from pathlib import Path
 
 from nsqclient.spark.errors import LogInUseError, ObjectNotFoundError, StorageError
 from nsqclient.spark.shards.names import parse_reader, reader_beat, readers
@@ -25,6 +28,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 INTERVAL = 1.0
 #: Heartbeats that a reader misses before it is dead; and those that it has time for to end.
 _MISSED, _PATIENCE = 5, 15
+#: Intervals for which a look counts: another reader begins after ``_MISSED`` at the earliest.
+_FRESH = 3
 
 
 class ReaderClaim:
@@ -40,6 +45,7 @@ class ReaderClaim:
         self._number = 0
         self._beats: list[str] = []  # keys of heartbeats that may be there; of the thread
         self._error: LogInUseError | None = None
+        self._looked = float("inf")  # when the last look began
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nsq-reader-claim", daemon=True)
 
@@ -55,10 +61,12 @@ class ReaderClaim:
             if newest:
                 self._check_dead(newest)
             key = reader_beat(*self._names, newest + 1, 0)
-            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
+            process = {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(),
+                       "driver": describe_driver()}
             if self._store.create(key, json.dumps(process).encode()):
                 break
         self._number = newest + 1
+        self._looked = time.monotonic()
         for number in beats:
             self._delete(number)
         self._thread.start()
@@ -73,9 +81,22 @@ class ReaderClaim:
             self._delete(self._number)
 
     def check(self) -> None:
-        """Raise that another query reads the log now, if one does."""
+        """Raise LogInUseError if another query has begun to read the log.
+
+        Blocks: for a listing if the thread has not looked for a while, as after a suspension.
+        """
+        if time.monotonic() - self._looked > _FRESH * INTERVAL:
+            self._look()
         if self._error is not None:
             raise self._error
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        if max(self._list(), default=0) > self._number:
+            self._error = LogInUseError(
+                self._url, "another query has begun to read it, because this one gave no sign for"
+                " long")
+        self._looked = began
 
     def _list(self) -> dict[int, int]:
         """The readers that there are, each with the number of its newest heartbeat."""
@@ -101,9 +122,8 @@ class ReaderClaim:
             if missed >= _MISSED:
                 return
         raise LogInUseError(
-            self._url, f"another query ({holder['host']}, process"
-            f" {holder['pid']}) reads it: use a separate channel for each query, or end the other"
-            " one first")
+            self._url, f"another query ({holder['driver']} on {holder['host']}) reads it: use a"
+            " separate channel for each query, or end the other one first")
 
     def _delete(self, number: int) -> None:
         folder = reader_beat(*self._names, number, 0).rpartition("/")[0]
@@ -119,10 +139,8 @@ class ReaderClaim:
                 if self._beats:
                     self._store.delete(self._beats)
                 self._beats = [key]
-                if max(self._list(), default=0) > self._number:
-                    self._error = LogInUseError(
-                        self._url, "another query has begun to read it, since this one gave no sign"
-                        " for long")
+                self._look()
+                if self._error is not None:
                     return
             except StorageError as exc:
                 logger.warning("%s; trying again", exc)
@@ -137,6 +155,20 @@ def _machine() -> str:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"{socket.gethostname()} without /proc"
+
+
+def describe_driver() -> str:
+    """Describe the program of this query: Spark's own Python process says nothing to a user."""
+    pid, words = os.getpid(), sys.argv
+    while any("pyspark" in word for word in words[:3]):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            parent = int(stat.rpartition(")")[2].split()[1])
+            command = Path(f"/proc/{parent}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            break
+        pid, words = parent, command.decode(errors="replace").rstrip("\0").split("\0")
+    return f"process {pid}"
 
 
 def _is_alive(pid: int) -> bool:

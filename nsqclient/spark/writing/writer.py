@@ -20,6 +20,7 @@ from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
+from nsqclient.spark.session import brief_errors
 from nsqclient.spark.writing.writer_rows import Columns, RowPublisher, check_columns
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -27,9 +28,10 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task that ended well has published."""
+    """What a task that ended well has published, and how many rows without a body it skipped."""
 
     messages: int
+    skipped: int = 0
 
 
 class _Publishing:
@@ -39,6 +41,7 @@ class _Publishing:
         self._options = options
         self._columns = columns_of(schema, options)
 
+    @brief_errors()
     def write(self, iterator: Iterator[Any]) -> Published:
         """Publish the rows of one task; it runs where the executor runs."""
         return publish(iterator, self._options, self._columns)
@@ -48,6 +51,10 @@ class _Publishing:
     ) -> None:
         """Every task, of a stream those of a batch, has ended well."""
         logger.info("%s: published %s", _name(batchId), counted(_total(messages), "message"))
+        skipped = sum(one.skipped for one in messages if isinstance(one, Published))
+        if skipped:
+            logger.warning("%s: skipped %s whose body is null or empty (emptyBodies=skip)",
+                           _name(batchId), counted(skipped, "row"))
 
     def abort(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
@@ -93,7 +100,7 @@ def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> 
         publisher = RowPublisher(producer, options, columns)
         for batch in batches:
             publisher.add(batch)
-        published = Published(publisher.finish())
+        published = Published(publisher.finish(), publisher.skipped)
     if not published.messages and _task_number() == 0:
         check_handshakes(options.nsqd, options.lookupd, "", options.config)
     return published

@@ -89,6 +89,7 @@ class RowPublisher:
         self._deferred: list[Future[Any]] = []
         self._rows = 0
         self._published = 0
+        self.skipped: int = 0  #: rows without a body
 
     def add(self, batch: Any) -> None:
         """Publish an Arrow record batch, except the rows of the last, incomplete MPUB.
@@ -107,7 +108,13 @@ class RowPublisher:
             column = column.cast(pa.large_binary())
         bodies = column.to_pylist()
         if not all(bodies):
-            self._refuse_empty(bodies)
+            if self._options.empty_bodies != "skip":
+                self._refuse_empty(bodies)
+            full = [row for row, body in enumerate(bodies) if body]
+            self.skipped += len(bodies) - len(full)
+            self._rows += len(bodies) - len(full)
+            batch = batch.take(pa.array(full, pa.int64()))
+            bodies = [bodies[row] for row in full]
         topics = (
             batch.column(names.index(TOPIC)).to_pylist() if self._columns.has_topic else None)
         delays = (
@@ -144,7 +151,7 @@ class RowPublisher:
                 what = "null" if body is None else "empty"
                 raise InvalidMessageError(
                     f"row {number} of this task: {self._columns.body} is {what}, and NSQ has no"
-                    " empty messages; filter such rows out")
+                    " empty messages: filter such rows out, or set emptyBodies=skip")
 
     def _extend(self, topic: str, bodies: list[bytes]) -> None:
         """Add messages without delay, and send what fills an MPUB."""

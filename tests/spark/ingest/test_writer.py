@@ -8,7 +8,7 @@ from nsqclient.errors import ClosedError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import LogError, StorageError
 from nsqclient.spark.ingest import message_buffer
-from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_by_bytes
+from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_segment
 from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
 from nsqclient.spark.segment import ROW_BYTES
@@ -182,7 +182,18 @@ def test_large_segments_are_split(most, sizes):
     most *= ROW_BYTES + 1
     one, two = FakeSub("1"), FakeSub("2")
     segment = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
-    parts = split_by_bytes(segment, most)
+    parts = split_segment(segment, most_bytes=most)
+    assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
+    assert [m for part in parts for _, messages in part for m in messages] == [
+        message(number) for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("most, sizes", [(5, [5]), (4, [4, 1]), (3, [3, 2]), (1, [1] * 5)])
+def test_segments_of_many_rows_are_split(most, sizes):
+    """So that maxMessagesPerTrigger can hold."""
+    one, two = FakeSub("1"), FakeSub("2")
+    segment = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
+    parts = split_segment(segment, most)
     assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
     assert [m for part in parts for _, messages in part for m in messages] == [
         message(number) for number in range(1, 6)]
