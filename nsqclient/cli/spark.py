@@ -29,6 +29,7 @@ from nsqclient.spark.pipelines.archiving import check_target, choose_dead_letter
 from nsqclient.spark.pipelines.replaying import check_sink, replay_options
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import check_pandas, load_function
+from nsqclient.spark.session import reason_of
 
 
 _ARCHIVE_SUMMARY = """\
@@ -257,7 +258,7 @@ def _replay(parsed: Parsed) -> int:
     except NSQError:
         raise
     except Exception as exc:  # pyspark's errors have no root of their own here
-        raise CommandLineError(f"the replay failed: {spark_run.reason(exc)}") from exc
+        raise CommandLineError(f"the replay failed: {reason_of(exc)}") from exc
     finally:
         spark.stop()
     print(f"{counted(done.messages, 'message')} written to"

@@ -14,6 +14,7 @@ from nsqclient.cli.flags import (
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_secrets
 from nsqclient.spark.pipelines.sources import open_session, source_options
+from nsqclient.spark.session import reason_of
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
@@ -174,15 +175,6 @@ def finish(query: Any, stopping: bool) -> None:
         query.awaitTermination()
     except Exception as exc:  # pyspark's errors have no root of their own here
         if not stopping:
-            raise CommandLineError(f"the query failed: {reason(exc)}") from exc
+            raise CommandLineError(f"the query failed: {reason_of(exc)}") from exc
         # Ctrl-C reaches Spark's own processes too, and one of them may have been in a call.
         logger.debug("while stopping: %s", exc)
-
-
-def reason(exc: Exception) -> str:
-    """The useful line of Spark's long error: the Python error within, or else the first."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("nsqclient.") and "Error: " in line]
-    if ours:
-        return ours[-1].partition(": ")[2]
-    return lines[0] if lines else type(exc).__name__

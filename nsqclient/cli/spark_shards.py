@@ -27,6 +27,7 @@ from nsqclient.log_records import LEVELS
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime.deadline import format_duration
 from nsqclient.spark.options import ReadOptions, ingest_options
+from nsqclient.spark.session import reason_of
 from nsqclient.worker.status_server import Response, serve_status
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
                 logger.info("stopping")
                 job.stop()
         if not signals.is_stopping:
-            why = spark_run.reason(job.error or RuntimeError("its tasks have ended"))
+            why = reason_of(job.error or "its tasks have ended")
             raise CommandLineError(f"the job has ended: {why}")
     finally:
         spark.stop()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ _OLDEST = (4, 1)
 _STREAMING = (4, 2)
 #: What a worker imports before it can read or write.
 _IMPORTS = "import nsqclient, pyarrow"
+_OUR_ERROR = re.compile(r"\bnsqclient\.[\w.]*Error: (.+)")
 _NO_TABLES = ("does not work with nsq, which keeps no tables: write"
               " df.write.format('nsq').mode('append').options(...).save()")
 #: Seconds; on a cold disk the imports take some.
@@ -84,6 +86,14 @@ def brief_errors() -> Iterator[None]:
     except NSQError:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+def reason_of(error: Exception | str) -> str:
+    """Find the useful sentence in Spark's exception, or its text: our error, or the first line."""
+    text = str(error)
+    ours = _OUR_ERROR.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return str(ours[-1]) if ours else (lines or [type(error).__name__])[0]
 
 
 def refuse_tables() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from nsqclient.cli import spark, spark_run
 from nsqclient.cli.flags import CommandLineError
+from nsqclient.spark.session import reason_of
 from tests.support.packages import needs
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
@@ -124,5 +125,5 @@ def test_a_failure_while_a_query_is_stopped_is_no_error():
 
 
 def test_without_an_error_of_ours_the_first_line_is_the_reason():
-    assert spark_run.reason(ValueError("\nfirst\nsecond")) == "first"
-    assert spark_run.reason(ValueError()) == "ValueError"
+    assert reason_of(ValueError("\nfirst\nsecond")) == "first"
+    assert reason_of(ValueError()) == "ValueError"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from nsqclient.display import counted
+from nsqclient.spark.session import reason_of
 
 #: Shards that a line names, those that are most behind.
 _MOST_SHARDS = 3
@@ -122,8 +123,8 @@ class ProgressPrinter(StreamingQueryListener):
         """A query ended."""
         self._was_idle.discard(str(event.id))
         name = self._names.pop(str(event.id), str(event.id))
-        reason = (event.exception or "").strip().splitlines()
-        self._print(f"query {name} ended" + (f": {reason[0]}" if reason else ""))
+        reason = f": {reason_of(event.exception)}" if event.exception else ""
+        self._print(f"query {name} ended{reason}")
         self._ended.set()
 
     def wait(self, timeout: float) -> bool:
