@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -77,15 +78,17 @@ class Shutdown:
         self._report = StopReport(0, 0, 0, complete=False)
 
     def stop(self, timeout: float, wait: bool) -> StopReport:
-        """Stop within ``timeout`` seconds; later calls wait for the first one's end.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
+        """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
         deadline = Deadline(timeout)
         self.has_begun = True
         if not self._first.locked():  # else it runs; where a call was interrupted it may not
-            LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
+            try:
+                LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
+            except RuntimeError:  # no thread can be started
+                if sys.is_finalizing():  # no other thread runs any more
+                    self._connections.abandon()
+                    return self._report
+                self._run(deadline)
         if wait and not self._is_over:
             longest = min(deadline.at_most(timeout) + _LONGEST, threading.TIMEOUT_MAX)
             if self._over.acquire(timeout=longest):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -422,7 +423,15 @@ class Producer:
         """
         check_process()
         deadline = Deadline(to_seconds(timeout, "timeout"))
-        return run_in_thread(lambda: self._close(deadline), deadline, "nsq-closer") or False
+        try:
+            return run_in_thread(lambda: self._close(deadline), deadline, "nsq-closer") or False
+        except RuntimeError:  # no thread can be started
+            if not sys.is_finalizing():
+                return self._close(deadline)
+        # In a finalizer at the end of the interpreter no other thread runs any more.
+        self._closed = True
+        self._nodes.abandon()
+        return not self._pending
 
     def _close(self, deadline: Deadline) -> bool:
         self._closed = True

@@ -8,6 +8,7 @@ set it, hangs for ever. So another thread calls ``start()``; the caller waits wi
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,8 @@ class LibraryThread(threading.Thread):
         """
         if self.ident is not None:
             return
+        if sys.is_finalizing():  # up to Python 3.11 the thread would never run
+            raise RuntimeError("cannot start a thread: the interpreter is shutting down")
         failures: list[BaseException] = []
         is_done = threading.Lock()
         is_done.acquire()

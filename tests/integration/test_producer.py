@@ -269,3 +269,13 @@ def test_close_works_in_a_signal_handler(server):
 
     for _ in range(3):
         assert in_child(child) == 0
+
+
+def test_a_finalizer_may_use_the_library_while_the_interpreter_ends(server):
+    """Up to Python 3.11 a thread that is started then never runs: nothing may wait for one."""
+    done = run_program("closed_in_finalizer", server.tcp_address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "publish_async: cannot start a thread: the interpreter is shutting down",
+        "close: True", "stop: False", "in time: True",
+    ]
