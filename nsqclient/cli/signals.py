@@ -92,15 +92,16 @@ class Signals:
             # thread only, when it next runs Python: a byte from the C handler wakes it.
             self._former_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
             for signum in process_signals.SIGNALS:
-                self._former[signum] = signal.signal(signum, self._on_stop)
+                self._former[signum] = process_signals.take(signum, self._on_stop)
             if self.on_hangup is not None:
-                self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
+                self._former[signal.SIGHUP] = process_signals.take(
+                    signal.SIGHUP, self._on_hangup)
             process_signals.has_begun()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for signum, former in self._former.items():
-            signal.signal(signum, former)
+            process_signals.give_back(signum, former)
         if self._former:
             signal.set_wakeup_fd(self._former_fd)
         os.close(self._read)

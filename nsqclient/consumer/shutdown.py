@@ -232,7 +232,7 @@ def catch_shutdown_signals() -> Iterator[SignalFlag]:
     def put_back() -> None:
         while former:
             signum, handler = former.popitem()
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+            process_signals.give_back(signum, handler)
 
     def on_signal(signum: int, frame: FrameType | None) -> None:
         if former:  # the first one: both signals may be under way at once
@@ -242,7 +242,7 @@ def catch_shutdown_signals() -> Iterator[SignalFlag]:
 
     if threading.current_thread() is threading.main_thread():
         for signum in _SIGNALS:
-            former[signum] = signal.signal(signum, on_signal)
+            former[signum] = process_signals.take(signum, on_signal)
         process_signals.has_begun()
     try:
         yield came

@@ -1,8 +1,12 @@
-"""SIGINT and SIGTERM in the process of a command, before and after the command handles them itself.
+"""The signal handlers of the library: set, put back, and undone in a forked child.
 
-Before, nothing has begun, and the first signal ends the process with status 0, at once. After, the
-command has ended, and its status is under way: only a second signal changes it. Programs that
-import the library have no part in this.
+A child that a handler forks, as ``multiprocessing`` does, gets the dispositions that the program
+had before the library took the signals. So a library function handles a signal that has to be
+ignored: ``SIG_IGN`` would stay in the programs that a handler runs.
+
+Before a command handles SIGINT and SIGTERM itself, the first one ends the process with status 0.
+After the command's end only a second signal changes its exit status. Programs that import the
+library have no part in this.
 """
 
 from __future__ import annotations
@@ -10,7 +14,12 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import threading
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, NamedTuple
+
+from nsqclient.runtime.forking import run_after_fork
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -18,17 +27,93 @@ _has_begun = False
 _came = False
 
 
-def handle_signals() -> None:
-    """Handle both signals until the end of the process, where nothing else does.
+class _Taken(NamedTuple):
+    former: Any  #: what the program had
+    current: Any  #: our handler
 
-    A signal that is ignored, such as SIGINT in a background job of a shell, stays so. Call it in
-    the main thread.
+
+_taken: dict[int, _Taken] = {}
+
+
+def take(number: int, handler: Callable[[int, FrameType | None], object]) -> Any:
+    """Handle a signal. Main thread only.
+
+    Returns: what ``give_back`` needs.
+    """
+    former = signal.getsignal(number)
+    taken = _taken.get(number)
+    # Before the change: another thread may fork in between.
+    is_ours = taken is not None and taken.current == former
+    _taken[number] = _Taken(taken.former if taken and is_ours else former, handler)
+    signal.signal(number, handler)
+    return former
+
+
+def give_back(number: int, former: Any) -> None:
+    """Restore what ``take`` returned. Main thread only."""
+    _restore(number, former)
+    taken = _taken.get(number)
+    if taken is not None:
+        if former == taken.former:
+            del _taken[number]
+        else:
+            _taken[number] = taken._replace(current=former)
+
+
+def disregard(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
+def _restore(number: int, former: Any) -> None:
+    # None: a handler that is not Python's, which Python cannot set again.
+    signal.signal(number, signal.SIG_DFL if former is None else former)
+
+
+_masks = threading.local()
+
+
+def _block() -> None:
+    """Before a fork: a signal to the child waits until the child has the program's handlers."""
+    if _taken:
+        _masks.former = signal.pthread_sigmask(signal.SIG_BLOCK, _taken)
+
+
+def _unblock() -> None:
+    if hasattr(_masks, "former"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.former)
+        del _masks.former
+
+
+def _give_back_all() -> None:
+    """In a forked child: put back what the program had, unless it has its own handler by now."""
+    taken = dict(_taken)
+    _taken.clear()
+    try:
+        for number, (former, current) in taken.items():
+            if signal.getsignal(number) == current:
+                _restore(number, former)
+        if taken:
+            signal.set_wakeup_fd(-1)  # the parent's pipe
+    except ValueError:  # another thread than the main one: uWSGI forked the child
+        pass
+    _unblock()
+
+
+run_after_fork(_give_back_all)
+os.register_at_fork(before=_block, after_in_parent=_unblock)
+
+
+def handle_signals() -> None:
+    """Handle SIGINT and SIGTERM until the end of the process, if nothing else does.
+
+    An ignored signal, such as SIGINT in a background job of a shell, stays ignored. Main thread
+    only.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _on_signal)
-    # The first function that is registered is the last that is called. Later, the interpreter
-    # would replace a handler in Python by the default.
+            take(number, _on_signal)
+    # The first function that is registered is the last that is called, after all code of the
+    # user's. Later, the interpreter would replace a handler in Python by the default.
     atexit.register(_ignore)
 
 

@@ -36,19 +36,38 @@ class Child(NamedTuple):
     socket: socket.socket
 
 
-def spawn(role: str, is_first: bool) -> Child:
+def current_folder() -> str:
+    """Return the path of the current folder as the user gave it.
+
+    After a deployment a symbolic link names another folder, and ``os.getcwd()`` the old one.
+    """
+    given = os.environ.get("PWD", "")
+    try:
+        if os.path.isabs(given) and os.path.samefile(given, "."):
+            return given
+    except OSError:
+        pass
+    return os.getcwd()
+
+
+def spawn(role: str, is_first: bool, folder: str) -> Child:
     """Run this process's command line again in a child with a role.
 
     Args:
         is_first: whether the child says what the worker consumes.
+        folder: where the child runs.
 
     Raises:
         OSError: no process could be made.
     """
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"the folder {folder} is gone: start the worker in a path that stays, such as the"
+            " symbolic link to the current release")
     ours, theirs = socket.socketpair()
     try:
         process = subprocess.Popen(
-            [sys.executable, *sys.orig_argv[1:]], pass_fds=[theirs.fileno()],
+            [sys.executable, *sys.orig_argv[1:]], pass_fds=[theirs.fileno()], cwd=folder,
             env={**os.environ, _VARIABLE: f"{theirs.fileno()} {is_first:d} {role}"},
         )
     except OSError:

@@ -193,7 +193,7 @@ def run_worker(
         lifeline.watch(options.stop_timeout)
     process = "" if lifeline is None else lifeline.role
     if process:  # of a supervisor, which hands Ctrl-C on as SIGTERM
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        process_signals.take(signal.SIGINT, process_signals.disregard)
         multiprocessing.current_process().name = process  # the processName of log records
     with WorkerLog(options.log_level, options.is_log_json, process) as log:
         if not options.is_check and not process and (options.processes or options.reload_folder):
@@ -314,14 +314,13 @@ def _first_signal() -> Iterator[SignalFlag]:
         if len(seen) == 1:
             came.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    for number in process_signals.SIGNALS:
+        process_signals.take(number, on_signal)
     process_signals.has_begun()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a terminal that closes
+    process_signals.take(signal.SIGHUP, process_signals.disregard)  # of a terminal that closes
     try:
         yield came
     finally:
-        # Not the default, nor a function, which the end of the interpreter replaces by it: the
-        # second signal may come only now, and would spoil the exit status.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        # The second signal may come only now, and must not change the exit status.
+        for number in process_signals.SIGNALS:
+            process_signals.take(number, process_signals.disregard)

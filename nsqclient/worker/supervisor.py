@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nsqclient.runtime import process_signals
-from nsqclient.worker.lifeline import Child, spawn
+from nsqclient.worker.lifeline import Child, current_folder, spawn
 from nsqclient.worker.status_server import ProcessState
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
@@ -93,11 +93,21 @@ class RestartPolicy:
         return min(_FIRST_PAUSE * 2.0 ** min(self._pauses - 1, 16), _LONGEST_PAUSE)
 
 
+#: Folders in which nobody edits code of the worker, and which may be large.
+_SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+
 class SourceWatch:
-    """The source files of the modules that are loaded here, and those in a folder."""
+    """The source files of the modules that are loaded here, and those in a folder.
+
+    Hidden folders and virtual environments are left out.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        here = os.getcwd()
+        # The current folder may be a symbolic link that a deployment changes.
+        self._folder = os.path.join(
+            current_folder(), folder.relative_to(here)) if folder.is_relative_to(here) else folder
         # Once: a module that this process imports later, as rglob does, is no change.
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         self._loaded = [str(path) for path in loaded if path]
@@ -111,12 +121,22 @@ class SourceWatch:
     def _scan(self) -> dict[str, int]:
         """Return every source file with its modification time in nanoseconds."""
         found = {}
-        for path in {*self._loaded, *map(str, self._folder.rglob("*.py"))}:
+        for path in [*self._loaded, *self._paths()]:
             try:
                 found[path] = os.stat(path).st_mtime_ns
             except OSError:
                 continue  # removed just now, or inside of a zip file
         return found
+
+    def _paths(self) -> Iterator[str]:
+        """Yield the source files in the folder; a folder that disappears meanwhile has none."""
+        for parent, folders, names in os.walk(self._folder):
+            if "pyvenv.cfg" in names:
+                folders.clear()
+                continue
+            folders[:] = (
+                name for name in folders if name not in _SKIPPED and not name.startswith("."))
+            yield from (os.path.join(parent, name) for name in names if name.endswith(".py"))
 
 
 class _Process:
@@ -223,6 +243,7 @@ class Supervisor:
         self._stop_timeout = stop_timeout
         self._hang_timeout = hang_timeout
         self._sources = sources
+        self._folder = current_folder()
         self._next_look = 0.0  # at the sources
         self._has_changed = False  # they have, in this run
         self._is_restarting = False  # all children stop, and then the first one starts
@@ -307,7 +328,7 @@ class Supervisor:
             os.set_blocking(descriptor, False)
         former_fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         former = {
-            number: signal.signal(number, lambda number, frame: None)
+            number: process_signals.take(number, process_signals.disregard)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
         }
         process_signals.has_begun()
@@ -316,7 +337,7 @@ class Supervisor:
             yield
         finally:
             for number, handler in former.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+                process_signals.give_back(number, handler)
             signal.set_wakeup_fd(former_fd)
             os.close(read)
             os.close(write)
@@ -335,7 +356,7 @@ class Supervisor:
 
     def _spawn(self, slot: _Slot, now: float) -> _Process | None:
         try:
-            child = spawn(f"process {slot.number}", not self._has_started)
+            child = spawn(f"process {slot.number}", not self._has_started, self._folder)
         except OSError as exc:
             logger.error("process %d cannot be started: %s", slot.number, exc)
             return None
@@ -446,8 +467,9 @@ class Supervisor:
     def _reload(self, now: float) -> None:
         """Stop every child when a source file has changed, and then start again."""
         if self._sources is not None and self._next_look <= now:
-            self._next_look = now + _TICK
             changed = self._sources.changed()
+            # A scan of many files takes long: at most a tenth of the time.
+            self._next_look = now + max(_TICK, 9 * (time.monotonic() - now))
             if changed:
                 logger.info("%s has changed: starting again", changed)
                 self._has_changed = self._is_restarting = True

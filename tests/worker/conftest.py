@@ -35,12 +35,12 @@ class Worker:
     def __init__(self, folder: Path, nsqd: str, *words: str) -> None:
         self.folder = folder
         self.seen: set[int] = set()  # children, also those that its end has orphaned
-        self._log = folder / "log"
+        self._log = folder.parent / "log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "nsqclient", "worker", *words, "--nsqd-tcp-address", nsqd],
                 cwd=folder, stdout=log, stderr=subprocess.STDOUT,
-                env={**user_environment(), "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1",
+                env={**user_environment(), "PWD": str(folder), "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1",
                      "PYTHONDONTWRITEBYTECODE": "1"},
             )
 
@@ -110,8 +110,8 @@ def save(folder: Path, verb: str = "handled", code: str = HANDLERS) -> None:
 def worker(project: Path, nsqd) -> Iterator[object]:
     started: list[Worker] = []
 
-    def start(*words: str) -> Worker:
-        started.append(Worker(project, nsqd.tcp_address, *words))
+    def start(*words: str, folder: Path = project) -> Worker:
+        started.append(Worker(folder, nsqd.tcp_address, *words))
         return started[-1]
 
     yield start

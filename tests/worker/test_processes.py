@@ -59,6 +59,27 @@ def test_sighup_with_broken_code_changes_nothing(pair, nsqd, project):
     assert pair.end() == 0
 
 
+def test_sighup_after_a_deployment_runs_the_release_that_the_link_names(
+    worker, nsqd, project, tmp_path
+):
+    """The worker was started in a symbolic link; the folder of its first release is removed."""
+    link, second = tmp_path / "current", tmp_path / "second"
+    link.symlink_to(project)
+    second.mkdir()
+    save(second, verb="second")
+    running = worker("shop", "--processes=1", folder=link)
+    running.wait_for("consuming orders on channel billing")
+    link.unlink()
+    link.symlink_to(second)
+    project.rename(tmp_path / "removed")
+    running.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(running.children()) == 2, LIMIT)
+    wait_until(lambda: len(running.children()) == 1, LIMIT)
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: running.handled("second") == ["x"], LIMIT)
+    assert running.end() == 0
+
+
 def test_a_second_signal_kills_the_children(pair, nsqd):
     nsqd.publish("orders", b"60")
     wait_until(lambda: pair.handled("began"), LIMIT)
@@ -89,4 +110,36 @@ def bill(message):
     nsqd.publish("orders", b"x")
     wait_until(lambda: running.handled("variable"), LIMIT)
     assert running.handled("variable") == ["False"]
+    assert running.end() == 0
+
+
+@pytest.mark.parametrize("words", [[], ["--processes=1"]], ids=["alone", "supervised"])
+def test_a_handler_may_use_multiprocessing_with_fork(worker, nsqd, project, words):
+    """Its children end at terminate(), which sends SIGTERM, and the programs that it runs do."""
+    save(project, code="""
+import multiprocessing, signal, subprocess, sys
+import nsqclient
+
+context = multiprocessing.get_context("fork")
+
+@nsqclient.handler("orders", "billing")
+def bill(message):
+    child = context.Process(target=signal.pause)
+    child.start()
+    child.terminate()
+    child.join()
+    with context.Pool(1) as pool:
+        pool.apply(int)
+    program = subprocess.run(
+        [sys.executable, "-c", "import signal; print(signal.getsignal(15) == signal.SIG_DFL)"],
+        stdout=subprocess.PIPE, text=True)
+    with open("ledger", "a") as ledger:
+        print("ended", child.exitcode, 0, file=ledger)
+        print("has", program.stdout.strip(), 0, file=ledger)
+""")
+    running = worker("shop", *words)
+    nsqd.publish("orders", b"x")
+    wait_until(lambda: running.handled("has"), LIMIT)
+    assert running.handled("ended") == ["-15"]
+    assert running.handled("has") == ["True"]
     assert running.end() == 0

@@ -11,7 +11,7 @@ import types
 import pytest
 
 from nsqclient.worker import supervisor as module
-from nsqclient.worker.lifeline import Child
+from nsqclient.worker.lifeline import Child, spawn
 from nsqclient.worker.supervisor import MOST_DEATHS, RestartPolicy, SourceWatch, Supervisor
 
 #: Reports that it consumes, then does what follows.
@@ -77,12 +77,57 @@ def test_a_changed_source_is_found_once(tmp_path):
     assert sources.changed() == str(tmp_path / "shop.py") and sources.changed() == ""
 
 
+def test_a_folder_that_disappears_during_the_scan_is_passed_over(tmp_path, monkeypatch):
+    """As with git checkout, npm and pytest."""
+    (tmp_path / "gone").mkdir()
+    scandir = os.scandir
+
+    def remove(path):
+        if os.fspath(path).endswith("gone") and os.path.exists(path):
+            os.rmdir(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove)
+    sources = SourceWatch(tmp_path)
+    assert sources.changed() == "" and not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("folder", [".venv", ".git", "env", "node_modules", "shop/__pycache__"])
+def test_folders_with_no_code_of_the_worker_are_not_watched(tmp_path, folder):
+    sources = SourceWatch(tmp_path)
+    path = tmp_path / folder
+    path.mkdir(parents=True)
+    if folder == "env":
+        (path / "pyvenv.cfg").write_text("")
+    (path / "module.py").write_text("")
+    assert sources.changed() == ""
+
+
+def test_a_deployment_by_symbolic_link_is_a_change(tmp_path, monkeypatch):
+    for name in ("1", "2"):
+        (tmp_path / name / "shop").mkdir(parents=True)
+        (tmp_path / name / "shop" / f"release{name}.py").write_text("")
+    link = tmp_path / "current"
+    link.symlink_to("1")
+    monkeypatch.chdir(link)
+    monkeypatch.setenv("PWD", str(link))
+    sources = SourceWatch(tmp_path / "1" / "shop")
+    link.unlink()
+    link.symlink_to("2")
+    assert sources.changed() == str(link / "shop" / "release2.py")
+
+
+def test_a_child_whose_folder_is_gone_is_not_started(tmp_path):
+    with pytest.raises(OSError, match=f"the folder {tmp_path}/gone is gone: start the worker in"):
+        spawn("process 1", True, str(tmp_path / "gone"))
+
+
 @pytest.fixture
 def supervise(monkeypatch):
     started = []
 
     def run(*programs: str, processes: int = 1, on_start=None, **options) -> int:
-        def spawn(role: str, is_first: bool) -> Child:
+        def spawn(role: str, is_first: bool, folder: str) -> Child:
             ours, theirs = socket.socketpair()
             code = programs[min(len(started), len(programs) - 1)]
             child = subprocess.Popen([sys.executable, "-S", "-c", code, str(theirs.fileno())],
@@ -193,7 +238,7 @@ def test_a_successor_that_is_not_healthy_does_not_take_over(supervise, caplog):
 
 
 def test_where_no_process_can_be_made_the_worker_ends(monkeypatch, caplog):
-    def spawn(role, is_first):
+    def spawn(role, is_first, folder):
         raise OSError("too many processes")
 
     monkeypatch.setattr(module, "spawn", spawn)
