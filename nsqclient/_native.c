@@ -1,11 +1,10 @@
-/* exchange() of connection/exchange.py, compiled. Optional: each function has a twin in Python.
-
-   A publish in Python gives the interpreter's lock away once to send and once to receive, and each
-   time the thread may have to wait for it. Here both happen under one release. */
+/* The functions that cost most, compiled. Optional: each one has a twin in Python. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdint.h>
+#include <string.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -36,6 +35,10 @@ next_wait(double deadline)
     double left = (deadline - monotonic()) * 1000.0;
     return left <= 0 ? 0 : left < LONGEST_WAIT ? (int)left + 1 : LONGEST_WAIT;
 }
+
+/* exchange() of connection/exchange.py. In Python a publish gives the interpreter's lock away to
+   send, to wait and to receive, and after each the thread may have to wait for the lock. Here all of
+   it happens under one release. */
 
 /* One exchange; written and read without the interpreter's lock. */
 typedef struct {
@@ -102,21 +105,26 @@ advance(Exchange *x)
     }
 }
 
-/* Return (sent, answer); takes the reference to answer. */
+/* Return a tuple; takes both references. */
+static PyObject *
+pair_of(PyObject *first, PyObject *second)
+{
+    PyObject *pair = PyTuple_New(2);
+    if (first == NULL || second == NULL || pair == NULL) {
+        Py_XDECREF(first);
+        Py_XDECREF(second);
+        Py_XDECREF(pair);
+        return NULL;
+    }
+    PyTuple_SetItem(pair, 0, first);
+    PyTuple_SetItem(pair, 1, second);
+    return pair;
+}
+
 static PyObject *
 result_of(Py_ssize_t sent, PyObject *answer)
 {
-    PyObject *result = PyTuple_New(2);
-    PyObject *number = PyLong_FromSsize_t(sent);
-    if (answer == NULL || result == NULL || number == NULL) {
-        Py_XDECREF(answer);
-        Py_XDECREF(result);
-        Py_XDECREF(number);
-        return NULL;
-    }
-    PyTuple_SetItem(result, 0, number);
-    PyTuple_SetItem(result, 1, answer);
-    return result;
+    return pair_of(PyLong_FromSsize_t(sent), answer);
 }
 
 static PyObject *
@@ -169,7 +177,161 @@ exchange(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     }
 }
 
+/* pack_bodies() of protocol/commands.py. */
+
+static void
+put_size(char **target, Py_ssize_t size)
+{
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        *(*target)++ = (char)(size >> shift & 0xff);
+    }
+}
+
+static PyObject *
+pack_bodies(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    char *data, *target;
+    Py_ssize_t before, size, total;
+    PyObject *bodies, *result = NULL;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "usage: pack_bodies(bodies, before)");
+        return NULL;
+    }
+    if (PyBytes_AsStringAndSize(args[1], &data, &before) < 0) {
+        return NULL;
+    }
+    /* A tuple: another thread may change the list. */
+    bodies = PySequence_Tuple(args[0]);
+    if (bodies == NULL) {
+        return NULL;
+    }
+    Py_ssize_t number = PyTuple_Size(bodies);
+    total = before + 4;
+    for (Py_ssize_t i = 0; i < number; i++) {
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(bodies, i), &data, &size) < 0) {
+            goto done;
+        }
+        if (size > INT32_MAX || total > PY_SSIZE_T_MAX - 4 - size) {
+            PyErr_SetString(PyExc_OverflowError, "a body has more than 2 GiB");
+            goto done;
+        }
+        total += 4 + size;
+    }
+    result = PyBytes_FromStringAndSize(NULL, total);
+    if (result == NULL) {
+        goto done;
+    }
+    target = PyBytes_AsString(result);
+    memcpy(target, PyBytes_AsString(args[1]), (size_t)before);
+    target += before;
+    put_size(&target, number);
+    for (Py_ssize_t i = 0; i < number; i++) {
+        PyObject *body = PyTuple_GetItem(bodies, i);
+        size = PyBytes_Size(body);
+        put_size(&target, size);
+        memcpy(target, PyBytes_AsString(body), (size_t)size);
+        target += size;
+    }
+done:
+    Py_DECREF(bodies);
+    return result;
+}
+
+/* parse_messages() of protocol/frames.py. */
+
+enum {
+    MESSAGE_TYPE = 2,
+    ID_SIZE = 16,
+    HEAD_SIZE = 4 + 4 + 8 + 2 + ID_SIZE,  /* size, type, timestamp, attempts, id */
+};
+
+static uint64_t
+get_number(const char *data, int size)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < size; i++) {
+        value = value << 8 | (unsigned char)data[i];
+    }
+    return value;
+}
+
+/* Return (timestamp, attempts, id, body). */
+static PyObject *
+message_of(const char *frame, Py_ssize_t size)
+{
+    PyObject *message = PyTuple_New(4);
+    PyObject *fields[4] = {
+        PyLong_FromLongLong((long long)get_number(frame + 8, 8)),
+        PyLong_FromLong((long)get_number(frame + 16, 2)),
+        PyBytes_FromStringAndSize(frame + 18, ID_SIZE),
+        PyBytes_FromStringAndSize(frame + HEAD_SIZE, size - HEAD_SIZE),
+    };
+    int failed = message == NULL;
+    for (int i = 0; i < 4; i++) {
+        failed |= fields[i] == NULL;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (failed) {
+            Py_XDECREF(fields[i]);
+        }
+        else {
+            PyTuple_SetItem(message, i, fields[i]);
+        }
+    }
+    if (failed) {
+        Py_XDECREF(message);
+        return NULL;
+    }
+    return message;
+}
+
+static PyObject *
+parse_messages(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    char *data;
+    Py_ssize_t end;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "usage: parse_messages(data, start, max_frame_size)");
+        return NULL;
+    }
+    if (PyBytes_AsStringAndSize(args[0], &data, &end) < 0) {
+        return NULL;
+    }
+    Py_ssize_t pos = PyLong_AsSsize_t(args[1]);
+    Py_ssize_t longest = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (pos < 0) {
+        PyErr_SetString(PyExc_ValueError, "start is negative");
+        return NULL;
+    }
+    PyObject *messages = PyList_New(0);
+    if (messages == NULL) {
+        return NULL;
+    }
+    while (end - pos >= HEAD_SIZE) {
+        const char *frame = data + pos;
+        Py_ssize_t size = (int32_t)get_number(frame, 4);
+        if (size < HEAD_SIZE - 4 || size > longest || size > end - pos - 4
+            || get_number(frame + 4, 4) != MESSAGE_TYPE) {
+            break;
+        }
+        PyObject *message = message_of(frame, 4 + size);
+        if (message == NULL || PyList_Append(messages, message) < 0) {
+            Py_XDECREF(message);
+            Py_DECREF(messages);
+            return NULL;
+        }
+        Py_DECREF(message);
+        pos += 4 + size;
+    }
+    return pair_of(messages, PyLong_FromSsize_t(pos));
+}
+
 static PyMethodDef methods[] = {
+    {"pack_bodies", (PyCFunction)(void (*)(void))pack_bodies, METH_FASTCALL, NULL},
+    {"parse_messages", (PyCFunction)(void (*)(void))parse_messages, METH_FASTCALL, NULL},
     {"exchange", (PyCFunction)(void (*)(void))exchange, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import importlib
 import os
+from typing import Any
 
 
-def _is_compiled() -> bool:
+def _load() -> Any:
     if os.environ.get("NSQCLIENT_NATIVE") == "0":
-        return False
+        return None
     try:
-        importlib.import_module("nsqclient._native")
+        return importlib.import_module("nsqclient._native")
     except ImportError:
-        return False
-    return True
+        return None
 
 
-IS_COMPILED: bool = _is_compiled()
+#: ``nsqclient._native``, or None.
+compiled: Any = _load()
 #: As ``nsqclient --version`` and the doctor print it.
-FORM: str = "with the C extension" if IS_COMPILED else "without the C extension"
+FORM: str = "without the C extension" if compiled is None else "with the C extension"

@@ -19,6 +19,7 @@ import errno
 import math
 import os
 import select
+from collections.abc import Callable
 from time import monotonic
 
 from nsqclient import native
@@ -74,7 +75,5 @@ def _system_error(exc: OSError) -> int:
     return exc.errno
 
 
-if native.IS_COMPILED:
-    from nsqclient._native import exchange as exchange
-else:
-    exchange = exchange_in_python
+exchange: Callable[[int, bytes, int, float], tuple[int, bytes | int | None]] = (
+    exchange_in_python if native.compiled is None else native.compiled.exchange)

@@ -12,7 +12,7 @@ from nsqclient.errors import NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusEr
 from nsqclient.http.models import NsqdInfo, Stats
 from nsqclient.http.session import BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url, split_address
-from nsqclient.protocol.commands import check_body, check_delay, check_mpub, mpub_body
+from nsqclient.protocol.commands import check_body, check_delay, check_mpub, pack_bodies
 from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitError, read_json
@@ -184,7 +184,7 @@ class NsqdHTTP(HTTPClient):
         """
         config = self._config
         checked = check_mpub(bodies, config.nsqd_max_msg_size, config.nsqd_max_body_size)
-        self._upload("mpub", mpub_body(checked), "max_body_size", "BODY_TOO_BIG",
+        self._upload("mpub", pack_bodies(checked, b""), "max_body_size", "BODY_TOO_BIG",
                      {"topic": check_topic(topic), "binary": "true"})
 
     # -- topics and channels

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
+from nsqclient import native
 from nsqclient.errors import InvalidMessageError, LocalProtocolError
 from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import check_channel, check_topic
@@ -228,16 +229,21 @@ def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
 
 def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
     """MPUB of a topic and bodies that were checked before."""
-    return mpub_body(bodies, b"MPUB %b\n%b" % (topic.encode(), _size.pack(mpub_size(bodies))))
+    return pack_bodies(bodies, b"MPUB %b\n%b" % (topic.encode(), _size.pack(mpub_size(bodies))))
 
 
-def mpub_body(bodies: Sequence[bytes], before: bytes = b"") -> bytes:
-    """The body of an MPUB, which is also that of a binary ``POST /mpub``; behind ``before``."""
+def pack_bodies_in_python(bodies: Sequence[bytes], before: bytes) -> bytes:
+    """Do the same as the compiled form."""
     pack = _size.pack
     parts = [before, pack(len(bodies))]
     # Without a loop in Python: this is most of the work of a large MPUB.
     parts.extend(chain.from_iterable(zip(map(pack, map(len, bodies)), bodies)))
     return b"".join(parts)
+
+
+#: Return ``before`` and the body of an MPUB, which is also that of a binary ``POST /mpub``.
+pack_bodies: Callable[[Sequence[bytes], bytes], bytes] = (
+    pack_bodies_in_python if native.compiled is None else native.compiled.pack_bodies)
 
 
 def rdy(count: int, max_rdy_count: int) -> bytes:

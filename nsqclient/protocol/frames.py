@@ -6,9 +6,11 @@ Source: TCP protocol spec, "Data Format".
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Union
 
+from nsqclient import native
 from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
 
 MAGIC_V2 = b"  V2"
@@ -72,6 +74,30 @@ def encode_message(timestamp: int, attempts: int, message_id: bytes, body: bytes
     return head + body
 
 
+def parse_messages_in_python(
+    data: bytes, start: int, max_frame_size: int
+) -> tuple[list[RawMessage], int]:
+    """Do the same as the compiled form."""
+    messages: list[RawMessage] = []
+    end = len(data)
+    unpack = _message_frame.unpack_from
+    while end - start >= _MESSAGE_FRAME_HEAD:
+        # For a shorter frame the last three fields hold bytes of the next one.
+        size, frame_type, timestamp, attempts, message_id = unpack(data, start)
+        stop = start + 4 + size
+        if frame_type != 2 or stop > end or size < 4 + MESSAGE_HEADER_SIZE or size > max_frame_size:
+            break
+        messages.append((timestamp, attempts, message_id, data[start + _MESSAGE_FRAME_HEAD:stop]))
+        start = stop
+    return messages, start
+
+
+#: Read message frames from ``data[start:]``; return the messages and where the first frame begins
+#: that is not a whole message frame.
+parse_messages: Callable[[bytes, int, int], tuple[list[RawMessage], int]] = (
+    parse_messages_in_python if native.compiled is None else native.compiled.parse_messages)
+
+
 _MESSAGE_TYPE = b"\0\0\0\2"
 
 
@@ -110,10 +136,10 @@ class FrameReader:
     def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
         """Add ``data`` and return every frame that is now whole, in order.
 
-        With ``single`` at most one frame is returned and the rest stays buffered; call again
-        with ``b""`` for the next (used while a byte layer may be about to change). Frames
-        before a fault are returned first, and the next call raises: call with ``b""`` until
-        nothing comes.
+        With ``single`` at most one response is returned, and the bytes behind it stay buffered:
+        call again with ``b""`` for the next one. It is for the handshake, in which a response may
+        announce a byte layer. Frames before a fault are returned first, and the next call raises:
+        call with ``b""`` until nothing is returned.
 
         Raises:
             NotNSQError: the bytes are an HTTP answer.
@@ -130,32 +156,15 @@ class FrameReader:
         end = len(buf)
         pos = 0
         parsed: list[Parsed] = []
-        run: list[RawMessage] | None = None
-        unpack_message = _message_frame.unpack_from
-        while end - pos >= _MESSAGE_FRAME_HEAD:
-            # The common case first: a whole message frame, header read by one unpack. For a
-            # shorter frame the last three fields hold bytes of the next one and are not used.
-            size, frame_type, timestamp, attempts, message_id = unpack_message(buf, pos)
-            stop = pos + 4 + size
-            if frame_type != 2 or stop > end or size < 4 + MESSAGE_HEADER_SIZE or size > self._max:
-                break_out = self._other_frame(buf, pos, end, parsed)
-                if break_out < 0:
-                    break
-                pos, run = break_out, None
-            else:
-                if run is None:
-                    run = []
-                    parsed.append(run)
-                run.append((timestamp, attempts, message_id, buf[pos + _MESSAGE_FRAME_HEAD:stop]))
-                pos = stop
-            if single:
+        while pos < end and not (single and parsed):
+            messages, pos = parse_messages(buf, pos, self._max)
+            if messages:
+                parsed.append(messages)
+                continue
+            after = self._other_frame(buf, pos, end, parsed) if end - pos >= 4 else -1
+            if after < 0:
                 break
-        else:
-            while end - pos >= 4 and not (single and parsed):
-                after = self._other_frame(buf, pos, end, parsed)
-                if after < 0:
-                    break
-                pos = after
+            pos = after
         if pos < end or self._have:
             self._keep(buf, pos, end)
         return parsed

@@ -1,11 +1,14 @@
 """A short run of each fuzz in every test run."""
 
 import os
+import random
 
 import pytest
 
-from tests.fuzz import admin, parsers
+from nsqclient.protocol.frames import parse_messages_in_python
+from tests.fuzz import admin, parsers, streams
 from tests.fuzz.run import Fuzz
+from tests.support.native import needs_native
 
 #: ``NSQ_FUZZ=full`` plays all of them: a minute on a machine that is idle.
 FULL = os.environ.get("NSQ_FUZZ") == "full"
@@ -20,6 +23,23 @@ def test_a_mutated_stream_gives_events_or_a_documented_error():
     assert sum(ends.values()) == count
     assert {"client open", "client closed", "client RemoteProtocolError", "server open",
             "server closed", "tls RemoteProtocolError", "tls TLSError", "tls open"} <= set(ends)
+
+
+@needs_native
+def test_the_compiled_parser_reads_what_its_twin_in_python_reads():
+    from nsqclient._native import parse_messages
+
+    rng = random.Random(1)
+    found = 0
+    for _ in range(200_000 if FULL else 4_000):
+        wire = streams.render(streams.client_side("", tls=False), rng)
+        # From the first message on, so that most streams have some.
+        start = max(0, wire.find(b"\0\0\0\2") - 4)
+        limit = rng.choice((30, 31, 100, 4096, 2**31 - 1))
+        expected = parse_messages_in_python(wire, start, limit)
+        assert parse_messages(wire, start, limit) == expected
+        found += bool(expected[0])
+    assert found > 1000
 
 
 @pytest.mark.parametrize("name", parsers.TARGETS)

@@ -8,6 +8,7 @@ from nsqclient.errors import (
     InvalidChannelError, InvalidMessageError, InvalidTopicError, LocalProtocolError,
 )
 from nsqclient.protocol import commands
+from tests.support.native import FORMS
 
 ID = b"0123456789abcdef"
 
@@ -38,6 +39,18 @@ ID = b"0123456789abcdef"
 )
 def test_each_command_is_these_bytes(built, wire):
     assert built == wire
+
+
+@pytest.mark.parametrize("native", FORMS)
+def test_bodies_are_packed_behind_what_precedes_them(native):
+    pack = native.pack_bodies if native else commands.pack_bodies_in_python
+    assert pack([], b"") == b"\0\0\0\0"
+    assert pack([b"ab"], b"MPUB t\n") == b"MPUB t\n" b"\0\0\0\1" b"\0\0\0\2ab"
+    long = b"x" * 70_000
+    assert pack((b"", long), b"") == b"\0\0\0\2" b"\0\0\0\0" + b"\0\1\x11\x70" + long
+    for wrong in ([b"a", "b"], [None], 5):
+        with pytest.raises(TypeError):
+            pack(wrong, b"")
 
 
 def test_identify_is_json():

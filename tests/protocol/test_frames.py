@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
 from nsqclient.protocol import frames
-from nsqclient.protocol.frames import Frame, FrameReader, FrameType, encode_frame, encode_message
+from nsqclient.protocol.frames import (
+    Frame, FrameReader, FrameType, encode_frame, encode_message, parse_messages_in_python,
+)
 from tests.support.fuzz import fuzz
+from tests.support.native import FORMS
 
 ID = b"0123456789abcdef"
 OK = encode_frame(FrameType.RESPONSE, b"OK")
@@ -75,11 +78,32 @@ def test_a_stream_may_be_cut_anywhere(single):
         assert found == SAID, cut
 
 
-def test_single_returns_one_frame():
+@pytest.mark.parametrize("native", FORMS)
+def test_messages_are_parsed_up_to_the_first_other_frame(native):
+    parse = native.parse_messages if native else parse_messages_in_python
+    head = (2**63 - 1, 65535, b"0123456789abcdef")
+    one = encode_message(*head, b"body")
+    assert parse(b"", 0, 100) == ([], 0)
+    assert parse(one, 0, 34) == ([(*head, b"body")], len(one))
+    assert parse(one, 0, 33) == ([], 0)  # over the limit
+    assert parse(one[:-1], 0, 100) == ([], 0)
+    assert parse(one, len(one), 100) == ([], len(one))
+    assert parse(one, len(one) + 5, 100) == ([], len(one) + 5)
+    empty = encode_message(-1, 0, b"\0" * 16, b"")
+    assert parse(b"??" + one + empty + encode_frame(0, b"OK") * 9, 2, 100) == (
+        [(*head, b"body"), (-1, 0, b"\0" * 16, b"")], 2 + len(one) + len(empty))
+    for size in (29, 0, 3, -1, -(2**31)):  # too short for a message, or negative
+        broken = size.to_bytes(4, "big", signed=True) + one[4:]
+        assert parse(broken, 0, 100) == ([], 0)
+
+
+def test_single_returns_one_response_or_messages_that_follow_each_other():
     reader = FrameReader()
-    steps = [_flat(reader.feed(STREAM, single=True))]
-    steps += [_flat(reader.feed(b"", single=True)) for _ in SAID]
-    assert steps == [[item] for item in SAID] + [[]]
+    steps = [reader.feed(STREAM, single=True)]
+    while steps[-1]:
+        steps.append(reader.feed(b"", single=True))
+    assert all(len(step) <= 1 for step in steps)
+    assert [item for step in steps for item in _flat(step)] == SAID
 
 
 def test_unread_bytes_can_be_taken_back():

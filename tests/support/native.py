@@ -1,7 +1,4 @@
-"""The compiled module as a test parameter, beside Python; its tests are skipped if it is not built.
-
-NSQCLIENT_NATIVE does not matter here: a test that takes FORMS runs both.
-"""
+"""The compiled module in tests, which are skipped if it is not built."""
 
 import pytest
 
@@ -10,9 +7,7 @@ try:
 except ImportError:
     _native = None
 
-#: None stands for the twins in Python.
-FORMS = [
-    pytest.param(None, id="python"),
-    pytest.param(_native, id="compiled", marks=pytest.mark.skipif(
-        _native is None, reason="the compiled module is not built")),
-]
+needs_native = pytest.mark.skipif(_native is None, reason="the compiled module is not built")
+
+#: A parameter for each form, whatever NSQCLIENT_NATIVE says. None: the twins in Python.
+FORMS = [pytest.param(None, id="python"), pytest.param(_native, id="compiled", marks=needs_native)]
