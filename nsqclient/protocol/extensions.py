@@ -45,6 +45,8 @@ _trace = struct.Struct(">Q")
 TRACE_ANSWER_SIZE = _answer.size  # 30
 #: Marks of what stands between a message's id and its body on an extended topic.
 EXT_NONE, EXT_TAG, EXT_JSON = 0, 2, 4
+#: The longest header that the server stores, in bytes, although 16 bits would hold 65535.
+MAX_HEADER = 65533
 #: What a stored message takes in the queue beside its body and header: size, ids, time, attempts.
 _RAW_OVERHEAD = 4 + 26
 
@@ -205,12 +207,17 @@ def encode_ext(header: bytes) -> bytes:
     return bytes([EXT_JSON]) + _length.pack(len(header)) + header
 
 
+def extended_size(body_size: int, header: bytes = b"") -> int:
+    """Return the bytes of a message on an extended topic, which nsqd's max_msg_size limits."""
+    return body_size + (3 + len(header) if header else 1)
+
+
 def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> bytes:
     """Build the JSON header of a PUB_EXT.
 
     Raises:
         InvalidMessageError: a key is no string or is reserved, a value is no JSON, or it is
-            longer than 65535 bytes.
+            longer than 65533 bytes.
     """
     fields: dict[str, Any] = {}
     if trace_id is not None:
@@ -228,8 +235,9 @@ def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> byte
         data = text.encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidMessageError(f"headers cannot be written as JSON: {exc}") from exc
-    if len(data) > 0xFFFF:
-        raise InvalidMessageError(f"headers of {len(data)} bytes: 65535 fit into a message")
+    if len(data) > MAX_HEADER:
+        raise InvalidMessageError(
+            f"headers of {len(data)} bytes as JSON are over nsqd's limit of {MAX_HEADER}")
     return data
 
 

@@ -464,3 +464,20 @@ class TestChosenPartitions:
             assert producer.publish_many("t", [Outgoing(b"x"), b"y"]) == 2
             with pytest.raises(PartitionError, match="partition="):
                 producer.publish_many("t", [Outgoing(b"x", partition=1)])
+
+
+@pytest.mark.parametrize(("size", "headers"), [(999, None), (984, {"k": "12345"}), (1000, None),
+                                               (985, {"k": "12345"})])
+def test_headers_and_their_mark_count_for_the_limit_of_nsqd(cluster, size, headers):
+    """nsqd answers E_PUB_FAILED to a message that is larger than that, however often it is sent."""
+    cluster.create_topic("t", 1, extended=True, channels=["c"])
+    config = Config(nsqd_max_msg_size=1000)
+    options = {"headers": headers} if headers else {}
+    with Producer(lookupd_http_addresses=cluster.lookupd_http_addresses, config=config) as producer:
+        if size in (999, 984):
+            producer.publish("t", b"x" * size, **options)
+            return
+        with pytest.raises(InvalidMessageError, match="1001 bytes.* limit of 1000"):
+            producer.publish("t", b"x" * size, **options)
+        with pytest.raises(InvalidMessageError, match="limit of 1000"):
+            producer.publish_async("t", b"x" * size, **options).result(10)

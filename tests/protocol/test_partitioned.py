@@ -11,7 +11,7 @@ from nsqclient.devserver.protocol.commands import (
     Touch,
 )
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION, PartitionServerProtocol
-from nsqclient.errors import LocalProtocolError, RemoteProtocolError
+from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.client import State
 from nsqclient.protocol.events import (
@@ -319,7 +319,9 @@ def test_any_bytes_leave_the_server_standing(data):
     server.data_to_send()
 
 
-def test_length_of_a_header_is_sixteen_bits():
-    header = make_header({"k": "x" * 65_527})
-    assert len(header) == 0xFFFF
-    assert encode_ext(header)[:3] == b"\x04" + struct.pack(">H", 0xFFFF)
+def test_the_longest_header_is_what_the_server_stores():
+    """The real one ends the connection for a longer one, although 16 bits would hold 65,535."""
+    header = make_header({"k": "x" * 65_525})
+    assert encode_ext(header)[:3] == b"\x04" + struct.pack(">H", 65_533)
+    with pytest.raises(InvalidMessageError, match="headers of 65534 bytes .* limit of 65533"):
+        make_header({"k": "x" * 65_526})

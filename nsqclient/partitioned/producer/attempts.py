@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from nsqclient.errors import (
     ClosedError,
+    InvalidMessageError,
     NSQError,
     PartitionError,
     PublishError,
@@ -34,13 +35,17 @@ class PartitionAttempts(Attempts):
         partition: the chosen partition; None with a key, or if any partition will do.
         has_header: the topic must take headers.
         messages: how many the command brings.
+        size: bytes of the largest message on an extended topic; see ``extended_size``.
+        max_size: nsqd's limit.
     """
 
     def __init__(
         self, topic: str, retry_unknown: bool, key: object = None, partition: int | None = None,
-        has_header: bool = False, messages: int = 1,
+        has_header: bool = False, messages: int = 1, size: int = 0, max_size: int = 0,
     ) -> None:
         super().__init__(0.0, 0, retry_unknown, messages)
+        self._size = size
+        self._max_size = max_size
         self.topic = topic
         self.key = key
         self.partition = partition
@@ -60,9 +65,9 @@ class PartitionAttempts(Attempts):
         return self.is_leader_moving or isinstance(self.reason, ServerError)
 
     def check(self, meta: TopicMeta | None) -> None:
-        """Raise PartitionError where the topic does not take the publish.
+        """Raise PartitionError or InvalidMessageError if the topic does not take the publish.
 
-        PublishUnknownError where an attempt may be stored; so does ``choose``.
+        PublishUnknownError if an attempt may be stored; so does ``choose``.
         """
         if meta is None:
             return
@@ -74,6 +79,12 @@ class PartitionAttempts(Attempts):
         if self.has_header and meta.partition_num and not meta.extended:
             raise self.last(PartitionError(
                 f"topic {self.topic} takes no headers: create it with extend=true"))
+        if meta.extended and self._size > self._max_size:
+            self.is_one_at_fault = self.messages > 1
+            raise self.last(InvalidMessageError(
+                f"message of {self._size} bytes, with its headers and their mark, is over nsqd's"
+                f" limit of {self._max_size} on topic {self.topic}, which takes headers (nsqd"
+                " --max-msg-size, our option nsqd_max_msg_size)"))
 
     def choose(
         self, routes: TopicRoutes, find_problem: Callable[[], NSQError | None],
@@ -148,7 +159,7 @@ class PartitionAttempts(Attempts):
         self.failed.add(partition)
         if isinstance(error, ServerError):
             if is_final(error.code, error.text, self.count):
-                self.is_one_at_fault: bool = is_one_at_fault(error, self.messages)
+                self.is_one_at_fault = is_one_at_fault(error, self.messages)
                 raise self.last(rejection(nsqd, error)) from error
             self.is_leader_moving = error.code in LEADER_CODES
         if is_sent and may_be_stored(error):

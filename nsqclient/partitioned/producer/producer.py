@@ -40,7 +40,7 @@ from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import (
-    Stored, StoredPosition, is_partitioned_version, make_header, partition_name,
+    Stored, StoredPosition, extended_size, is_partitioned_version, make_header, partition_name,
 )
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
@@ -172,7 +172,9 @@ class PartitionedProducer:
         if defer is not None:
             self.refuse_deferral()
         message = self.prepare(topic, body, options)
-        attempts = self.attempts(topic, options.key, options.partition, bool(message.header))
+        attempts = self.attempts(
+            topic, options.key, options.partition, bool(message.header),
+            size=extended_size(len(message.body), message.header))
 
         def build(partition: int) -> bytes:
             return message.command(topic, partition)
@@ -194,11 +196,12 @@ class PartitionedProducer:
 
     def attempts(
         self, topic: str, key: object = None, partition: int | None = None,
-        has_header: bool = False, messages: int = 1,
+        has_header: bool = False, messages: int = 1, size: int = 0,
     ) -> PartitionAttempts:
-        """Return what takes notes of the attempts of a publish."""
+        """Return the record of the attempts of a publish; ``size`` as there."""
         return PartitionAttempts(
-            topic, self._publisher.retry_unknown, key, partition, has_header, messages)
+            topic, self._publisher.retry_unknown, key, partition, has_header, messages, size,
+            self.config.nsqd_max_msg_size)
 
     def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
         """Return what the command of a message is made of.
@@ -224,7 +227,9 @@ class PartitionedProducer:
         def build(partition: int) -> bytes:
             return commands.mpub_unchecked(partition_name(topic, partition), bodies)
 
-        attempts = self.attempts(topic, options.key, options.partition, messages=len(bodies))
+        attempts = self.attempts(
+            topic, options.key, options.partition, messages=len(bodies),
+            size=extended_size(max(map(len, bodies))))
         self._publish(attempts, build, deadline)
 
     @staticmethod

@@ -222,7 +222,9 @@ class _PartitionQueue(Destination):
                     break
                 count += 1
         return _Batch(items, self._producer.attempts(
-            self.topic, None, self.partition, has_header, len(items)))
+            self.topic, None, self.partition, has_header, len(items),
+            max(extensions.extended_size(len(item.body), _message(item).header)
+                for item in items)))
 
     def _attempt(self, batch: _Batch) -> float | None:
         """Attempt a batch; return the seconds to the next attempt, None when it is settled."""
