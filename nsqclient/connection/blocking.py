@@ -1,47 +1,45 @@
 """``BlockingConnection``: one socket to one nsqd that serves one publish at a time.
 
-The thread that publishes writes the command and reads its response; the socket blocks, without a
-timeout. The deadline is another thread's: it shuts the connection down when that has passed.
-``docs/topics/threads.rst`` says why that is not left to SO_RCVTIMEO.
+The publishing thread writes the command and reads the response, with a time limit for each wait.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import socket
 import time
+from typing import NamedTuple
 
 from nsqclient.config import Config
+from nsqclient.connection.exchange import exchange
 from nsqclient.connection.opening import NsqdSocket
-from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError, ServerError
+from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.frames import OK, FrameType, encode_frame
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import is_of_system
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
-#: The response to a publish that is stored, as it nearly always comes: alone.
-_STORED = encode_frame(FrameType.RESPONSE, OK)
-#: Bytes that are asked for at once: a heartbeat and a response are far less.
+
+class Answer(NamedTuple):
+    """How an attempt of a publish ended."""
+
+    error: NSQError | None = None  #: None if the message is stored
+    position: StoredPosition | None = None  #: of a traced message
+
+
+#: The response to a stored message, which usually arrives alone, and its meaning.
+_STORED, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
+#: Bytes to read at once between two publishes: nsqd sends heartbeats only.
 _READ = 16 * 1024
-#: Bytes of a large command that are written at once, so that its progress can be seen.
-_PIECE = 256 * 1024
-
-
-#: One command that waits for its response. ``pop("until", None)`` is the claim for which the owner,
-#: when it has the response, and the timer, when the time is over, race: whichever gets None does
-#: nothing more to the connection. The other entries are the timer's: ``began``, ``check_at``,
-#: ``pause``, and ``seen``, the progress at the last check.
-Exchange = dict[str, float]
 
 
 def need_real_sockets() -> None:
-    """Raise NegotiationError where another library has replaced the sockets of Python."""
+    """Raise NegotiationError if another library has replaced the sockets of Python."""
     if socket.socket.__module__ != "socket":
         raise NegotiationError(
             f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
@@ -49,47 +47,40 @@ def need_real_sockets() -> None:
 
 
 class BlockingConnection(NsqdSocket):
-    """A connection to one nsqd for publishes, each of which has it to itself.
+    """A connection to one nsqd for publishes, one at a time.
 
     Args:
         address: ``host:port`` of nsqd.
         config: the options for dialing, IDENTIFY and TLS.
 
-    Life: created (no socket yet); ``open()``; any number of ``exchange()``; ``close()``, or the
-    end of the last reference.
+    Life: created (no socket yet); ``open()``; any number of publishes: ``exchange()``, then
+    ``wait()`` until there is an answer; ``close()``, or the end of the last reference.
 
-    Threads: one at a time, which took it from a pool; ``cut()``, ``close()`` and
-    ``has_unread()`` from any.
+    Threads: one at a time, which took the connection from a pool, and which alone may ``close()``
+    it; ``cut()`` and ``has_unread()`` from any.
     """
 
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config)
-        self._error: NSQError | None = None  # why the timer cut it; written under _lock
-        #: The socket was given back.
+        self._error: NSQError | None = None  # the reason given to cut(); written under _lock
         self.is_closed: bool = False  # written under _lock
-        self._has_layers = False
-        #: The command that waits for its response; an empty one between two.
-        self.exchange_under_way: Exchange = {}
-        #: When it was opened, when a publish used it last, and when something else came from nsqd.
+        self._fd = -1
+        self._is_plain = False  # no byte layer: the socket carries the bytes of the commands
+        self._out = b""  # the command of this publish, and NOPs that followed it
+        self._sent = 0  # bytes of _out that the kernel has taken
+        #: When it was opened, when nsqd last answered a publish, and when bytes last arrived.
         self.opened_at: float = 0.0
         self.used_at: float = 0.0
         self.heard_at: float = 0.0
-        #: Pieces of large commands that were written.
-        self.pieces: int = 0
-        #: Where the last publish was stored, if it was traced.
-        self.stored: StoredPosition | None = None
+        #: When a publish began to doubt that this connection is alive.
+        self.suspected_at: float = 0.0
 
     def __del__(self) -> None:
-        if not self.is_closed:  # lost by a thread that was interrupted
+        if not self.is_closed:  # an interrupted thread has lost it
             self.close()
 
     def __str__(self) -> str:
         return self.address
-
-    @property
-    def is_cut(self) -> bool:
-        """Return whether the timer ended it."""
-        return self._error is not None
 
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
@@ -99,111 +90,104 @@ class BlockingConnection(NsqdSocket):
             with self._lock:
                 self._need_not_ended()
                 assert self._transport is not None
-                self._send, self._recv = self._transport.make_blocking()
+                self._fd = self._transport.fileno()
         except BaseException:
             self.close()
             raise
-        self._has_layers = self._core.has_layers
+        self._is_plain = not self._core.has_layers
         self.opened_at = self.used_at = self.heard_at = time.monotonic()
 
-    # -- one command at a time, on the thread that took the connection
+    @property
+    def progress(self) -> int:
+        """A number that changes while nsqd takes bytes of the command."""
+        return 0 if self._sent == len(self._out) else self._sent
 
-    def begin(self, exchange: Exchange) -> None:
-        """Show the timer what the publish waits for; ``exchange()`` comes next."""
-        self.exchange_under_way = exchange
+    # -- one publish at a time, in the thread that took the connection
 
-    def exchange(self, command: bytes, traced: bool = False) -> ServerError | None:
-        """Send a publish and return nsqd's error, None where it is stored.
+    def exchange(
+        self, command: bytes, now: float, until: float, traced: bool = False
+    ) -> Answer | None:
+        """Send a publish and wait for the answer; None if it has not arrived at ``until``.
 
-        Call ``begin`` before. Whatever is raised, the outcome is unknown, and the
-        connection is to be closed. It is also to be closed where it ``is_ended`` afterwards.
+        Call ``wait()`` then. Close the connection if it ``is_ended`` afterwards, or if anything is
+        raised: the outcome is unknown.
 
-        Blocks: until the response, the end of the connection, or ``cut()``.
+        Blocks: until ``until`` on ``time.monotonic()``.
 
         Raises:
-            NSQError: the connection ended, was cut, or the response is none.
+            NSQError: the connection ended, was cut, or the response is malformed.
         """
-        core = self._core
-        is_plain = not self._has_layers
-        try:
-            if is_plain and len(command) <= _PIECE:
-                self._send(command)
-            elif is_plain:
-                self._write(command)
-            else:
-                core.send_publish(command, self, traced)
-                self._write(core.data_to_send())
-            data = self._recv(_READ, 0)
-        except OSError as exc:
-            data = self._rest_after(exc)
-        if is_plain:
+        seconds = until - now
+        if self._is_plain:
+            self._out = command
+            self._sent, data = exchange(self._fd, command, 0, seconds)
             if data == _STORED:
-                self.stored = None
-                return self._finish(None)
-            core.send_publish(command, self, traced)  # it has not seen the command
-            core.data_to_send()
-        return self._read_answer(data)
+                return STORED
+            # The core has not seen the command.
+            self._core.send_publish(command, self, traced)
+            self._core.data_to_send()
+        else:
+            self._core.send_publish(command, self, traced)
+            self._out = self._core.data_to_send()
+            self._sent, data = exchange(self._fd, self._out, 0, seconds)
+        return self._read_answer(data, until)
 
-    def _read_answer(self, data: bytes) -> ServerError | None:
-        """Read until the response is whole; answer heartbeats that come before it."""
+    def wait(self, now: float, until: float) -> Answer | None:
+        """Go on writing the command and waiting for the answer; as ``exchange``."""
+        self._sent, data = exchange(self._fd, self._out, self._sent, until - now)
+        return self._read_answer(data, until)
+
+    def _read_answer(self, data: bytes | int | None, until: float) -> Answer | None:
+        """Read until the answer is whole or the time is over; answer heartbeats before it."""
         core = self._core
-        while True:
-            if not data and not core.has_buffered_input:
-                raise self._error or ConnectionLostError(self.address, "closed by the peer")
-            self.heard_at = time.monotonic()
-            core.receive_data(data)
-            events = core.take_events()
+        while data is not None:
+            self._receive(data)
+            answer = self._take_answer()
             if core.state is State.READY and core.has_data_to_send():  # the NOP to a heartbeat
-                try:
-                    self._write(core.data_to_send())
-                except OSError as exc:
-                    raise self._lost(exc) from exc
-            for event in events:
-                if isinstance(event, Published):
-                    self.stored = event.stored
-                    return self._finish(None)
-                if isinstance(event, FatalError):
-                    self.is_ended = True
-                if isinstance(event, (FatalError, PublishFailed)):
-                    return self._finish(event.error)
-            try:
-                data = b"" if core.has_buffered_input else self._recv(_READ, 0)
-            except OSError as exc:
-                data = self._rest_after(exc)
+                self._out += core.data_to_send()
+            if answer is not None:
+                self._send_rest()
+                return answer
+            if core.has_buffered_input:
+                data = b""
+            else:
+                left = max(0.0, until - time.monotonic())
+                self._sent, data = exchange(self._fd, self._out, self._sent, left)
+        return None
 
-    def _finish(self, error: ServerError | None) -> ServerError | None:
-        if self.exchange_under_way.pop("until", None) is None:
-            self.is_ended = True  # the timer is about to shut it down, or has
-        return error
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        for start in range(0, len(data), _PIECE):
-            self._send(view[start:start + _PIECE])
-            self.pieces += 1
-
-    def _rest_after(self, exc: OSError) -> bytes:
-        """Return what nsqd has sent before a system call failed: perhaps it says why."""
-        data = None
-        if self._error is None and is_of_system(exc):
+    def _receive(self, data: bytes | int) -> None:
+        """Give bytes to the core; raise if the connection has ended."""
+        if self._error is None and isinstance(data, int):
             assert self._transport is not None
-            with contextlib.suppress(ConnectionLostError):
-                data = self._transport.recv(_READ)
-        if not data:
-            raise self._lost(exc) from exc
-        return data
+            raise self._transport.lost(OSError(data, os.strerror(data)))
+        if isinstance(data, int) or not (data or self._core.has_buffered_input):
+            raise self._error or ConnectionLostError(self.address, "closed by the peer")
+        self.heard_at = time.monotonic()
+        self._core.receive_data(data)
 
-    def _lost(self, exc: OSError) -> NSQError:
-        """Return what a system call that failed means; raise what a signal handler raised."""
-        if not is_of_system(exc):
-            raise exc
-        assert self._transport is not None
-        return self._error or self._transport.lost(exc)
+    def _take_answer(self) -> Answer | None:
+        for event in self._core.take_events():
+            if isinstance(event, Published):
+                return Answer(None, event.stored)
+            if isinstance(event, (FatalError, PublishFailed)):
+                self.is_ended = self.is_ended or isinstance(event, FatalError)
+                return Answer(event.error)
+        return None
 
-    # -- between two commands
+    def _send_rest(self) -> None:
+        """Send the NOP to a heartbeat that came with the answer, without waiting."""
+        rest = memoryview(self._out)[self._sent:]
+        if rest and not self.is_ended:
+            assert self._transport is not None
+            try:
+                self.is_ended = self._transport.send_some(rest) < len(rest)
+            except ConnectionLostError:
+                self.is_ended = True
+
+    # -- between two publishes
 
     def look(self) -> bool:
-        """Take what has come, answer a heartbeat; return whether the connection is alive.
+        """Read what has arrived, answer a heartbeat; return whether the connection is alive.
 
         Does not block. Only for the thread that took it.
         """
@@ -231,44 +215,33 @@ class BlockingConnection(NsqdSocket):
 
     # -- from any thread
 
-    def exchanges(self) -> list[Exchange]:
-        """Return what publishes wait for."""
-        exchange = self.exchange_under_way
-        return [exchange] if "until" in exchange else []
-
     def has_unread(self) -> bool:
-        """Return whether something waits in the socket, or the end of the stream."""
+        """Return whether bytes, or the end of the stream, wait in the socket."""
         with self._lock:
             return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()
 
-    def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
-        """Shut it down, so that its owner gets this error; return whether that was done.
-
-        Args:
-            exchange: not where this command has its response; None: whatever the owner does.
-        """
-        if exchange is not None and exchange.pop("until", None) is None:
-            return False
+    def cut(self, error: NSQError) -> None:
+        """Shut it down; a publish that waits raises ``error``."""
         with self._lock:
             if self._error is None:
                 self._error = error
             self.is_ended = True
             if not self.is_closed:
                 self._shut_down()
-        return True
 
     def close(self) -> None:
-        """Shut it down and give the socket back; not while its owner receives. Idempotent."""
+        """Shut it down and close the socket. Idempotent. Only for the thread that took it."""
         with self._lock:
             self.is_ended: bool = True
             if not self.is_closed:
                 self._shut_down()
                 if self._transport is not None:
                     self._transport.close()
+                self._fd = -1
                 self.is_closed = True
 
     def abandon(self) -> None:
         """As that of every connection."""
-        self.is_closed = True
+        self.is_closed, self._fd = True, -1
         super().abandon()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -36,13 +37,14 @@ from nsqclient.producer.futures import (
 )
 from nsqclient.producer.outcome import Attempts
 from nsqclient.producer.pipelined import PipelinedConnection
-from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
+from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread, owner_of_thread
+from nsqclient.runtime.threads import LibraryThread, keep_running, owner_of_thread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -57,6 +59,8 @@ _MAX_WORKERS = 64
 _MAX_QUEUES = 1000
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
+#: Seconds after its deadline at which a message that was sent has no worker any more.
+_LOST = 2.0
 #: Seconds between two looks at whether somebody waits for what lingers.
 _LINGER_STEP = 0.005
 
@@ -79,16 +83,20 @@ class Destination:
 
     def __init__(self, serve: Callable[[], None]) -> None:
         self.serve = serve
-        #: Any thread appends; those that have the turn take them.
+        #: Any thread appends; the workers that serve it take the messages.
         self.items: deque[PublishFuture] = deque()
-        #: One entry for each further worker that may serve it; changed by workers alone.
-        self.turns: deque[None] = deque([None])
+        self.serving: set[threading.Thread] = set()  # workers; each adds and removes itself
+        self.width: int = 1  #: workers that may serve it at once
         self.is_called: bool = False  # a worker is to come
         self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
+    def has_turn(self) -> bool:
+        """Return whether another worker may serve it."""
+        return len(self.serving) < self.width
+
     def is_due(self, now: float) -> bool:
         """Return whether a worker that comes now finds something to do."""
-        return bool(self.items and self.turns) and now >= self.resting_until
+        return bool(self.items) and self.has_turn() and now >= self.resting_until
 
 
 class AsyncPublisher:
@@ -118,7 +126,8 @@ class AsyncPublisher:
         self._queues: dict[str, Destination] = {}  # by topic
         self._ready: SimpleQueue[Destination | None] = SimpleQueue()  # that a worker is to serve
         self._resting: deque[tuple[float, Destination]] = deque()  # to be called then, by the timer
-        self._idle: deque[None] = deque()  # one entry for each worker that waits
+        self._idle: set[threading.Thread] = set()  # workers that wait
+        self._turns = Lock()  # held while a worker becomes one of those that serve
         #: Of all bodies without an outcome. Threads that really run at once may miscount it; it is
         #: right again when nothing is pending.
         self._bytes = 0
@@ -150,6 +159,8 @@ class AsyncPublisher:
             ClosedError: the producer was closed.
             RuntimeError: the system has no thread left.
         """
+        if sys.is_finalizing():
+            raise ClosedError("the interpreter is ending: its threads do not run any more")
         size = len(item.body)
         if not self._has_space(size):
             self._wait_for_space(item, size)
@@ -160,7 +171,7 @@ class AsyncPublisher:
             queue.items.append(item)
             if self._closed and item.cancel():
                 raise ClosedError("the producer is closed")
-            if queue.turns and not queue.is_called:
+            if not queue.is_called and queue.has_turn():
                 self.call(queue)
         except BaseException:  # of a signal handler, or there is no thread
             if item.cancel():
@@ -196,7 +207,7 @@ class AsyncPublisher:
     def _is_own_thread(self) -> bool:
         """Return whether the calling thread is a worker, the timer or a connection's reader."""
         thread = threading.current_thread()
-        return (thread in self._threads or thread.ident == self._timer.ident
+        return (thread in self._threads or self._timer.is_current()
                 or isinstance(owner_of_thread(), PipelinedConnection))
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
@@ -210,7 +221,7 @@ class AsyncPublisher:
                 if condition():  # what changed before it was armed woke nobody
                     return True
                 left = until - time.monotonic()
-                if left <= 0:
+                if left <= 0 or sys.is_finalizing():
                     return False
                 waiter.sleep(left)
             return True
@@ -249,30 +260,52 @@ class AsyncPublisher:
 
     def _run(self) -> None:
         """Serve one destination after the other. On a worker."""
-        self._note_worker(threading.current_thread())
+        worker = threading.current_thread()
+        self._note_worker(worker)
+        in_hand: list[Destination] = []
+
+        def on_failure(error: BaseException) -> None:
+            self._idle.discard(worker)
+            for destination in in_hand:
+                destination.serving.discard(worker)
+            in_hand.clear()  # what is left there, the timer calls another worker for
+            if self._closed:
+                self._ready.put(None)
+            logger.error("a publisher was interrupted; it continues", exc_info=error)
+
+        keep_running(lambda: self._serve_ready(worker, in_hand), on_failure)
+
+    def _serve_ready(self, worker: threading.Thread, in_hand: list[Destination]) -> None:
         while True:
-            self._idle.append(None)
+            self._idle.add(worker)
             destination = self._ready.get()
-            self._idle.pop()
+            self._idle.discard(worker)
             if destination is None:
                 self._ready.put(None)  # for the others
                 return
+            in_hand.append(destination)
             destination.is_called = False
             self._keep_one_idle()
-            try:
-                destination.turns.pop()
-            except IndexError:
-                continue  # those at it see what has come
+            if not self._take_turn(worker, destination):  # the others see what has come
+                in_hand.clear()
+                continue
             try:
                 destination.serve()
             except Exception:
                 logger.exception("the publisher failed; it continues")
-            finally:
-                destination.turns.append(None)
+            destination.serving.discard(worker)
+            in_hand.clear()
             if destination.is_due(time.monotonic()):
                 self.call(destination)
             del destination
             self._unretrieved.report()
+
+    def _take_turn(self, worker: threading.Thread, destination: Destination) -> bool:
+        with self._turns:
+            has_turn = destination.has_turn()
+            if has_turn:
+                destination.serving.add(worker)
+            return has_turn
 
     def _keep_one_idle(self) -> None:
         """Start another worker where none waits: this one may be busy for long."""
@@ -300,6 +333,8 @@ class AsyncPublisher:
             if item.until <= now:
                 if item.done():  # an interrupted call has left it here
                     self._done([item])
+                elif item.until + _LOST <= now:
+                    self.fail(item, PublishUnknownError("the thread that sent it was interrupted"))
                 elif item.until + _SWEEP <= now:  # its worker knows more of it
                     self.refuse(item, deadline_error())
         for queue in list(self._queues.copy().values()):
@@ -372,7 +407,7 @@ class AsyncPublisher:
             first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
         try:
             self._publisher.publish(command, until, first.seconds, attempts, is_async=True)
-        except Exception as exc:
+        except BaseException as exc:  # also of a time limit: the messages need an outcome
             if attempts.is_one_at_fault:
                 self._statistics.count_retried(len(items))
                 for item in items:
@@ -457,7 +492,7 @@ class AsyncPublisher:
             item.abandon()
 
 
-def as_outcome(error: Exception) -> Exception:
+def as_outcome(error: BaseException) -> Exception:
     """Return what a message fails with after ``error`` came where it is published."""
     if isinstance(error, ClosedError):
         return closed_error()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -26,19 +25,19 @@ from nsqclient.errors import (
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.producer.pipelined import PipelinedConnection
-from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, PoolTimer
+from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, Taken
+from nsqclient.producer.timer import PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, DialScheduler, standing_of
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.threads import need_threads
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Seconds for the dialogue before the first publish.
+#: Seconds for dialing and the handshake.
 HANDSHAKE_TIMEOUT = 5.0
-#: The same where no publish waits: the next one shall not wait long for a dial that leads nowhere.
-_UNAWAITED_TIMEOUT = 1.0
 #: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
 _MAX_PAUSE = 0.5
 #: Seconds: an nsqd whose connection ends sooner is not dialed again at once.
@@ -61,8 +60,10 @@ class NsqdNode:
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
         self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
-        #: In a row: dials that failed or led to nothing, and publishes that it could not store.
+        #: Dials in a row that failed, or whose connection was lost before it answered a publish.
         self.failures: int = 0
+        #: Answers to publishes. Threads may overwrite each other's sum: it only has to change.
+        self.responses: int = 0
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
@@ -215,8 +216,7 @@ class NodePool:
             ReentrantCallError: a finalizer that runs on the timer would have to wait for it.
             RuntimeError: the system has no thread left.
         """
-        if threading.get_ident() == self.timer.ident:
-            raise ReentrantCallError()
+        self._need_threads()
         if not self._closed:
             self.timer.start()
         waiter = self._changed.waiter()
@@ -237,6 +237,12 @@ class NodePool:
         finally:
             waiter.close()
 
+    def _need_threads(self) -> None:
+        """Raise an error if nobody would end the wait of the calling thread."""
+        if self.timer.is_current():
+            raise ReentrantCallError()
+        need_threads()
+
     def _is_hopeless(self) -> bool:
         """Return whether every nsqd has failed permanently, and just now. Needs _changed."""
         now = time.monotonic()
@@ -246,38 +252,54 @@ class NodePool:
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, pool: ConnectionPool, until: float, pause: float
-    ) -> PoolConnection | None:
-        """Return a connection of this pool when it is the caller's turn; None: choose an nsqd anew.
+        self, node: NsqdNode, pool: ConnectionPool, until: float, interval: float,
+        is_reentrant: Callable[[], bool],
+    ) -> Taken | None:
+        """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
         Args:
-            pause: seconds to wait where there is another nsqd; inf: only this one will do.
+            interval: seconds to wait if another nsqd is connected; inf: only this one will do.
+            is_reentrant: as for ``ConnectionPool.wait``.
 
         Blocks: until ``until`` on ``time.monotonic()``.
+
+        Raises:
+            ReentrantCallError: the calling thread would wait for itself.
+            RuntimeError: the interpreter is shutting down.
         """
-        if pause < math.inf and not node.connections() and self._remove(node):
+        self._need_threads()
+        if interval < math.inf and not node.connections() and self._remove(node):
             return None
-        if pause < math.inf and len(self.connected) > 1:
-            until = min(until, time.monotonic() + pause)
-        return pool.wait(until)
+        if interval < math.inf and len(self.connected) > 1:
+            until = min(until, time.monotonic() + interval)
+        return pool.wait(until, is_reentrant)
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next attempt, or until ``close()``."""
+        self._changed.wait_for(lambda: self._closed, max(0.0, seconds))
 
     # -- what has ended
 
-    def on_lost(self, node: NsqdNode, conn: PoolConnection, error: NSQError) -> None:
-        """A connection ended under a publish."""
+    def on_lost(self, node: NsqdNode, error: NSQError, is_new: bool) -> None:
+        """A publish has lost or left a connection; ``is_new``: it had not answered any publish."""
         with self._changed.lock:
             if isinstance(error, NSQConnectionError):
                 node.last_error = error
-            if conn.used_at == conn.opened_at and not conn.is_cut:
-                # It takes connections and loses them: dialing at once would go round in circles.
+            if is_new and isinstance(error, ConnectionLostError):
+                # It accepts connections and loses them: do not dial it without a pause.
                 self._rest(node)
         self._log_loss(node, error, is_last=not node.connections() and self._remove(node))
 
-    def mark_unavailable(self, node: NsqdNode) -> None:
-        """nsqd is up and cannot store: do not come back at once."""
-        with self._changed.lock:
-            self._rest(node)
-        self._remove(node)
+    def on_refused(self, node: NsqdNode) -> None:
+        """nsqd has closed a connection after an error: dial it again if that was the last one."""
+        if not node.connections():
+            self._remove(node)
+
+    def leave_stalled(self, node: NsqdNode) -> None:
+        """Use other nsqds until this one, which does not answer, is dialed again."""
+        if self._remove(node):
+            logger.warning("%s does not respond to publishes: using others", node.address,
+                           extra=log_fields(nsqd=node.address))
 
     def _remove(self, node: NsqdNode) -> bool:
         """Publish to other nsqds until it is dialed again; return whether it was in use."""
@@ -301,12 +323,8 @@ class NodePool:
         with self._changed.lock:
             nodes = list(self._nodes.values())
         for node in nodes:
-            has_others = any(other is not node for other in self.connected)
-            checked = [pool.check(now, has_others) for pool in node.pools]
-            due = min([due, *(again for again, _ in checked)])
-            if any(is_stalled for _, is_stalled in checked):
-                self._leave_stalled(node)
-            elif node in self.connected and not (node.connections() or node.is_awaited):
+            due = min([due, *(pool.check(now) for pool in node.pools)])
+            if node in self.connected and not (node.connections() or node.is_awaited):
                 with self._changed.lock:
                     if now - node.dialed_at < _BRIEF:
                         self._rest(node)
@@ -320,13 +338,6 @@ class NodePool:
             due = min(due, retry_at)
         self._dials.dispatch()
         return due
-
-    def _leave_stalled(self, node: NsqdNode) -> None:
-        """It leaves a publish unanswered while another may answer: use it once a dial succeeds."""
-        if self._remove(node):
-            logger.warning("%s does not respond to publishes: using others", node.address,
-                           extra=log_fields(nsqd=node.address))
-        node.pool.close_idle()
 
     # -- dialing
 
@@ -380,8 +391,7 @@ class NodePool:
             if node is None or pool is None:
                 return  # dropped meanwhile
             pool.dialing[conn] = True
-            is_awaited = self._changed.is_awaited or pool.is_awaited
-        error = self._open(conn, HANDSHAKE_TIMEOUT if is_awaited else _UNAWAITED_TIMEOUT)
+        error = self._open(conn, HANDSHAKE_TIMEOUT)
         with self._changed.lock:
             del pool.dialing[conn]
             node.last_error = error

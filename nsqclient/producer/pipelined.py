@@ -1,19 +1,18 @@
 """``PipelinedConnection``: one connection to one nsqd that several publishes use at once.
 
-Each worker of ``publish_async()`` sends its command and waits; the reader thread of the connection
-wakes it with its response. nsqd answers in order, so that no command waits for the one before.
+Each worker of ``publish_async()`` sends its command and waits. The reader thread of the connection
+wakes it when nsqd has answered. nsqd answers in order, so no command waits for the one before.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import Exchange, need_real_sockets
+from nsqclient.connection.blocking import STORED, Answer, need_real_sockets
 from nsqclient.connection.connection import Connection
 from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
 from nsqclient.producer.outcome import StaleConnection
@@ -25,44 +24,39 @@ from nsqclient.runtime.deadline import Deadline
 class _Waiter:
     """A command without a response, and the thread that waits for it."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
+    def __init__(self) -> None:
+        self.is_sent = False
+        self.is_answered = False
         self.error: NSQError | None = None
-        self.is_sending: bool = True
         self.wake: threading.Lock = threading.Lock()
         self.wake.acquire()
 
-    def settle(self, error: NSQError | None) -> bool:
-        """Wake its thread, unless that was done; return whether it was not."""
-        if self.exchange.pop("until", None) is None:
-            return False
-        self.error = error
+    def settle(self, error: NSQError | None) -> None:
+        """Wake the thread. Only the reader calls this."""
+        self.error, self.is_answered = error, True
         self.wake.release()
-        return True
 
 
 class PipelinedConnection:
     """A connection to one nsqd for any number of publishes at once, each in a thread of its own.
 
-    For all that it shares with BlockingConnection, that describes it.
+    BlockingConnection describes what both have.
 
-    Threads: any. ``begin``, then ``exchange``, of one publish in the same thread.
+    Threads: any. ``exchange``, ``wait`` and ``leave`` of one publish in the same thread.
     """
 
-    #: The reader ends it where nsqd is silent, so nobody else asks when something came last.
+    #: The reader ends it if nsqd is silent, so a publish need not ask when bytes last arrived.
     heard_at: float = math.inf
-    #: Traced publishes do not use it.
-    stored: None = None
 
     def __init__(self, address: str, config: Config) -> None:
         self.address = address
         self._conn = Connection(address, config, self)
         self._waiters: dict[int, _Waiter] = {}  # by thread, the oldest first; by single calls
-        self._error: NSQError | None = None  # why the timer cut it
+        self._error: NSQError | None = None  # the reason given to cut()
         self.is_ended: bool = False
-        self.is_cut: bool = False
         self.opened_at: float = 0.0
         self.used_at: float = 0.0
+        self.suspected_at: float = 0.0
 
     def __str__(self) -> str:
         return self.address
@@ -78,9 +72,10 @@ class PipelinedConnection:
         return self._conn.is_closed
 
     @property
-    def pieces(self) -> int:
-        """A number that grows while nsqd takes bytes."""
-        return self._conn.bytes_sent
+    def progress(self) -> int:
+        """A number that changes while nsqd takes bytes of the calling thread's command."""
+        waiter = self._waiters.get(threading.get_ident())
+        return 0 if waiter is None or waiter.is_sent else self._conn.bytes_sent
 
     def open(self, deadline: Deadline) -> None:
         """Open the connection, and start its reader. Blocks and raises as ``Connection.open``."""
@@ -94,33 +89,54 @@ class PipelinedConnection:
 
     # -- publishes
 
-    def begin(self, exchange: Exchange) -> None:
-        """Show the timer what the calling thread waits for; ``exchange()`` comes next."""
-        self._waiters[threading.get_ident()] = _Waiter(exchange)
+    def exchange(
+        self, command: bytes, now: float, until: float, traced: bool = False
+    ) -> Answer | None:
+        """Send a publish and wait for the answer; None if it has not arrived at ``until``.
 
-    def exchange(self, command: bytes, traced: bool = False) -> ServerError | None:
-        """Send a publish and return nsqd's error, None where it is stored.
+        Call ``wait()`` then, and ``leave()`` at the end.
 
-        Blocks: until the response, the end of the connection, or ``cut()``.
+        Blocks: until ``until``, or the end of the connection.
 
         Raises:
             StaleConnection: nsqd has surely not read it.
             NSQError: the outcome is unknown.
         """
-        waiter = self._waiters[threading.get_ident()]
+        waiter = self._waiters[threading.get_ident()] = _Waiter()
         try:
-            # An error that ends it comes to the waiter, as the command may have been sent.
-            with contextlib.suppress(NSQConnectionError):
-                self._conn.send(lambda core: core.send_publish(command, waiter))
-                waiter.is_sending = False
-            waiter.wake.acquire()
+            waiter.is_sent = self._conn.send(
+                lambda core: core.send_publish(command, waiter), waits=False)
         except ClosedError as exc:
             raise StaleConnection(self.address, "the connection ended just before") from exc
-        finally:
-            del self._waiters[threading.get_ident()]
-        if waiter.error is None or isinstance(waiter.error, ServerError):
-            return waiter.error
+        except NSQConnectionError:
+            pass  # on_closed() tells the waiter: the command may have been sent
+        return self.wait(now, until)
+
+    def wait(self, now: float, until: float) -> Answer | None:
+        """Go on writing the command and waiting for the answer; as ``exchange``."""
+        waiter = self._waiters[threading.get_ident()]
+        if not waiter.is_sent:
+            waiter.is_sent = self._conn.drain(max(0.0, until - now))
+        left = max(0.0, until - time.monotonic())
+        if not waiter.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+            return None
+        if waiter.error is None:
+            return STORED
+        if isinstance(waiter.error, ServerError):
+            return Answer(waiter.error)
         raise waiter.error
+
+    def leave(self) -> None:
+        """End a publish.
+
+        If it has no answer and is the oldest, or nsqd does not take its bytes, the connection
+        ends. A later publish ends alone, and the others go on.
+        """
+        waiters = list(self._waiters.copy().values())
+        waiter = self._waiters.pop(threading.get_ident(), None)
+        if waiter is not None and not waiter.is_answered:
+            if waiter is waiters[0] or not waiter.is_sent:
+                self.close()
 
     def look(self) -> bool:
         """Return whether the connection is alive."""
@@ -128,29 +144,14 @@ class PipelinedConnection:
 
     # -- from any thread
 
-    def exchanges(self) -> list[Exchange]:
-        """Return what publishes wait for, the oldest first."""
-        return [waiter.exchange for waiter in self._waiters.copy().values()]
-
     def has_unread(self) -> bool:
         """Return whether something waits in the socket, or the end of the stream."""
         return self._conn.has_unread
 
-    def cut(self, error: NSQError, exchange: Exchange | None = None) -> bool:
-        """As BlockingConnection.cut, where no other exchange is older, or it is not sent yet.
-
-        A later publish that has less time gets the error alone: the others go on. Where nsqd takes
-        no bytes, only the end of the connection ends its wait.
-        """
-        waiters = list(self._waiters.copy().values())
-        mine = [waiter for waiter in waiters if waiter.exchange is exchange]
-        if exchange is not None and not (mine and mine[0].settle(error)):
-            return False
-        self.is_cut = True
-        if exchange is None or mine == waiters[:1] or mine[0].is_sending:
-            self._error = self._error or error
-            self.close()
-        return True
+    def cut(self, error: NSQError) -> None:
+        """End it; publishes that wait raise ``error``."""
+        self._error = self._error or error
+        self.close()
 
     def close(self) -> None:
         """End it; its reader closes the socket. Idempotent."""

@@ -1,66 +1,60 @@
 """``ConnectionPool``: the connections to one nsqd that publishes take for themselves.
 
-A publish takes an idle connection from the stack, and puts it back: no lock while no publish waits.
-Where none is idle it waits, first come, first served, until a connection is put back
-or dialed. A Pipeline has one connection, which publishes share.
+Idle connections lie on a stack. A publish takes one, or waits, first come, first served, until a
+connection is put back or dialed. Nothing here acquires a lock in a publishing thread.
 
-What is alive is what somebody refers to, and not closed: a thread that an exception of a signal
-handler interrupts may lose a connection at any moment, and then the garbage collector closes it.
+A publish holds its connection in a list of one item, and puts it back by two calls of C. So an
+exception of a signal handler, which may come between any two calls, leaves the connection in the
+list, where ``drop`` closes it, or without a reference, and then the garbage collector closes it.
 """
 
 from __future__ import annotations
 
-import logging
-import math
+import contextlib
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Union
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import BlockingConnection, Exchange
-from nsqclient.errors import ConnectError, ConnectionLostError
+from nsqclient.connection.blocking import BlockingConnection
+from nsqclient.errors import ConnectionLostError, ReentrantCallError
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock, is_foreign
-from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.lock import Lock
 
-logger: logging.Logger = logging.getLogger("nsqclient.producer")
-
-#: Seconds after which the end of a connection may have come without notice: less is between two
-#: publishes of a loop.
+#: A connection used within this many seconds needs no check before the next publish.
 _FRESH = 0.001
-#: Seconds after which the timer looks after an idle connection, at most.
-_IDLE = 1.0
-#: The part of the interval of heartbeats after which it does, where that is less: nsqd closes a
-#: connection that has sent nothing for two of them.
-_IDLE_PART = 0.25
-
-#: Seconds in which the owner of a connection has to read what has come.
-_GRACE = 0.25
+#: Seconds between two checks of an idle connection, and the fraction of the heartbeat interval if
+#: that is shorter: nsqd closes a connection that is silent for two intervals.
+_CHECK_INTERVAL, _CHECK_PART = 1.0, 0.25
+#: Seconds between two looks of a publish that waits for a connection.
+_LOOK_INTERVAL = 0.5
 
 PoolConnection = Union[BlockingConnection, PipelinedConnection]
+#: The connection of one publish, or nothing once it was put back or dropped.
+Taken = list[PoolConnection]
 
 
 class _Waiter:
     """A publish that waits for a connection."""
 
-    __slots__ = ("conn", "wake")
+    __slots__ = ("wake", "is_served", "is_sent_away")
 
     def __init__(self) -> None:
-        self.conn: PoolConnection | None = None
-        self.wake = threading.Lock()  # released, under the lock of the pool, to wake the thread
+        self.wake = threading.Lock()
         self.wake.acquire()
+        self.is_served = False  # it takes an idle connection
+        self.is_sent_away = False  # it chooses another nsqd
 
 
 class ConnectionPool:
     """The connections of publishes to one nsqd.
 
     Args:
-        want: called without a lock when connections are ``missing()``: has them dialed, and calls
+        want: called without a lock when connections are ``missing()``; dials them, and calls
             ``add`` or ``release_waiters``.
 
     Threads: any.
@@ -71,26 +65,27 @@ class ConnectionPool:
         self._config = config
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
-        # Without heartbeats silence means nothing; TCP's keepalive has to suffice.
-        self._silence = float("inf")
-        self._look_interval = _IDLE
+        #: Seconds without a byte after which a connection is lost. Without heartbeats silence
+        #: means nothing, and only TCP's keepalive detects a lost connection.
+        self.silence: float = float("inf")
+        self._check_interval = _CHECK_INTERVAL
         if config.heartbeat_interval > 0:
-            self._look_interval = min(_IDLE, config.heartbeat_interval * _IDLE_PART)
-            self._silence = min(config.read_timeout, 2 * config.heartbeat_interval)
+            self._check_interval = min(_CHECK_INTERVAL, config.heartbeat_interval * _CHECK_PART)
+            self.silence = min(config.read_timeout, 2 * config.heartbeat_interval)
         self._want = want
-        self._lock = Lock()
         self._idle: deque[PoolConnection] = deque()  # changed by single calls
-        self._waiting: deque[_Waiter] = deque()  # by _lock; read without it
-        self._live: list[weakref.ref[PoolConnection]] = []  # by _lock
-        self._is_closed = False  # by _lock
-        #: Those that are to be dialed, and whether that has begun. By the lock of the NodePool.
+        self._waiting: deque[_Waiter] = deque()  # changed by single calls
+        self._lock = Lock()
+        self._live: list[weakref.ref[PoolConnection]] = []  # replaced, under _lock
+        self._is_closed = False
+        #: Connections to dial; the value is True once dialing has begun. Guarded by NodePool.
         self.dialing: dict[PoolConnection, bool] = {}
-        #: Grows with each response. Threads may overwrite each other's sum: it only has to change.
-        self.responses = 0
+        #: When the last dial succeeded, on time.monotonic().
+        self.dialed_at: float = 0.0
 
     def connections(self) -> list[PoolConnection]:
-        """Return those that are alive."""
-        found = [ref() for ref in self._live.copy()]
+        """Return the connections that are alive."""
+        found = [ref() for ref in self._live]
         return [conn for conn in found if conn is not None and not conn.is_closed]
 
     @property
@@ -98,304 +93,245 @@ class ConnectionPool:
         """Return whether a publish waits for a connection."""
         return bool(self._waiting)
 
+    def shortage(self, seconds: float) -> str:
+        """Return why a publish that waited for so many seconds got no connection."""
+        return (f"no connection became free within {seconds:.3g} s"
+                f" ({len(self.connections())} in use)")
+
     def missing(self) -> int:
-        """Return how many connections are to be dialed, those under way left out."""
-        spare = self._limit - len(self.connections())
-        return min(len(self._waiting), spare) - len(self.dialing)
+        """Return how many connections to dial, beside those that are being dialed.
+
+        One more is dialed beside connections that publishes doubt, to learn whether nsqd answers.
+        """
+        live = self.connections()
+        doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
+        spare = self._limit - len(live) + len(doubted)
+        waiting = len([one for one in self._waiting.copy() if not one.is_served])
+        wanted = max(0, waiting - len(self._idle)) + bool(doubted)
+        return min(wanted, spare) - len(self.dialing)
 
     def new_connection(self) -> PoolConnection:
-        """Return a connection that is to be dialed."""
+        """Return a connection to be dialed."""
         return BlockingConnection(self._address, self._config)
 
     # -- for a publish
 
-    def take(self, now: float) -> PoolConnection | None:
-        """Return an idle connection; None where there is none, or others wait."""
-        while not self._waiting:
+    def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
+        """Return an idle connection; None if there is none, or if other publishes wait.
+
+        Args:
+            is_in_turn: do not look whether others wait.
+        """
+        while is_in_turn or not self._waiting:
+            taken: Taken = []
             try:
-                conn = self._idle.pop()
-            except IndexError as exc:
-                if is_foreign(exc):
-                    raise
+                taken.append(self._idle.pop())
+                is_alive = now - taken[0].used_at < _FRESH or taken[0].look()
+            except IndexError:
                 return None
-            if now - conn.used_at < _FRESH or conn.look():
-                return conn
-            conn.close()
+            except BaseException:
+                self.drop(taken)
+                raise
+            if is_alive:
+                return taken
+            self.drop(taken)
         return None
 
-    def drop(self, conn: PoolConnection) -> None:
-        """Close a connection that has failed, or may have."""
-        conn.close()
+    def drop(self, taken: Taken) -> None:
+        """Close a connection after a failure."""
+        while taken:
+            taken.pop().close()
+            if self._waiting:
+                self._want()
 
-    def wait(self, until: float) -> PoolConnection | None:
-        """Return a connection when it is this publish's turn; None: choose an nsqd anew.
+    def wait(self, until: float, is_reentrant: Callable[[], bool]) -> Taken | None:
+        """Return a connection when it is this publish's turn; None: choose another nsqd.
+
+        Args:
+            is_reentrant: returns whether the calling thread, interrupted by a signal handler or a
+                finalizer, uses this pool in an outer call.
 
         Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
+
+        Raises:
+            ReentrantCallError: the calling thread would wait for itself.
         """
+        taken: Taken = []
+        try:
+            self._wait(taken, until, is_reentrant)
+        except BaseException:
+            self.drop(taken)
+            raise
+        return taken or None
+
+    def _wait(self, taken: Taken, until: float, is_reentrant: Callable[[], bool]) -> None:
         waiter = _Waiter()
         try:
-            with self._lock:
-                if self._is_closed:
-                    return None
-                self._waiting.append(waiter)
-                self._serve()
-            if waiter.conn is None:
+            self._waiting.append(waiter)
+            while not (self._is_closed or waiter.is_sent_away):
+                now = time.monotonic()
+                waiter.is_served = self._has_turn(waiter)
+                if waiter.is_served:
+                    taken.extend(self.take(now, True) or ())
+                    waiter.is_served = bool(taken)
+                if taken or now >= until:
+                    return
                 if self.missing() > 0:
                     self._want()
-                waiter.wake.acquire(timeout=max(0.0, until - time.monotonic()))
+                elif len(self._waiting) > len(self.dialing) and is_reentrant():
+                    raise ReentrantCallError()
+                # Not longer: an interrupted thread may not have woken this one.
+                waiter.wake.acquire(timeout=min(until - now, _LOOK_INTERVAL))
         finally:
-            with self._lock:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-        conn = waiter.conn
-        if conn is not None and time.monotonic() - conn.used_at >= _FRESH and not conn.look():
-            self.drop(conn)
-            return None
-        return conn
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            self._wake_next()
 
-    def put_back(self, conn: PoolConnection) -> None:
-        """Give a connection to the publish that waits longest, or put it on the stack."""
+    def _has_turn(self, waiter: _Waiter) -> bool:
+        """Return whether there is an idle connection for it and for all that came before."""
+        return waiter in list(self._waiting.copy())[:len(self._idle)]
+
+    def _wake_next(self) -> None:
+        """Wake as many publishes as there are idle connections."""
+        for waiter in list(self._waiting.copy())[:len(self._idle)]:
+            self._wake(waiter)
+
+    @staticmethod
+    def _wake(waiter: _Waiter) -> None:
+        with contextlib.suppress(RuntimeError):  # another thread was faster
+            if waiter.wake.locked():
+                waiter.wake.release()
+
+    def put_back(self, taken: Taken) -> None:
+        """Put a connection on the stack, for the publish that has waited longest if any waits."""
+        self._idle.append(taken.pop())
         if self._waiting:
-            with self._lock:
-                self._idle.appendleft(conn)
-                self._serve()
-            return
-        self._idle.append(conn)
-        if self._waiting:  # a publish came meanwhile, and may have looked before
-            with self._lock:
-                self._serve()
-
-    def _serve(self) -> None:
-        """Give idle connections to those that wait. Needs _lock."""
-        while self._waiting and self._idle:
-            try:
-                conn = self._idle.pop()
-            except IndexError as exc:  # another thread was faster
-                if is_foreign(exc):
-                    raise
-                return
-            waiter = self._waiting.popleft()
-            waiter.conn = conn
-            waiter.wake.release()
+            self._wake_next()
+        if self._is_closed:
+            self.close_idle()
 
     def release_waiters(self) -> None:
-        """Have those that wait choose an nsqd anew."""
-        with self._lock:
-            while self._waiting:
-                self._waiting.popleft().wake.release()
+        """Wake the waiting publishes so that each chooses another nsqd."""
+        for waiter in self._waiting.copy():
+            waiter.is_sent_away = True
+            self._wake(waiter)
 
     # -- for the NodePool
 
     def add(self, conn: PoolConnection) -> None:
         """Take a connection that was dialed."""
         with self._lock:
-            live = list(ref for ref in self._live if ref() is not None)
-            self._live = [*live, weakref.ref(conn)]
-        self.put_back(conn)
+            self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
+        self.dialed_at = time.monotonic()
+        self.put_back([conn])
 
-    def close_idle(self) -> None:
-        """Close those that no publish uses."""
-        while True:
-            try:
-                conn = self._idle.pop()
-            except IndexError:
-                return
-            conn.close()
+    def close_idle(self, heard_before: float = float("inf")) -> None:
+        """Close idle connections, if nsqd was last heard before this time on them."""
+        for conn in self._idle.copy():
+            if max(conn.used_at, conn.heard_at) < heard_before:
+                self.drop(self._remove(conn))
+
+    def _remove(self, conn: PoolConnection) -> Taken:
+        """Take this connection if it is still idle."""
+        try:
+            self._idle.remove(conn)
+        except ValueError:
+            return []  # a publish was faster
+        return [conn]
 
     def close(self) -> None:
-        """Cut all of them off, those that are being dialed too."""
-        with self._lock:
-            self._is_closed = True
+        """Cut all connections off, those that are being dialed too."""
+        self._is_closed = True
         for conn in [*self.connections(), *self.dialing.copy()]:
             conn.cut(ConnectionLostError(self._address, "the producer was closed"))
         self.close_idle()
         self.release_waiters()
 
     def abandon(self) -> None:
-        """In a forked child: give the parent's sockets back without a word to nsqd."""
+        """In a forked child: close the parent's sockets without sending anything to nsqd."""
         for conn in [*self.connections(), *self.dialing]:
             conn.abandon()
 
     # -- for the timer
 
-    def check(self, now: float, has_others: bool) -> tuple[float, bool]:
-        """Cut off what is overdue, look after what is idle.
-
-        Args:
-            has_others: there is another nsqd to publish to.
-
-        Returns: when to call it next, and whether nsqd leaves publishes unanswered while another
-            one may answer them.
+    def check(self, now: float) -> float:
+        """Answer heartbeats on idle connections, close dead and unused ones; return when to look
+        again.
         """
-        due = now + self._look_interval
-        is_stalled = False
-        conns = self.connections()
-        for conn in conns:
-            exchanges = conn.exchanges()
-            for exchange in exchanges:
-                is_stalled |= self._check_exchange(conn, exchange, now, has_others)
-                due = min(due, exchange["check_at"])
-            if not exchanges and now - conn.used_at >= self._look_interval:
-                self._look_after(conn, now)
-        self._close_unused(now)
-        if len(self._live) > len(conns):
-            with self._lock:
-                self._live = list(ref for ref in self._live if ref() in conns)
-        return due, is_stalled
-
-    def _check_exchange(
-        self, conn: PoolConnection, exchange: Exchange, now: float, has_others: bool
-    ) -> bool:
-        """Cut it off where it is too late; return whether that was because nsqd is stalled."""
-        until = exchange.get("until", float("inf"))
-        if now < exchange["check_at"]:
-            return False
-        if "grace" not in exchange and conn.has_unread():  # this process was suspended, perhaps
-            exchange["grace"] = exchange["check_at"] = now + _GRACE
-            return False
-        if now >= until:
-            conn.cut(ConnectError(self._address, "connected, but no answer in time"), exchange)
-            return False
-        if now - max(exchange["began"], conn.heard_at) >= self._silence:
-            error = ConnectionLostError(self._address, f"silent for {self._silence:g} s")
-            conn.cut(error, exchange)
-            return False
-        pause = exchange["pause"]
-        exchange["check_at"] = min(until, now + pause)
-        seen, exchange["seen"] = exchange["seen"], self.responses + conn.pieces
-        if seen != exchange["seen"] or not has_others:
-            return False
-        return conn.cut(ConnectError(self._address, "connected, but no answer"), exchange)
-
-    def _look_after(self, conn: PoolConnection, now: float) -> None:
-        """Answer a heartbeat on an idle connection; close a dead one."""
-        is_silent = now - max(conn.used_at, conn.heard_at) >= self._silence
-        if not is_silent and not conn.has_unread():
-            return
-        try:
-            self._idle.remove(conn)
-        except ValueError:
-            return  # a publish was faster
-        if conn.look() and now - max(conn.used_at, conn.heard_at) < self._silence:
-            with self._lock:
-                self._idle.appendleft(conn)
-                self._serve()
-        else:
-            conn.close()
-
-    def _close_unused(self, now: float) -> None:
-        """Close the idle ones that were not used for long, but one."""
         for conn in self._idle.copy():
-            if len(self._idle) < 2:
-                return
-            if now - conn.used_at >= self._idle_timeout:
-                try:
-                    self._idle.remove(conn)
-                except ValueError:
-                    continue  # a publish was faster
-                conn.close()
+            if now - conn.used_at >= self._check_interval:
+                self._check_idle(conn, now)
+        with self._lock:
+            alive = self.connections()
+            self._live = [ref for ref in self._live if ref() in alive]
+        return now + self._check_interval
+
+    def _check_idle(self, conn: PoolConnection, now: float) -> None:
+        """Answer a heartbeat on an idle connection; close it if it is dead or was long unused."""
+        is_silent = now - max(conn.used_at, conn.heard_at) >= self.silence
+        is_unused = now - conn.used_at >= self._idle_timeout and len(self._idle) > 1
+        if not (is_silent or is_unused or conn.has_unread()):
+            return
+        taken = self._remove(conn)
+        if not taken:
+            return
+        if not is_unused and conn.look() and now - max(
+                conn.used_at, conn.heard_at) < self.silence:
+            self._idle.appendleft(taken.pop())
+        else:
+            self.drop(taken)
 
 
 class Pipeline(ConnectionPool):
-    """The connection of asynchronous publishes to one nsqd, which all of them share."""
+    """The connection to one nsqd that all asynchronous publishes share."""
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         super().__init__(address, config, want)
         self._limit = 1
 
     def new_connection(self) -> PoolConnection:
-        """Return a connection that is to be dialed."""
+        """Return a connection to be dialed."""
         return PipelinedConnection(self._address, self._config)
 
     def add(self, conn: PoolConnection) -> None:
-        """Take a connection that was dialed, in place of a connection that has ended."""
+        """Replace the former connection by one that was dialed."""
         self._idle = deque([conn])
-        super().add(conn)
+        with self._lock:
+            self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
+        self.dialed_at = time.monotonic()
+        self._wake_next()
 
-    def take(self, now: float) -> PoolConnection | None:
-        """Return the connection; None where there is none, or it has ended."""
-        for conn in self._idle.copy():
-            if not conn.is_closed:
-                return conn
-        return None
+    def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
+        """Return the connection; None if there is none, or it has ended."""
+        taken = list(self._idle.copy())
+        return taken if taken and not taken[0].is_closed else None
 
-    def put_back(self, conn: PoolConnection) -> None:
-        """Let publishes that wait have it, too."""
-        if self._waiting:
-            with self._lock:
-                self._serve()
+    def _wake_next(self) -> None:
+        if self.take(0.0):
+            for waiter in self._waiting.copy():
+                self._wake(waiter)
 
-    def drop(self, conn: PoolConnection) -> None:
-        """Nothing: others may use it, and where it has ended its reader closes it."""
+    def put_back(self, taken: Taken) -> None:
+        """End the use of the connection by one publish."""
+        self.drop(taken)
 
-    def close_idle(self) -> None:
-        """Nothing: as ``drop``."""
+    def drop(self, taken: Taken) -> None:
+        """End the use by one publish. The reader closes a connection that has ended."""
+        while taken:
+            conn = taken.pop()
+            assert isinstance(conn, PipelinedConnection)
+            conn.leave()
+
+    def close_idle(self, heard_before: float = float("inf")) -> None:
+        """End the connection for all publishes. Its reader hears it, whatever ``heard_before``."""
+        if heard_before == float("inf"):
+            for conn in self._idle.copy():
+                conn.close()
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for the end of its threads; True when they have ended. ``close()`` comes before."""
         return all([conn.join(deadline) for conn in self._idle
                     if isinstance(conn, PipelinedConnection)])
 
-    def _serve(self) -> None:
-        """Have all that wait use it. Needs _lock."""
-        conn = self.take(0.0)
-        while conn is not None and self._waiting:
-            publish = self._waiting.popleft()
-            publish.conn = conn
-            publish.wake.release()
-
-    def _look_after(self, conn: PoolConnection, now: float) -> None:
-        """Nothing: its reader answers heartbeats."""
-
-
-class PoolTimer:
-    """Calls each of ``checks`` when one is due: deadlines of publishes, idle connections, ...
-
-    Args:
-        check: the first one; each gets the time, and returns when it is to be called next.
-
-    Life: ``start()``, idempotent; ``stop()``. Threads: any.
-    """
-
-    def __init__(self, check: Callable[[float], float]) -> None:
-        self.checks: list[Callable[[float], float]] = [check]
-        self._wakeups: SimpleQueue[None] = SimpleQueue()
-        self._is_stopped = False
-        self._thread = LibraryThread(self._run, "nsq-timer")
-        #: When it comes next by itself, on time.monotonic(). A thread that has something to be
-        #: looked at before that makes it visible to ``check`` first, then reads this.
-        self.due: float = math.inf
-        #: Of its thread, which may not wait for a response: nobody would cut it.
-        self.ident: int = 0
-
-    def start(self) -> None:
-        """Start the thread. Raises RuntimeError where there is none."""
-        self._thread.launch()
-
-    def wake(self) -> None:
-        """Have it come now. May be called by any code at any moment."""
-        self._wakeups.put(None)
-
-    def stop(self, deadline: Deadline) -> bool:
-        """End the thread; False where it did not in time."""
-        self._is_stopped = True
-        self.wake()
-        if self._thread is threading.current_thread():
-            return True
-        self._thread.join(deadline.remaining())
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        self.ident = threading.get_ident()
-        while not self._is_stopped:
-            now = time.monotonic()
-            self.due = now + _IDLE  # before the look: what comes behind it compares with this
-            try:
-                self.due = min([check(now) for check in self.checks])
-            except Exception:
-                logger.exception("looking after connections failed; the timer continues")
-            try:
-                self._wakeups.get(timeout=max(0.0, self.due - time.monotonic()))
-            except Empty:
-                pass
-        self.ident = 0  # the system gives it to another thread
+    def _check_idle(self, conn: PoolConnection, now: float) -> None:
+        """Do nothing: the reader answers heartbeats."""

@@ -437,7 +437,7 @@ class Producer:
         self._closed = True
         # A publish that an exception from a signal handler ends may do so without a notification.
         while not self._idle.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
-            if deadline.expired():
+            if deadline.expired() or sys.is_finalizing():
                 break
         clean = not self._running
         clean = self._async.flush(deadline) and clean
@@ -447,7 +447,7 @@ class Producer:
         stuck += self._nodes.close(rest)
         if not self._async.close(rest):
             stuck.append("nsq-publisher")
-        if stuck:
+        if stuck and not sys.is_finalizing():
             logger.warning("close: these threads did not end in time: %s", ", ".join(stuck))
         _live.discard(self)
         return clean and not stuck
@@ -494,9 +494,11 @@ def _flush_at_exit() -> None:
     for producer in list(_live):
         if producer._pending:
             producer.flush(deadline.remaining())
-        pending = producer._pending
-        if pending:
+        if producer._async.pending:
             logger.error("no outcome at exit: %s to %s",
-                         counted(pending, "publish", "publishes"),
-                         ", ".join(producer._async.topics()) or "partitions")
+                         counted(producer._async.pending, "publish", "publishes"),
+                         ", ".join(producer._async.topics()))
+        if producer._running:
+            logger.error("no outcome at exit: %s in other threads",
+                         counted(len(producer._running), "publish call", "publish calls"))
         producer._async.report_unretrieved()

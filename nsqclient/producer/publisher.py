@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import random
-import threading
+import sys
 import time
+from types import FrameType
 
-from nsqclient.errors import ConnectError, NSQError, ReentrantCallError, as_cause
+from nsqclient.connection.blocking import Answer
+from nsqclient.errors import (
+    ConnectError, ConnectionLostError, NSQError, ReentrantCallError, ServerError, as_cause,
+)
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
+from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
+from nsqclient.producer.pool import ConnectionPool, PoolConnection, Taken
 from nsqclient.producer.stats import Statistics
-from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.runtime.deadline import Deadline
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Seconds without progress after which an nsqd is stalled, at most, and the part of a publish's
-#: time after which it is, where that is less.
-STALL_TIMEOUT, STALL_PART = 1.0, 0.25
+#: Seconds between two attempts when no connected nsqd could store the message: the first pause,
+#: which doubles, and the longest.
+_PAUSE, _MAX_PAUSE = 0.05, 0.5
 
 
 class Publisher:
     """Sends the publishes of one producer, each in the thread that calls. Thread-safe.
 
     Args:
-        retry_unknown: whether a publish is repeated where its outcome is unknown.
+        retry_unknown: whether a publish is repeated if its outcome is unknown.
         sticky: use one nsqd until it fails, instead of all in turn.
     """
 
@@ -34,7 +40,6 @@ class Publisher:
         self, nodes: NodePool, retry_unknown: bool, statistics: Statistics, sticky: bool = False
     ) -> None:
         self._nodes = nodes
-        self._timer = nodes.timer
         self._sticky = sticky
         self._turn = itertools.count(random.randrange(1000))
         self.retry_unknown: bool = retry_unknown
@@ -48,7 +53,7 @@ class Publisher:
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
-            attempts: takes notes; None: nobody reads them.
+            attempts: records the failures; None: made when the first attempt fails.
             is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
@@ -56,23 +61,32 @@ class Publisher:
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
-        pause = min(STALL_TIMEOUT, seconds * STALL_PART)
+        interval = min(INTERVAL, seconds * INTERVAL_PART)
+        unable: list[NsqdNode] = []  # could not store the message, since the last pause
+        pause = _PAUSE
         while True:
-            node = self._choose() or self._acquire(
+            node = self._choose(unable) or self._acquire(
                 until, attempts or self._attempts(seconds, command), is_async)
-            error, _ = self.attempt(node, command, until, pause, is_async=is_async)
+            error = self.attempt(node, command, until, interval, is_async=is_async).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
             if not isinstance(error, StaleConnection):
                 attempts.on_failure(error, node.address)
                 self.statistics.count_retried(attempts.messages)
+            if isinstance(error, ServerError) and error.code in SERVER_UNAVAILABLE:
+                unable.append(node)
+                if all(other in unable for other in self._nodes.connected):
+                    self._nodes.pause(min(pause, until - time.monotonic()))
+                    unable, pause = [], min(2 * pause, _MAX_PAUSE)
             if time.monotonic() >= until:
                 raise attempts.timed_out(error)
 
-    def _choose(self) -> NsqdNode | None:
-        """Return the next nsqd; None where none is connected."""
+    def _choose(self, unable: list[NsqdNode]) -> NsqdNode | None:
+        """Return the next nsqd; None if none is connected."""
         nodes = self._nodes.connected
+        if unable:
+            nodes = tuple([node for node in nodes if node not in unable]) or nodes
         if not nodes:
             return None
         return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
@@ -96,74 +110,114 @@ class Publisher:
         """Wait until an nsqd is connected. Raises as ``NodePool.acquire``."""
         while True:
             node = self._nodes.acquire(deadline)
-            conn = node.pool.take(time.monotonic())
-            if conn is None:
-                conn = self._nodes.wait_for_connection(node, node.pool, deadline.until, 1.0)
-            if conn is not None:
-                node.pool.put_back(conn)
+            pool = node.pool
+            taken = pool.take(time.monotonic()) or self._wait_for_connection(
+                node, pool, deadline.until, 1.0)
+            if taken:
+                pool.put_back(taken)
                 return
             if deadline.expired():
                 raise ConnectError(node.address, "no connection in time")
 
     def attempt(
-        self, node: NsqdNode, command: bytes, until: float, pause: float, traced: bool = False,
-        closes_after_error: bool = False, is_async: bool = False,
-    ) -> tuple[NSQError | None, StoredPosition | None]:
+        self, node: NsqdNode, command: bytes, until: float, interval: float, traced: bool = False,
+        closes_after_error: bool = False, is_async: bool = False, only_here: bool = False,
+    ) -> Answer:
         """Send a command once, on a connection to this nsqd.
 
         Args:
-            pause: seconds without progress after which another nsqd is used, if one answers.
-            traced: nsqd may answer where it is stored; no other nsqd can store it.
+            interval: seconds between two looks for progress.
+            traced: nsqd may answer where it is stored.
             closes_after_error: nsqd may not have read the whole command then.
             is_async: use the connection that such publishes share.
+            only_here: no other nsqd can store the message.
 
-        Returns: why it failed, None when it is stored; and where, if it was traced.
+        Returns: why it failed, or None if it is stored; and where, if it was traced.
 
         Blocks: until the response, or the deadline.
+
+        Raises:
+            ReentrantCallError: the calling thread would wait for itself.
         """
-        if threading.get_ident() == self._timer.ident:  # a finalizer that runs there
-            raise ReentrantCallError()
         pool = node.pipeline if is_async else node.pool
-        conn = None
-        is_answered = False
+        now = time.monotonic()
+        taken = pool.take(now)
+        if taken is None:
+            taken = self._wait_for_connection(
+                node, pool, until, math.inf if only_here else interval)
+            began, now = now, time.monotonic()
+            if taken is None:
+                return Answer(StaleConnection(node.address, pool.shortage(now - began)))
         try:
-            now = time.monotonic()
-            conn = pool.take(now)
-            if conn is None:
-                conn = self._nodes.wait_for_connection(node, pool, until, pause)
-                if conn is None:
-                    return StaleConnection(
-                        node.address, "all its connections are in use, or it is lost"), None
-                now = time.monotonic()
-            check_at = min(until, now + pause)
-            conn.begin({
-                "until": until, "check_at": check_at, "began": now, "pause": pause,
-                "seen": pool.responses + conn.pieces,
-            })
-            if check_at < self._timer.due:  # read after the connection says what it waits for
-                self._timer.wake()
-            error = conn.exchange(command, traced)
-            is_answered = True
-        except NSQError as exc:
-            if conn is None:
-                raise
-            pool.drop(conn)
-            self._nodes.on_lost(node, conn, exc)
-            return exc, None
-        finally:
-            if conn is not None and not is_answered:
-                pool.drop(conn)
-        pool.responses += 1
-        stored = None
-        if error is None:
-            conn.used_at = time.monotonic()
-            stored = conn.stored if traced else None
-            if node.failures:
+            responses = node.responses
+            answer = taken[0].exchange(command, now, min(until, now + interval), traced)
+            if answer is None:
+                patience = Patience(
+                    now, until, interval, taken[0].used_at, pool.silence, (0, responses))
+                answer = self._wait_on(node, pool, taken[0], patience, only_here)
+            node.responses += 1
+            if answer.error is None and node.failures:
                 node.failures = 0
-        elif error.code in SERVER_UNAVAILABLE and not traced:
-            self._nodes.mark_unavailable(node)
-        if conn.is_ended or error is not None and closes_after_error:
-            pool.drop(conn)
-        else:
-            pool.put_back(conn)
-        return error, stored
+            if answer.error is not None and (taken[0].is_ended or closes_after_error):
+                pool.drop(taken)
+                self._nodes.on_refused(node)
+            else:
+                taken[0].used_at = time.monotonic()
+                pool.put_back(taken)
+            return answer
+        except NSQError as exc:
+            is_new = taken[0].used_at == taken[0].opened_at
+            pool.drop(taken)
+            self._nodes.on_lost(node, exc, is_new)
+            return Answer(exc)
+        finally:
+            pool.drop(taken)  # after an exception of a signal handler
+
+    def _wait_on(
+        self, node: NsqdNode, pool: ConnectionPool, conn: PoolConnection, patience: Patience,
+        only_here: bool,
+    ) -> Answer:
+        """Wait for the answer as long as that makes sense; raise NSQError then."""
+        while True:
+            now = time.monotonic()
+            has_others = not only_here and any(
+                other is not node for other in self._nodes.connected)
+            step = patience.decide(
+                now, (conn.progress, node.responses), conn.heard_at, has_others, pool.dialed_at)
+            if step is Step.PROBE:
+                pool.close_idle(patience.began)
+                conn.suspected_at = now
+                self._nodes.timer.wake()
+            elif step is Step.STALLED:
+                self._nodes.leave_stalled(node)
+                pool.close_idle()
+            if step is Step.SILENT:
+                raise ConnectionLostError(node.address, f"silent for {pool.silence:g} s")
+            if step not in (Step.WAIT, Step.PROBE):
+                raise ConnectError(node.address, step.value)
+            answer = conn.wait(now, patience.next_look(now))
+            if answer is not None:
+                return answer
+
+    def _wait_for_connection(
+        self, node: NsqdNode, pool: ConnectionPool, until: float, interval: float
+    ) -> Taken | None:
+        """Wait for a connection; as ``NodePool.wait_for_connection``."""
+        return self._nodes.wait_for_connection(
+            node, pool, until, interval, lambda: _is_in_use(pool))
+
+
+def _is_in_use(pool: ConnectionPool) -> bool:
+    """Return whether two calls of this thread use the pool: one interrupts the other.
+
+    The stack says so without a record that each publish would have to keep.
+    """
+    calls = 0
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        calls += frame.f_code in _CALLS and frame.f_locals.get("pool") is pool
+        frame = frame.f_back
+    return calls > 1
+
+
+_CALLS = (Publisher.attempt.__code__, Publisher.ping.__code__)

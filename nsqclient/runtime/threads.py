@@ -1,8 +1,8 @@
 """``LibraryThread``: every thread that the library starts.
 
-``Thread.start()`` waits for the new thread with an ``Event``. Where an exception from a signal
-handler interrupts that wait, the lock of the event may stay taken, and the new thread, which is to
-set it, hangs for ever. So another thread calls ``start()``; the caller waits with a plain lock.
+``Thread.start()`` waits for the new thread with an ``Event``. An exception from a signal handler in
+that wait may leave the lock of the event acquired, and then the new thread hangs when it sets the
+event. So another thread calls ``start()``, and the caller waits for a ``SimpleQueue``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 
 T = TypeVar("T")
+
+
+def need_threads() -> None:
+    """Raise RuntimeError if the interpreter is shutting down: no other thread runs any more.
+
+    Up to Python 3.11 a thread that is started then never runs, and its starter waits for it.
+    """
+    if sys.is_finalizing():
+        raise RuntimeError("cannot start a thread: the interpreter is shutting down")
 
 
 class LibraryThread(threading.Thread):
@@ -35,55 +45,59 @@ class LibraryThread(threading.Thread):
         self._starting = Lock()  # the owner starts it
 
     def launch(self) -> None:
-        """Start it, unless it was started before; return when it runs.
+        """Start the thread unless it was started; return when it runs.
 
-        An exception from a signal handler may end the wait; the thread may start nevertheless.
+        An exception from a signal handler may end the wait. The thread may start nevertheless.
 
         Raises:
-            RuntimeError: the system has no thread left, or the interpreter ends.
+            RuntimeError: the system has no thread left, or the interpreter is ending.
         """
         if self.ident is not None:
             return
-        if sys.is_finalizing():  # up to Python 3.11 the thread would never run
-            raise RuntimeError("cannot start a thread: the interpreter is shutting down")
-        failures: list[BaseException] = []
-        is_done = threading.Lock()
-        is_done.acquire()
+        need_threads()
+        outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+        _thread.start_new_thread(self._start, (outcome,))
+        failure = outcome.get()
+        if failure is not None:
+            raise failure
 
-        def start() -> None:
-            try:
-                with self._starting:
-                    if self.ident is None:
-                        self.start()
-            except BaseException as exc:
-                failures.append(exc)
-            finally:
-                is_done.release()
-
-        _thread.start_new_thread(start, ())
-        is_done.acquire()
-        if failures:
-            raise failures[0]
+    def _start(self, outcome: SimpleQueue[BaseException | None]) -> None:
+        try:
+            with self._starting:
+                if self.ident is None:
+                    self.start()
+            outcome.put(None)
+        except BaseException as exc:
+            outcome.put(exc)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, as ``Thread.join``; return at once where it was never started."""
-        if self.ident is not None:
+        """Wait for the end of the thread, as ``Thread.join``.
+
+        Returns at once if it was never started, or if the interpreter is ending: threads do not
+        run any more.
+        """
+        if self.ident is not None and not sys.is_finalizing():
             with self._starting:  # until its start is over, Thread.join raises RuntimeError
                 pass
             super().join(timeout)
 
 
-#: Seconds until a loop goes on that an exception has ended: it may end at once again.
+#: Seconds until a loop goes on after an exception, which may come again at once.
 _PAUSE = 0.01
 
 
 def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException], object]) -> None:
-    """Call ``loop`` until it returns; where it raises, call ``on_failure``, and go on.
+    """Call ``loop`` until it returns; if it raises, call ``on_failure``, and go on.
 
-    For the loop of a thread that must not end. A time limit of the user's raises an exception in a
-    worker's thread at any moment, also behind the end of the handler that it was meant for, and a
-    MemoryError may come anywhere. An exception in ``on_failure`` is handled in the same way.
+    For the loop of a thread that must not end. A user's time limit raises an exception in another
+    thread at any moment, also after the function that it is meant for, and a MemoryError may come
+    anywhere. An exception in ``on_failure`` is handled in the same way.
     """
+    # Twice: the second one catches what comes between two calls of the first one's loop.
+    _repeat(lambda: _repeat(loop, on_failure), on_failure)
+
+
+def _repeat(loop: Callable[[], None], on_failure: Callable[[BaseException], object]) -> None:
     failures: list[BaseException] = []
     while True:
         try:
@@ -122,11 +136,11 @@ _GRACE = 1.0
 
 
 def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | None:
-    """Run ``procedure`` in a thread of its own and return what it returns; None when it is late.
+    """Run ``procedure`` in a thread of its own; return its result, or None if it is late.
 
     For what may be called in a signal handler: the interrupted thread may hold a lock that the
-    procedure needs, and then only that thread waits, and never past the deadline. Called from
-    a thread of ours, which the procedure may want to join, it runs in place.
+    procedure needs. Then only the new thread waits, and the caller never waits past the deadline.
+    A thread of the library, which the procedure may want to join, runs it itself.
 
     Blocks: until it is done, and at most a second after the deadline.
 

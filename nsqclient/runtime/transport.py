@@ -166,13 +166,13 @@ class Transport:
     def recv(self, size: int = RECV_SIZE) -> bytes | None:
         """Return what is there, ``b""`` at the end of the stream, None when nothing is there.
 
-        ``size``: the most bytes to return. It never waits, also after ``make_blocking()``.
+        ``size``: the most bytes to return. It never waits.
 
         Raises:
             ConnectionLostError: reset, or any other error of the socket.
         """
         try:
-            return self._sock.recv(size, socket.MSG_DONTWAIT)
+            return self._sock.recv(size)
         except OSError as exc:
             self.need_lost(exc)
             return None
@@ -180,27 +180,20 @@ class Transport:
     def send_some(self, data: bytes | memoryview) -> int:
         """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
 
-        It never waits, also after ``make_blocking()``.
+        It never waits.
 
         Raises:
             ConnectionLostError: the peer is gone.
         """
         try:
-            return self._sock.send(data, socket.MSG_DONTWAIT)
+            return self._sock.send(data)
         except OSError as exc:
             self.need_lost(exc)
             return 0
 
-    def make_blocking(
-        self
-    ) -> tuple[Callable[[bytes | memoryview], None], Callable[[int, int], bytes]]:
-        """Make it a blocking socket without a timeout; return its ``sendall`` and ``recv``.
-
-        With a timeout Python would call ``poll()`` before each of them. What they raise goes to
-        ``lost()``. ``functions()`` is not called any more.
-        """
-        self._sock.setblocking(True)
-        return self._sock.sendall, self._sock.recv
+    def fileno(self) -> int:
+        """Return the file descriptor; -1 once the socket is closed."""
+        return self._sock.fileno()
 
     def functions(
         self

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import BlockingConnection
+from nsqclient.connection.blocking import STORED, BlockingConnection
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, NegotiationError, RemoteProtocolError, ServerError,
 )
@@ -50,10 +50,16 @@ def connected(script, **options):
             conn.close()
 
 
-def exchange(conn, command=PUB):
-    """Send a publish; return nsqd's error."""
-    conn.exchange_under_way = {"until": time.monotonic() + WAIT}
-    return conn.exchange(command)
+def exchange(conn, command=PUB, seconds=WAIT):
+    """Send a publish; return nsqd's answer, None if it has not come in time."""
+    now = time.monotonic()
+    return conn.exchange(command, now, now + seconds)
+
+
+def wait(conn, seconds=WAIT):
+    """Wait on for the answer to the publish that was sent."""
+    now = time.monotonic()
+    return conn.wait(now, now + seconds)
 
 
 def test_a_heartbeat_before_the_answer_is_answered_and_is_not_taken_for_it():
@@ -61,20 +67,20 @@ def test_a_heartbeat_before_the_answer_is_answered_and_is_not_taken_for_it():
     script = answering(BEAT + OK, [BEAT, OK], OK)
     with connected(script) as conn:
         for _ in range(3):
-            assert exchange(conn) is None
+            assert exchange(conn) == STORED
     assert script.nops == 2
 
 
 def test_an_answer_in_pieces_is_read_to_its_end():
     """And leaves the connection for the next publish."""
     with connected(answering([OK[:3], OK[3:9], OK[9:]], OK)) as conn:
-        assert exchange(conn) is None and exchange(conn) is None
-        assert not conn.is_ended and not conn.exchange_under_way
+        assert exchange(conn) == exchange(conn) == STORED
+        assert not conn.is_ended
 
 
 def test_a_refusal_is_returned_and_ends_the_connection():
     with connected(answering(error("E_BAD_MESSAGE too big"))) as conn:
-        assert exchange(conn).code == "E_BAD_MESSAGE"
+        assert exchange(conn).error.code == "E_BAD_MESSAGE"
         assert conn.is_ended
 
 
@@ -90,7 +96,7 @@ def test_the_reason_is_read_though_the_command_could_not_be_written():
     refused = threading.Event()
     with connected(script) as conn:
         threading.Timer(0.2, refused.set).start()
-        refusal = exchange(conn, commands.pub("t", b"x" * 2**24, 2**24))
+        refusal = exchange(conn, commands.pub("t", b"x" * 2**24, 2**24)).error
         assert isinstance(refusal, ServerError) and refusal.code == "E_BAD_MESSAGE"
 
 
@@ -111,32 +117,62 @@ def test_the_end_of_the_stream_is_an_error():
 
 def test_a_cut_ends_the_call_that_waits():
     with connected(answering()) as conn:
-        under_way = conn.exchange_under_way = {"until": 0.0}
-        timer = threading.Timer(0.1, conn.cut, [ConnectError("n:1", "too late"), under_way])
+        timer = threading.Timer(0.1, conn.cut, [ConnectError("n:1", "too late")])
         timer.start()
         with pytest.raises(ConnectError, match="too late"):
-            conn.exchange(PUB)
+            exchange(conn)
         timer.join()
-        assert conn.is_cut and conn.is_ended
-        conn.close()
-        assert conn.cut(ConnectError("n:1", "once more"))  # does no harm
-
-
-def test_a_cut_that_comes_after_the_answer_does_nothing():
-    """The next publish is not hit."""
-    with connected(answering(OK, OK)) as conn:
-        under_way = conn.exchange_under_way = {"until": 0.0}
-        assert conn.exchange(PUB) is None
-        assert not conn.cut(ConnectError("n:1", "too late"), under_way)
-        assert exchange(conn) is None and not conn.is_ended
-
-
-def test_an_answer_that_comes_after_the_cut_counts_and_ends_the_connection():
-    """The timer has taken the claim, and is about to shut it down."""
-    with connected(answering(OK)) as conn:
-        conn.exchange_under_way = {}
-        assert conn.exchange(PUB) is None
         assert conn.is_ended
+        conn.close()
+        conn.cut(ConnectError("n:1", "once more"))  # does no harm
+
+
+def test_a_publish_without_an_answer_goes_on_and_nothing_is_sent_twice():
+    """The caller decides after each wait; here the answer comes in halves between two waits."""
+    go_on = threading.Semaphore(0)
+
+    def script(peer):
+        peer.identify()
+        assert (peer.line(), peer.sized()) == (b"PUB t", b"x")
+        for part in OK[:5], OK[5:]:
+            assert go_on.acquire(timeout=WAIT)
+            peer.send(part)
+        assert peer.until_closed() == b""
+
+    with connected(script) as conn:
+        assert exchange(conn, seconds=0.01) is None and conn.progress == 0
+        go_on.release()
+        wait_until(conn.has_unread)
+        assert wait(conn, 0.01) is None
+        go_on.release()
+        assert wait(conn) == STORED and not conn.is_ended
+
+
+def test_a_large_command_is_written_on_after_a_wait():
+    """Its progress is seen meanwhile, and a heartbeat in its middle is answered behind it."""
+    read = threading.Event()
+
+    def script(peer):
+        peer.identify()
+        assert peer.line() == b"PUB t"
+        peer.send(BEAT)
+        assert read.wait(WAIT)
+        assert len(peer.sized()) == 2**24 and peer.line() == b"NOP"
+        peer.send(OK)
+        peer.until_closed()
+
+    with connected(script) as conn:
+        assert exchange(conn, commands.pub("t", b"x" * 2**24, 2**24), 0.05) is None
+        assert conn.progress > 0
+        read.set()
+        assert wait(conn) == STORED
+
+
+def test_an_answer_with_a_heartbeat_ends_the_connection_if_the_nop_cannot_be_sent(monkeypatch):
+    """The publish is stored all the same."""
+    with connected(answering(BEAT + OK)) as conn:
+        monkeypatch.setattr(conn._transport, "send_some", lambda data: 0)
+        assert exchange(conn) == STORED and conn.is_ended
 
 
 def test_a_look_answers_a_heartbeat_and_finds_the_end():
@@ -164,7 +200,7 @@ def test_a_connection_that_nobody_refers_to_is_closed():
     with ScriptedServer(script) as server:
         conn = BlockingConnection(server.address, Config())
         conn.open(Deadline(WAIT))
-        assert exchange(conn) is None
+        assert exchange(conn) == STORED
         del conn
         gc.collect()
         server.join()
@@ -176,8 +212,7 @@ def test_the_default_timeout_of_the_program_changes_nothing():
     socket.setdefaulttimeout(0.5)
     try:
         with connected(answering(OK)) as conn:
-            assert conn._transport._sock.gettimeout() is None
-            assert exchange(conn) is None
+            assert exchange(conn) == STORED
     finally:
         socket.setdefaulttimeout(before)
 

@@ -1,21 +1,23 @@
 """Asynchronous publishes: what shares an MPUB, and what each outcome leads to."""
 
+import ctypes
 import threading
 import time
 
 import pytest
 
+from nsqclient.connection.blocking import Answer
 from nsqclient.errors import (
     ClosedError, ConfigError, ConnectError, ConnectionLostError, PartitionError,
     PublishNotSentError, PublishRejectedError, PublishUnknownError, ReentrantCallError,
     server_error,
 )
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
-from nsqclient.producer.futures import PublishFuture
+from nsqclient.producer.futures import PublishFuture, start_all
 from nsqclient.producer.outcome import StaleConnection
-from nsqclient.producer.pool import PoolTimer
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
+from nsqclient.producer.timer import PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.waiting import wait_until
@@ -77,8 +79,8 @@ class Sent:
     def wait(self, until):
         """Return what the attempt has led to; unknown at the deadline."""
         if not self._is_settled.wait(max(0.0, until - time.monotonic())):
-            return ConnectError("nsqd:4150", "no answer in time"), None
-        return self._error, None
+            return Answer(ConnectError("nsqd:4150", "no answer in time"))
+        return Answer(self._error)
 
 
 class ScriptedPublisher(Publisher):
@@ -90,7 +92,7 @@ class ScriptedPublisher(Publisher):
         #: Raised by the next attempt.
         self.broken = None
 
-    def attempt(self, node, command, until, pause, **options):
+    def attempt(self, node, command, until, interval, **options):
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
@@ -441,11 +443,44 @@ def test_a_queue_that_nobody_was_called_for_is_served_nevertheless(world):
     busy(world, publisher).settle()
     assert publisher.flush(Deadline(WAIT))
     queue = publisher._queues["t"]
-    wait_until(lambda: queue.turns)
+    wait_until(queue.has_turn)
     queue.is_called = True
     put(publisher, future())
     assert publisher.check(time.monotonic()) < time.monotonic() + 1
     assert world.sends.line(1) == b"PUB t"
+
+
+@pytest.mark.parametrize("error", [MemoryError, SystemExit])
+def test_an_interrupted_worker_goes_on(world, error):
+    """A time limit raises in it while it waits: the next message is sent all the same."""
+    publisher = world.publisher()
+    busy(world, publisher).settle()
+    assert publisher.flush(Deadline(WAIT))
+    for thread in publisher._threads:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(error))
+    items = put(publisher, future(), future())
+    for number in range(1, 3):
+        wait_until(lambda number=number: len(world.sends.sent) > number or items[1].done())
+        world.sends.settle_all()
+    assert items[1].result(WAIT) is None
+    assert all(thread.is_alive() for thread in publisher._threads)
+
+
+def test_an_interrupted_worker_gives_its_turn_back(world):
+    """And a message that it had in hand is unknown soon after its deadline."""
+    publisher = world.publisher()
+    world.sends.broken = SystemExit("of a time limit")
+    (first,) = put(publisher, future())
+    assert isinstance(first.exception(WAIT), PublishUnknownError)
+    (second,) = put(publisher, future(timeout=0.0))
+    start_all([second])
+    publisher._queues["t"].items.clear()
+    publisher._unsettled.add(second)
+    publisher.check(time.monotonic() + 2.0)
+    assert isinstance(second.exception(0), PublishUnknownError)
+    put(publisher, future())
+    assert world.sends.line(0) == b"PUB t"
 
 
 class TestPartitionedCluster:

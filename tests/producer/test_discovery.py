@@ -9,7 +9,7 @@ from nsqclient.config import Config
 from nsqclient.errors import DiscoveryError
 from nsqclient.producer import discovery as module
 from nsqclient.producer.discovery import NodeDiscovery
-from nsqclient.producer.pool import PoolTimer
+from nsqclient.producer.timer import PoolTimer
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 

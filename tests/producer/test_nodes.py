@@ -73,7 +73,7 @@ def publish(nodes, timeout=WAIT):
     """Publish once; return why it failed."""
     publisher = Publisher(nodes, True, Statistics())
     until = time.monotonic() + timeout
-    return publisher.attempt(acquire(nodes, timeout), PUB, until, timeout)[0]
+    return publisher.attempt(acquire(nodes, timeout), PUB, until, timeout).error
 
 
 def test_close_ends_a_dial(make_links):
@@ -143,7 +143,7 @@ def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, c
 def test_the_timer_waits_for_no_nsqd(make_links):
     """A finalizer may run there, and nobody else would have any dialed."""
     nodes = make_links()
-    nodes.timer.ident = threading.get_ident()
+    nodes.timer._thread = threading.current_thread()
     with pytest.raises(ReentrantCallError):
         acquire(nodes)
 
@@ -164,14 +164,26 @@ def test_an_nsqd_that_loses_its_connections_is_not_dialed_without_a_pause(make_l
     assert all(later - earlier > 0.2 for earlier, later in zip(dials, dials[1:]))
 
 
-def test_an_nsqd_that_cannot_store_is_not_used_for_a_while(make_links):
-    """E_PUB_FAILED: nsqd is up, its disk is full; the others are used meanwhile."""
-    with ScriptedServer(refusing) as full:
+def test_an_nsqd_that_cannot_store_is_dialed_again_at_once(make_links):
+    """E_PUB_FAILED belongs to the publish: others go on."""
+    with ScriptedServer(refusing, idle) as full:
         nodes = make_links(full.address)
         assert isinstance(publish(nodes), ServerError)
-        wait_until(lambda: nodes.connected == ())
+        began = time.monotonic()
         (node,) = nodes._nodes.values()
-        assert node.failures == 1 and node.retry_at > time.monotonic()
+        assert acquire(nodes) is node and time.monotonic() - began < 0.4
+        assert node.failures == 0
+        nodes.close(Deadline(WAIT))
+
+
+def test_close_ends_the_pause_of_a_publish(make_links):
+    nodes = make_links()
+    timer = threading.Timer(0.1, nodes.close, [Deadline(WAIT)])
+    timer.start()
+    began = time.monotonic()
+    nodes.pause(WAIT)
+    timer.join()
+    assert time.monotonic() - began < WAIT / 2
 
 
 def test_discovered_addresses_come_and_go(make_links):

@@ -57,7 +57,7 @@ class Publishes:
         self._conn, self._script = conn, script
         self._threads = []
         self.results = {}
-        self.exchanges = {}
+        self.late = set()  # these give up
 
     def start(self, *names):
         """Publish each name, in this order on the wire."""
@@ -68,17 +68,24 @@ class Publishes:
             wait_until(lambda name=name: name in self._script.bodies)
 
     def _run(self, name):
-        exchange = self.exchanges[name] = {"until": time.monotonic() + WAIT}
-        self._conn.begin(exchange)
         try:
-            self.results[name] = self._conn.exchange(commands.pub("t", name))
+            now = time.monotonic()
+            answer = self._conn.exchange(commands.pub("t", name), now, now + 0.01)
+            while answer is None:
+                if name in self.late:
+                    raise LATE
+                now = time.monotonic()
+                answer = self._conn.wait(now, now + 0.01)
+            self.results[name] = answer.error
         except Exception as exc:
             self.results[name] = exc
+        finally:
+            self._conn.leave()
 
     def join(self):
         for thread in self._threads:
             thread.join(WAIT)
-        assert not self._conn.exchanges()
+        assert not self._conn._waiters
         return self.results
 
 
@@ -101,7 +108,6 @@ def test_each_publish_gets_its_own_response():
     with connected(script) as conn:
         publishes = Publishes(conn, script)
         publishes.start(b"a", b"b", b"c")
-        assert [exchange for exchange in conn.exchanges()] == list(publishes.exchanges.values())
         script.answer(OK, BEAT, OK)
         wait_until(lambda: len(publishes.results) == 2)
         assert publishes.results == {b"a": None, b"b": None} and script.heard == [b"NOP"]
@@ -121,9 +127,8 @@ def test_a_refusal_ends_the_connection_and_the_others_are_not_read():
         assert results[b"a"] is None and isinstance(results[b"b"], ServerError)
         assert isinstance(results[b"c"], StaleConnection)
         assert conn.is_closed
-        conn.begin({"until": time.monotonic() + WAIT})
         with pytest.raises(StaleConnection):
-            conn.exchange(commands.pub("t", b"d"))
+            conn.exchange(commands.pub("t", b"d"), 0.0, WAIT)
 
 
 def test_a_lost_connection_leaves_the_outcome_of_all_unknown():
@@ -141,9 +146,10 @@ def test_the_oldest_publish_that_is_late_ends_the_connection():
     with connected(script) as conn:
         publishes = Publishes(conn, script)
         publishes.start(b"a", b"b", b"c")
-        assert conn.cut(LATE, publishes.exchanges[b"a"])
-        assert publishes.join() == dict.fromkeys([b"a", b"b", b"c"], LATE)
-        assert conn.is_closed and conn.is_cut
+        publishes.late.add(b"a")
+        results = publishes.join()
+        assert results.pop(b"a") is LATE and conn.is_closed
+        assert [type(each) for each in results.values()] == [ConnectionLostError] * 2
 
 
 def test_a_later_publish_that_is_late_ends_alone():
@@ -152,9 +158,9 @@ def test_a_later_publish_that_is_late_ends_alone():
     with connected(script) as conn:
         publishes = Publishes(conn, script)
         publishes.start(b"a", b"b", b"c")
-        assert conn.cut(LATE, publishes.exchanges[b"b"])
+        publishes.late.add(b"b")
         wait_until(lambda: publishes.results == {b"b": LATE})
-        assert not conn.cut(LATE, publishes.exchanges[b"b"]) and not conn.is_closed
+        assert not conn.is_closed
         script.answer(OK, OK, OK)
         assert publishes.join() == {b"a": None, b"b": LATE, b"c": None}
 
@@ -166,7 +172,8 @@ def test_all_that_wait_for_the_connection_share_it():
     found = []
     with connected(script) as conn:
         threads = [
-            threading.Thread(target=lambda: found.append(pipeline.wait(time.monotonic() + WAIT)))
+            threading.Thread(target=lambda: found.append(
+                pipeline.wait(time.monotonic() + WAIT, lambda: False)))
             for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -174,7 +181,7 @@ def test_all_that_wait_for_the_connection_share_it():
         pipeline.add(conn)
         for thread in threads:
             thread.join(WAIT)
-        assert found == [conn, conn] and pipeline.take(0.0) is conn and 1 in wanted
+        assert found == [[conn], [conn]] and pipeline.take(0.0) == [conn] and 1 in wanted
         conn.close()
         assert pipeline.take(0.0) is None and pipeline.connections() == []
 
@@ -189,9 +196,8 @@ def test_where_no_reader_can_be_started_nothing_is_left(monkeypatch):
             conn.open(Deadline(WAIT))
         conn.close()
         script.answer(None)
-        conn.begin({"until": time.monotonic() + WAIT})
         with pytest.raises(StaleConnection) as raised:
-            conn.exchange(commands.pub("t", b"x"))
+            conn.exchange(commands.pub("t", b"x"), 0.0, WAIT)
         assert isinstance(raised.value.__cause__, ClosedError)
 
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.producer.pool import ConnectionPool, PoolTimer
-from nsqclient.runtime.deadline import Deadline
+from nsqclient.errors import ReentrantCallError
+from nsqclient.producer.pool import ConnectionPool, _Waiter
+from tests.support.faults.interrupts import Interruption
 from tests.support.waiting import wait_until
 
 WAIT = 20.0
@@ -18,10 +19,10 @@ WAIT = 20.0
 class Conn:
     """A connection that lies in a pool."""
 
-    def __init__(self, used_at=0.0):
+    def __init__(self, used_at=None):
+        used_at = time.monotonic() + WAIT if used_at is None else used_at  # fresh by default
         self.used_at = self.opened_at = self.heard_at = used_at
-        self.pieces = 0
-        self.exchange_under_way = {}
+        self.suspected_at = 0.0
         self.is_closed = self.is_dead = self.unread = False
         self.cuts = []
 
@@ -29,20 +30,17 @@ class Conn:
         self.heard_at, self.unread = time.monotonic(), False
         return not self.is_dead
 
-    def exchanges(self):
-        return [self.exchange_under_way] if "until" in self.exchange_under_way else []
-
     def has_unread(self):
         return self.unread
 
-    def cut(self, error, exchange=None):
-        if exchange is not None and exchange.pop("until", None) is None:
-            return False
+    def cut(self, error):
         self.cuts.append(str(error))
-        return True
 
     def close(self):
         self.is_closed = True
+
+    def __del__(self):
+        self.close()
 
 
 @pytest.fixture
@@ -55,186 +53,254 @@ def world():
     return SimpleNamespace(pool=pool, wanted=wanted)
 
 
+def wait(pool, timeout=WAIT, is_reentrant=False):
+    return pool.wait(time.monotonic() + timeout, lambda: is_reentrant)
+
+
 def waiting(pool, taken, name):
     """Start a thread that waits for a connection; return when it does."""
     count = len(pool._waiting)
-    thread = threading.Thread(
-        target=lambda: taken.append((name, pool.wait(time.monotonic() + WAIT))))
+    thread = threading.Thread(target=lambda: taken.append((name, wait(pool))))
     thread.start()
     wait_until(lambda: len(pool._waiting) == count + 1)
     return thread
 
 
+def add(pool, *conns):
+    for conn in conns:
+        pool.add(conn)
+    return conns
+
+
 def test_the_connection_that_was_put_back_last_is_taken_first(world):
     """So that those beyond the need lie idle."""
-    first, second = Conn(), Conn()
-    for conn in (first, second):
-        world.pool.add(conn)
-    now = time.monotonic()
-    assert world.pool.take(now) is second and world.pool.take(now) is first
-    assert world.pool.take(now) is None
+    first, second = add(world.pool, Conn(), Conn())
+    assert world.pool.take(0.0) == [second] and world.pool.take(0.0) == [first]
+    assert world.pool.take(0.0) is None
 
 
 def test_a_dead_connection_is_not_taken(world):
-    dead, alive = Conn(), Conn()
+    alive, dead = add(world.pool, Conn(0.0), Conn(0.0))
     dead.is_dead = True
-    for conn in (alive, dead):
-        world.pool.add(conn)
-    assert world.pool.take(time.monotonic()) is alive
+    assert world.pool.take(time.monotonic()) == [alive]
     assert dead.is_closed and world.pool.connections() == [alive]
 
 
 def test_publishes_that_wait_get_connections_in_their_order(world):
-    conn = Conn(time.monotonic() + WAIT)
-    world.pool.add(conn)
-    assert world.pool.take(time.monotonic()) is conn
-    taken = []
-    threads = [waiting(world.pool, taken, name) for name in "abc"]
-    wait_until(lambda: world.wanted == [1, 1, 1])  # of two there is one
-    for name in "abc":
-        world.pool.put_back(conn)
-        wait_until(lambda: taken and taken[-1] == (name, conn))
-        assert world.pool.take(time.monotonic()) is None
+    """One that comes later does not overtake them."""
+    add(world.pool, Conn())
+    taken = world.pool.take(0.0)
+    found = []
+    threads = [waiting(world.pool, found, name) for name in "abc"]
+    wait_until(lambda: world.wanted[:3] == [1, 1, 1])  # of two there is one
+    for count, name in enumerate("abc", 1):
+        world.pool.put_back(taken)
+        wait_until(lambda count=count: len(found) == count)
+        assert found[-1][0] == name
+        taken = found[-1][1]
     for thread in threads:
         thread.join()
 
 
+def test_each_idle_connection_is_for_the_publish_that_has_waited_longest(world):
+    """Nobody overtakes it before its thread has woken."""
+    first, second = _Waiter(), _Waiter()
+    world.pool._waiting.extend([first, second])
+    add(world.pool, Conn())
+    assert world.pool._has_turn(first) and not world.pool._has_turn(second)
+    assert not first.wake.locked() and second.wake.locked()
+    assert world.pool.take(0.0) is None
+
+
+def test_several_connections_wake_as_many_publishes(world):
+    first, second = add(world.pool, Conn(), Conn())
+    held = [world.pool.take(0.0), world.pool.take(0.0)]
+    found = []
+    threads = [waiting(world.pool, found, name) for name in "ab"]
+    for taken in held:
+        world.pool.put_back(taken)
+    for thread in threads:
+        thread.join()
+    assert sorted(name for name, _ in found) == ["a", "b"]
+    assert {id(taken[0]) for _, taken in found} == {id(first), id(second)}
+
+
 def test_a_publish_looks_at_the_stack_once_more_before_it_waits(world):
     """A connection may have come back between its two looks."""
-    conn = Conn(time.monotonic() + WAIT)
-    world.pool.add(conn)
-    assert world.pool.wait(time.monotonic() + WAIT) is conn
+    (conn,) = add(world.pool, Conn())
+    assert wait(world.pool) == [conn]
 
 
 def test_publishes_that_wait_can_be_sent_elsewhere(world):
-    taken = []
-    thread = waiting(world.pool, taken, "a")
+    found = []
+    thread = waiting(world.pool, found, "a")
     world.pool.release_waiters()
     thread.join()
-    assert taken == [("a", None)] and not world.pool.is_awaited
+    assert found == [("a", None)] and not world.pool.is_awaited
 
 
 def test_the_deadline_ends_the_wait(world):
-    assert world.pool.wait(time.monotonic() + 0.01) is None
+    assert wait(world.pool, 0.01) is None
     assert not world.pool.is_awaited
+
+
+def test_a_publish_does_not_wait_for_its_own_thread(world):
+    """An outer call, which a signal handler has interrupted, has what it waits for."""
+    add(world.pool, Conn(), Conn())
+    held = [world.pool.take(0.0), world.pool.take(0.0)]
+    with pytest.raises(ReentrantCallError):
+        wait(world.pool, is_reentrant=True)
+    assert not world.pool.is_awaited and len(held) == 2
+
+
+def test_a_publish_in_a_signal_handler_waits_for_a_connection_that_may_be_dialed(world):
+    (conn,) = add(world.pool, Conn())
+    held = world.pool.take(0.0)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(wait(world.pool, is_reentrant=True)))
+    thread.start()
+    wait_until(lambda: world.wanted)
+    other = Conn()
+    world.pool.add(other)
+    thread.join()
+    assert found == [[other]] and held == [conn]
+
+
+def interrupt_each_point(world, work):
+    """Interrupt ``work`` at each point; return the places at which it was interrupted."""
+    number, places = 0, []
+    while True:
+        interruption = Interruption(number)
+        errors = []
+        try:
+            with interruption:
+                work()
+        except KeyboardInterrupt as exc:
+            errors.append(exc)  # and its frames
+        if not interruption.has_come:
+            return places
+        places.append(interruption.place)
+        gc.collect()
+        assert len(world.pool.connections()) == len(world.pool._idle), (interruption.place, errors)
+        assert not world.pool.is_awaited, interruption.place
+        while len(world.pool.connections()) < 1:
+            world.pool.add(Conn())
+        number += 1
+
+
+def publish(pool):
+    """Take a connection and put it back, as a publish does."""
+    taken = pool.take(0.0)
+    try:
+        pool.put_back(taken)
+    finally:
+        pool.drop(taken)
+
+
+def test_an_interrupted_publish_costs_the_pool_nothing(world):
+    """Not even while the program keeps the exception; a wait is forgotten, too."""
+    add(world.pool, Conn())
+    assert interrupt_each_point(world, lambda: publish(world.pool))
+
+    def wait_and_put_back():
+        taken = wait(world.pool, 0.0)
+        try:
+            world.pool.put_back(taken)
+        finally:
+            world.pool.drop(taken)
+
+    assert interrupt_each_point(world, wait_and_put_back)
+
+
+def test_an_interrupted_publish_does_not_lose_the_turn_of_another(world):
+    """It is interrupted between its step and the wake-up."""
+    (conn,) = add(world.pool, Conn())
+    taken = world.pool.take(0.0)
+    found = []
+    thread = waiting(world.pool, found, "a")
+    world.pool._idle.append(taken.pop())
+    began = time.monotonic()
+    thread.join()
+    assert found == [("a", [conn])] and time.monotonic() - began < 5
 
 
 def test_what_an_interrupted_thread_lost_is_not_counted(world):
     """Its place is free: another one is dialed for it."""
-    world.pool.add(Conn())
-    world.pool.add(Conn())
+    add(world.pool, Conn(), Conn())
     world.pool._idle.pop()
     gc.collect()
     assert len(world.pool.connections()) == 1
-    taken = []
+    found = []
     world.pool._idle.pop()
-    thread = waiting(world.pool, taken, "a")
+    thread = waiting(world.pool, found, "a")
     assert world.wanted == [1]
-    world.pool.add(Conn(time.monotonic() + WAIT))
+    world.pool.add(Conn())
     thread.join()
 
 
-def in_use(pool, began, until, pause=1.0, **state):
-    """A connection on which a publish waits for its response."""
-    conn = Conn(began)
-    pool.add(conn)
-    pool._idle.remove(conn)
-    conn.exchange_under_way = {
-        "began": began, "until": until, "check_at": began + pause, "pause": pause, "seen": 0}
-    for name, value in state.items():
-        setattr(conn, name, value)
-    return conn
+def test_one_connection_is_dialed_beside_those_that_are_doubted(world):
+    """Also above the limit; not another one once that was dialed."""
+    conns = add(world.pool, Conn(), Conn())
+    assert world.pool.missing() == 0
+    for conn in conns:
+        conn.suspected_at = time.monotonic() + WAIT
+    assert world.pool.missing() == 1
+    world.pool.dialed_at = time.monotonic() + 2 * WAIT
+    assert world.pool.missing() == 0
 
 
-def test_an_overdue_publish_is_cut_at_its_deadline_and_not_before(world):
-    conn = in_use(world.pool, 100.0, 105.0, pause=5.0)
-    assert world.pool.check(104.5, False) == (105.0, False) and not conn.cuts
-    world.pool.check(105.0, False)
-    assert len(conn.cuts) == 1 and "no answer" in conn.cuts[0]
+def test_idle_connections_that_were_not_heard_of_are_closed_together(world):
+    old, young = add(world.pool, Conn(50.0), Conn(150.0))
+    world.pool.close_idle(100.0)
+    assert old.is_closed and not young.is_closed
+    world.pool.close_idle()
+    assert young.is_closed
 
 
-def test_a_stalled_nsqd_is_left_where_there_is_another(world):
-    """It has answered nothing, to nobody, for as long as the publish may wait."""
-    conn = in_use(world.pool, 100.0, 110.0)
-    assert world.pool.check(101.0, False) == (102.0, False) and not conn.cuts
-    assert world.pool.check(102.0, True)[1] and len(conn.cuts) == 1
-
-
-def test_an_nsqd_that_answers_others_is_not_stalled(world):
-    """It is slow with this one."""
-    conn = in_use(world.pool, 100.0, 110.0)
-    world.pool.responses += 1
-    assert not world.pool.check(101.0, True)[1] and not conn.cuts
-    conn.pieces += 1  # or takes a large command
-    assert not world.pool.check(102.0, True)[1] and not conn.cuts
-    assert world.pool.check(103.0, True)[1]
-
-
-def test_input_that_nobody_has_read_yet_gives_time(world):
-    """This process was suspended; its owner reads the answer next."""
-    conn = in_use(world.pool, 100.0, 105.0, unread=True)
-    due, _ = world.pool.check(200.0, True)
-    assert due > 200.0 and not conn.cuts
-    world.pool.check(due, True)
-    assert len(conn.cuts) == 1
-
-
-def test_silence_ends_a_publish_with_a_long_timeout(world):
-    """Two heartbeats are missing."""
-    conn = in_use(world.pool, 100.0, 1000.0)
-    for now in range(101, 120):
-        world.pool.check(float(now), False)
-    assert not conn.cuts
-    world.pool.check(120.0, False)
-    assert len(conn.cuts) == 1 and "silent for 20 s" in conn.cuts[0]
+def test_a_failed_connection_makes_room_for_a_publish_that_waits(world):
+    add(world.pool, Conn(), Conn())
+    held = [world.pool.take(0.0), world.pool.take(0.0)]
+    found = []
+    thread = waiting(world.pool, found, "a")
+    wait_until(lambda: thread.is_alive() and world.pool.is_awaited)
+    world.pool.drop(held[0])
+    wait_until(lambda: 1 in world.wanted)
+    world.pool.add(Conn())
+    thread.join()
 
 
 def test_idle_connections_answer_heartbeats_and_dead_ones_are_closed(world):
     """The timer takes them out of the stack meanwhile."""
     now = time.monotonic()
-    beating, dead = Conn(now - 5), Conn(now - 5)
+    beating, dead = add(world.pool, Conn(now - 5), Conn(now - 5))
     beating.unread = dead.unread = dead.is_dead = True
-    for conn in (beating, dead):
-        world.pool.add(conn)
-    world.pool.check(now, False)
+    world.pool.check(now)
     assert world.pool.connections() == [beating] and not beating.unread and dead.is_closed
 
 
 def test_an_idle_connection_that_is_silent_for_two_heartbeats_is_closed(world):
     """The network to it is gone."""
     now = time.monotonic()
-    silent, fresh = Conn(now - 20), Conn(now - 19)
+    silent, fresh = add(world.pool, Conn(now - 20), Conn(now - 19))
     silent.look = lambda: True
-    for conn in (silent, fresh):
-        world.pool.add(conn)
-    world.pool.check(now, False)
+    world.pool.check(now)
     assert silent.is_closed and not fresh.is_closed
 
 
 def test_connections_that_were_not_used_for_long_are_closed_but_one(world):
-    conns = [Conn(100.0) for _ in range(4)]
+    conns = add(world.pool, *[Conn(100.0) for _ in range(4)])
     for conn in conns:
         conn.heard_at = 160.0
-        world.pool.add(conn)
-    world.pool.check(159.0, False)
+    world.pool.check(159.0)
     assert len(world.pool.connections()) == 4
-    world.pool.check(160.0, False)
+    world.pool.check(160.0)
     assert len(world.pool.connections()) == 1
 
 
-def test_a_timer_comes_when_it_is_woken_and_ends():
-    """Also where a check fails."""
-    times = []
-
-    def check(now):
-        times.append(now)
-        if len(times) == 1:
-            raise ZeroDivisionError
-        return now + 1000.0
-
-    timer = PoolTimer(check)
-    timer.start()
-    wait_until(lambda: times)
-    timer.wake()
-    wait_until(lambda: len(times) > 1)
-    assert timer.stop(Deadline(WAIT))
+def test_close_cuts_what_is_in_use_and_closes_what_is_idle_or_put_back_later(world):
+    used, idle = add(world.pool, Conn(), Conn())
+    world.pool._idle.remove(used)
+    world.pool.close()
+    assert used.cuts and not used.is_closed and idle.is_closed
+    world.pool.put_back([used])
+    assert used.is_closed

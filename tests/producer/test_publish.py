@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient import Producer
+from nsqclient.connection.blocking import Answer
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, DiscoveryError, NegotiationError,
     NSQConnectionError, PublishNotSentError, PublishRejectedError, PublishUnknownError,
-    ReentrantCallError, server_error,
+    server_error,
 )
 from nsqclient.producer.outcome import (
     Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
@@ -20,6 +21,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.runtime.deadline import Deadline
 
+WAIT = 20.0
 LOST = ConnectionLostError("nsqd:4150", "reset by the peer")
 DISK = server_error(b"E_PUB_FAILED disk")
 TOO_BIG = server_error(b"E_BAD_MESSAGE too big")
@@ -32,16 +34,16 @@ class Answers:
     """
 
     address = "nsqd:4150"
-    due = math.inf
-    failures = responses = pieces = ident = 0
-    stored = None
-    used_at = opened_at = 0.0
+    failures = responses = progress = suspected_at = 0
+    used_at = opened_at = dialed_at = 0.0
+    heard_at = silence = math.inf
 
     def __init__(self, *answers, stale=0, error=None):
         self._answers = list(answers)
         self.sent = 0
         self.stale = stale
         self.error = error
+        self.pauses = []
         self.is_closed = threading.Event()
         self.pooled = self.timer = self.pool = self
 
@@ -58,23 +60,29 @@ class Answers:
 
     def take(self, now):
         self.stale -= 1
-        return None if self.stale >= 0 else self
+        return None if self.stale >= 0 else [self]
 
-    def wait_for_connection(self, node, pool, until, pause):
+    def wait_for_connection(self, node, pool, until, interval, is_reentrant):
         """As NodePool's: its connections are lost."""
+
+    def shortage(self, seconds):
+        return "none is free"
+
+    def pause(self, seconds):
+        self.pauses.append(seconds)
 
     def do_nothing(self, *arguments):
         """What the real ones do with a connection is no matter of a publish."""
 
-    wake = begin = drop = put_back = on_lost = mark_unavailable = do_nothing
+    wake = drop = put_back = on_lost = on_refused = do_nothing
 
-    def exchange(self, command, traced):
+    def exchange(self, command, now, until, traced):
         self.sent += 1
         answer = self._answers.pop(0)
         self.is_ended = answer is not None
         if isinstance(answer, NSQConnectionError):
             raise answer
-        return answer
+        return Answer(answer)
 
 
 def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
@@ -94,14 +102,22 @@ def test_a_connection_that_just_ended_costs_nothing(stale):
 
 @pytest.mark.parametrize("sticky, count", [(False, 2), (True, 1)])
 def test_the_connected_nsqds_take_turns_unless_one_is_to_be_kept(sticky, count):
-    nodes = SimpleNamespace(connected=("a", "b"), timer=None)
+    nodes = SimpleNamespace(connected=("a", "b"))
     publisher = Publisher(nodes, True, Statistics(), sticky)
-    assert len({publisher._choose() for _ in range(10)}) == count
+    assert len({publisher._choose([]) for _ in range(10)}) == count
+    assert {publisher._choose(["a"]) for _ in range(10)} == {"b"}
 
 
 @pytest.mark.parametrize("answer", [LOST, DISK], ids=["unknown", "disk"])
 def test_what_may_pass_is_tried_again(answer):
     assert publish(answer, None) == (2, 1)
+
+
+def test_a_publish_that_no_nsqd_can_store_pauses_alone():
+    """The pauses double; its time ends them."""
+    nodes = Answers(*[DISK] * 6, None)
+    Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + WAIT, WAIT)
+    assert nodes.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5])
 
 
 def test_a_permanent_refusal_is_not_retried():
@@ -113,10 +129,10 @@ def test_a_permanent_refusal_is_not_retried():
 @pytest.mark.parametrize("conn", [object(), None])
 def test_ping_waits_for_a_connection_that_is_in_use(conn):
     returned = []
-    pool = SimpleNamespace(take=lambda now: None, put_back=returned.append)
+    pool = SimpleNamespace(take=lambda now: None, put_back=returned.extend)
     nodes = SimpleNamespace(
         acquire=lambda deadline: SimpleNamespace(address="nsqd:4150", pool=pool),
-        wait_for_connection=lambda *arguments: conn, timer=None)
+        wait_for_connection=lambda *arguments: conn and [conn])
     ping = Publisher(nodes, True, Statistics()).ping
     if conn is None:
         with pytest.raises(ConnectError, match="no connection in time"):
@@ -124,15 +140,6 @@ def test_ping_waits_for_a_connection_that_is_in_use(conn):
     else:
         ping(Deadline(0))
         assert returned == [conn]
-
-
-def test_a_publish_on_the_thread_that_watches_the_deadlines_is_an_error():
-    """A finalizer may run there; nothing would end its wait."""
-    nodes = Answers(None)
-    nodes.ident = threading.get_ident()
-    with pytest.raises(ReentrantCallError):
-        Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 1, 1)
-    assert not nodes.sent
 
 
 def test_refused_after_an_unknown_try():

@@ -12,7 +12,6 @@ client", "Client as producer" and "Production in ordered message scenario".
 from __future__ import annotations
 
 import logging
-import math
 import random
 import time
 from collections import defaultdict
@@ -37,6 +36,7 @@ from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import StaleConnection
+from nsqclient.producer.patience import INTERVAL, INTERVAL_PART
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import (
@@ -314,9 +314,10 @@ class PartitionedProducer:
         name = partition_name(attempts.topic, partition)
         with self.load.attempt(node.address, name, is_async):
             error, position = self._publisher.attempt(
-                node, command, time.monotonic() + timeout, math.inf, traced=True,
+                node, command, time.monotonic() + timeout,
+                min(INTERVAL, timeout * INTERVAL_PART), traced=True,
                 # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
-                closes_after_error=attempts.has_header)
+                closes_after_error=attempts.has_header, only_here=True)
         if not isinstance(error, StaleConnection):
             is_answered = error is None or isinstance(error, ServerError)
             self.load.note(node.address, name, is_answered, timeout)

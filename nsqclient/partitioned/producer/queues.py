@@ -94,7 +94,7 @@ class PartitionQueues:
                 filled.add(queue)
                 if queue.partition is None:
                     queue.widen(self._producer.metadata.count_partitions(queue.topic))
-            if queue.turns and not queue.is_called:
+            if not queue.is_called and queue.has_turn():
                 self._publisher.call(queue)
 
     def _queue_of(
@@ -157,15 +157,12 @@ class _PartitionQueue(Destination):
         self._producer = producer
         self._publisher = publisher
         self._batch_bytes = batch_bytes
-        self._width = 1  # turns that there are
         #: Batches between two attempts, in the order of the calls.
         self._waiting: deque[_Batch] = deque()
 
     def widen(self, width: int) -> None:
         """Have so many workers serve it at once. For the worker of the topic."""
-        if width > self._width:
-            self.turns.extend([None] * (width - self._width))
-            self._width = width
+        self.width = max(self.width, width)
 
     def close(self) -> None:
         """Fail what waits for another attempt."""
@@ -198,7 +195,7 @@ class _PartitionQueue(Destination):
             if batch.retry_at <= now:
                 return batch
             self._waiting.appendleft(batch)
-            if self.partition is not None or len(self._waiting) >= self._width:
+            if self.partition is not None or len(self._waiting) >= self.width:
                 self.resting_until = batch.retry_at
                 return None
         items: list[PublishFuture] = []
