@@ -44,7 +44,9 @@ from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.monitor import Monitor
-from nsqclient.runtime.threads import LibraryThread, keep_running, owner_of_thread
+from nsqclient.runtime.threads import (
+    LibraryThread, keep_running, need_threads, owner_of_thread,
+)
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -157,10 +159,9 @@ class AsyncPublisher:
             PublishNotSentError: the window stayed full (at once, unless it blocks).
             ReentrantCallError: it is full, and the calling thread would have to make space.
             ClosedError: the producer was closed.
-            RuntimeError: the system has no thread left.
+            RuntimeError: the system has no thread left, or the interpreter is shutting down.
         """
-        if sys.is_finalizing():
-            raise ClosedError("the interpreter is ending: its threads do not run any more")
+        need_threads()
         size = len(item.body)
         if not self._has_space(size):
             self._wait_for_space(item, size)

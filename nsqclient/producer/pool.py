@@ -95,8 +95,8 @@ class ConnectionPool:
 
     def shortage(self, seconds: float) -> str:
         """Return why a publish that waited for so many seconds got no connection."""
-        return (f"no connection became free within {seconds:.3g} s"
-                f" ({len(self.connections())} in use)")
+        return (f"waited {seconds:.3g} s for a free connection"
+                f" ({len(self.connections())} of at most {self._limit} in use)")
 
     def missing(self) -> int:
         """Return how many connections to dial, beside those that are being dialed.
@@ -107,7 +107,8 @@ class ConnectionPool:
         doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
         spare = self._limit - len(live) + len(doubted)
         waiting = len([one for one in self._waiting.copy() if not one.is_served])
-        wanted = max(0, waiting - len(self._idle)) + bool(doubted)
+        idle = len([conn for conn in self._idle.copy() if not conn.is_closed])
+        wanted = max(0, waiting - idle) + bool(doubted)
         return min(wanted, spare) - len(self.dialing)
 
     def new_connection(self) -> PoolConnection:

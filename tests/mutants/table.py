@@ -381,7 +381,7 @@ _TABLE = {
                "test_partitions_that_hang_have_a_part_of_that")],
     ("nsqclient/partitioned/producer/queues.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("overtaken_batch", "messages of a key are stored in the order of the calls",
-               "if self.partition is not None or len(self._waiting) >= self._width:", "if False:",
+               "if self.partition is not None or len(self._waiting) >= self.width:", "if False:",
                "test_each_key_stays_in_order_through_refusals_and_lost_connections")],
     ("nsqclient/protocol/partitioned/sharding.py", "tests/partitioned/test_sharding.py"): [
         Mutant("another_hash", "a key has the partition that go-nsq gives it",
