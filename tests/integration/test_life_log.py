@@ -78,6 +78,16 @@ def test_failed_and_lost_connections_are_logged(nsqd_factory, logged):
         logged("TOPIC/CHANNEL: lost ADDRESS")
 
 
+def test_a_replaced_connection_is_logged(nsqd, logged):
+    release = threading.Event()
+    with consumer(lambda message: release.wait(20), nsqd_tcp_addresses=[nsqd.tcp_address]) as one:
+        nsqd.publish("orders", b"x")
+        wait_until(lambda: one.stats().total.received)
+        nsqd.faults.deliver_again("orders", "mail")
+        logged("TOPIC/CHANNEL: ADDRESS: WHY: the connection is replaced")
+        release.set()
+
+
 def test_a_topic_that_nobody_knows_is_logged_once(logged, caplog):
     """Once for all nsqlookupds, and not while one of them is down."""
     with Nsqlookupd() as one, Nsqlookupd() as two:
@@ -186,4 +196,4 @@ def test_every_row_has_its_test():
     for level, _, line in TABLE:
         exact = [start for start in starts if line.startswith(start)]
         assert exact, f"{level} {line}"
-    assert len(TABLE) == 22
+    assert len(TABLE) == 23
