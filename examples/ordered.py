@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 
-from nsqclient import Config, Consumer, Message, Producer
+from nsqclient import Config, Message, Producer
+from nsqclient.partitioned import Consumer
 from nsqclient.devserver import PartitionedCluster
 
 ORDERS = ["order-1", "order-2", "order-3", "order-4"]

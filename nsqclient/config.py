@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import parse_local_address
-from nsqclient.runtime.arguments import check_names, checks_names, closest
+from nsqclient.runtime.arguments import check_names, checks_names, closest, note_names
 from nsqclient.runtime.deadline import Duration, format_duration, parse_duration, to_seconds
 from nsqclient.runtime.delays import exponential, full_jitter
 from nsqclient.runtime.tls import client_context
@@ -143,6 +143,15 @@ class ConfigOptions(SharedOptions, total=False):
     """What ``Config(...)`` and ``Config.replace`` take by name."""
 
     max_in_flight: int
+
+
+#: The arguments that ``nsqclient.partitioned.Consumer`` has beside those of ``Consumer``.
+PARTITIONED_ARGUMENTS = (
+    "ordered", "on_blocked", "partitions", "start_at", "with_offsets", "desired_tag",
+    "header_filter",
+)
+note_names("nsqclient.partitioned.Consumer", PARTITIONED_ARGUMENTS,
+           "an argument of nsqclient.partitioned.Consumer")
 
 
 @checks_names("an option: write config=Config({name}=...)")

@@ -1,16 +1,15 @@
-"""Asks nsqlookupds which nsqds have a topic, or lead its partitions.
+"""Asks nsqlookupds which nsqds have a topic.
 
-``lookup`` and its like ask one nsqlookupd. Consumer, producer and partitioned topics ask all of
-theirs in turn through the same ``Poller``. No thread of its own.
-
-Source: client guide, "Discovery"; "How we redesign the NSQ smart client".
+``lookup_topic`` and ``lookup_nodes`` ask one nsqlookupd. A ``Poller`` asks all nsqlookupds of a
+consumer or producer. No thread of its own. Source: client guide, "Discovery".
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -18,11 +17,11 @@ from nsqclient.config import Config
 from nsqclient.display import without_password
 from nsqclient.errors import (
     ConfigError, DiscoveryError, NSQHTTPError, NSQHTTPStatusError, TLSError, as_cause,
+    other_lookup_error,
 )
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.log_records import log_fields
-from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.runtime.addresses import parse_address, pieces_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
@@ -37,13 +36,6 @@ A = TypeVar("A")
 
 #: Of one answer, in bytes: enough for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
-
-#: Seconds without an answer after which the last answer of an nsqlookupd gives way to a newer one
-#: of another: the leaders may have changed meanwhile.
-LATE_AFTER = 1.0
-
-#: What a partitioned nsqlookupd says of a topic that writers cannot use, or that is none.
-_NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
 
 
 def check_addresses(
@@ -82,11 +74,8 @@ def check_list(value: object, name: str) -> list[str]:
 class LookupResult(NamedTuple):
     """What one nsqlookupd answered."""
 
-    routes: TopicRoutes
-    #: All nsqlookupds of a partitioned cluster: (address, does it lead).
-    lookupds: tuple[tuple[str, bool], ...] = ()
-    #: Why there are no routes, where it said so.
-    problem: str = ""
+    nsqds: tuple[str, ...] = ()  #: TCP addresses
+    http_addresses: Mapping[str, str] = {}  #: of these nsqds, by their TCP address
     is_known: bool = True  #: it knows the topic, maybe without an nsqd
 
 
@@ -112,88 +101,62 @@ def config_for(address: str, configured: Iterable[str], config: Config) -> Confi
     return config.replace(skip_lookupd_authorization=False)
 
 
-def lookup_topic(address: str, topic: str, access: str, config: Config) -> LookupResult:
-    """Ask one nsqlookupd for a topic, be it stock or partitioned.
+def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
+    """Ask one nsqlookupd for a topic. An unknown topic is no error: it may be created later.
 
-    A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
-    request, as ever. ``access`` is "r" or "w". Blocks and raises like ``lookup``.
+    Blocks: ``dial_timeout`` to connect, then ``lookupd_poll_timeout`` for the whole answer.
+
+    Raises:
+        DiscoveryError: it cannot be reached, its answer is unusable or has more than 16 MiB, or it
+            belongs to another kind of NSQ.
     """
+    with client_errors(address, config), open_client(address, config) as client:
+        try:
+            found = client.lookup(topic)
+        except NSQHTTPStatusError as exc:
+            if not is_unknown_topic(address, topic, exc):
+                raise
+            return LookupResult(is_known=False)
+        if not found.is_stock:
+            raise other_lookup_error(address)
+        return LookupResult(
+            tuple(usable(address, found.producers)),
+            {one.tcp_address: one.http_address if one.http_port else ""
+             for one in found.producers})
+
+
+def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> bool:
+    """Return whether an nsqlookupd has said that it does not know the topic."""
+    if error.message != "TOPIC_NOT_FOUND":
+        return False
+    logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
+                 extra=log_fields(topic=topic))
+    return True
+
+
+@contextlib.contextmanager
+def client_errors(address: str, config: Config) -> Iterator[None]:
+    """Raise what the client of an nsqlookupd raises as a DiscoveryError."""
     try:
-        with _client(address, config) as client:
-            found = _find(client, address, topic, access)
-            if found.routes.is_partitioned:
-                found = found._replace(lookupds=_lookupds(client, address))
-            return found
+        yield
     except (NSQHTTPError, TLSError) as exc:
         reason = exc.reason
-        if isinstance(exc, NSQHTTPStatusError) and exc.status in (401, 403) and config.auth_secret \
-                and not config.skip_lookupd_authorization:
-            reason += ("; auth_secret was not sent: skip_lookupd_authorization is false, or it was"
-                       " not configured and lookupd_authorized_hosts does not name it")
+        is_unauthorized = isinstance(exc, NSQHTTPStatusError) and exc.status in (401, 403)
+        if is_unauthorized and config.auth_secret and not config.skip_lookupd_authorization:
+            reason += (
+                "; auth_secret was not sent: skip_lookupd_authorization is false, or it was not"
+                " configured and lookupd_authorized_hosts does not name it")
         raise DiscoveryError(address, reason) from as_cause(exc)
 
 
-def _find(client: NsqlookupdHTTP, address: str, topic: str, access: str) -> LookupResult:
-    try:
-        found = client.lookup(topic, access)
-    except NSQHTTPStatusError as exc:
-        if exc.message == "TOPIC_NOT_FOUND":
-            logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
-                         extra=log_fields(topic=topic))
-            return LookupResult(TopicRoutes(), is_known=False)
-        if exc.message.startswith(_NOT_FOR_WRITERS):
-            return LookupResult(TopicRoutes(is_partitioned=True), problem=exc.message)
-        raise
-    leaders = {
-        partition: nsqd for partition, producer in (found.partitions or {}).items()
-        for nsqd in _usable(address, [producer])}
-    # An nsqd that is listed and leads no partition is one without support for them.
-    led = {*leaders.values()}
-    plain = [nsqd for nsqd in _usable(address, found.producers) if nsqd not in led]
-    return LookupResult(TopicRoutes(
-        tuple(plain), leaders, found.meta, is_partitioned=found.partitions is not None,
-        http_addresses={
-            one.tcp_address: one.http_address if one.http_port else ""
-            for one in [*found.producers, *(found.partitions or {}).values()]}))
-
-
-def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
-    try:
-        listed = client.list_lookupds()
-    except NSQHTTPError as exc:
-        # Those that were given are enough to go on with.
-        logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
-        return ()
-    scheme = "https://" if address.startswith("https:") else ""
-    return tuple((scheme + node.address, node.is_leader) for node in listed)
-
-
 def lookup_nodes(address: str, config: Config) -> list[str]:
-    """Ask one nsqlookupd for the ``host:port`` of every nsqd it knows. Else like ``lookup``."""
-    try:
-        with _client(address, config) as client:
-            return _usable(address, [node.producer for node in client.nodes()])
-    except (NSQHTTPError, TLSError) as exc:
-        raise DiscoveryError(address, exc.reason) from as_cause(exc)
+    """Ask one nsqlookupd for the ``host:port`` of every nsqd; else like ``lookup_topic``."""
+    with client_errors(address, config), open_client(address, config) as client:
+        return usable(address, [node.producer for node in client.nodes()])
 
 
-def lookup(address: str, topic: str, config: Config) -> list[str]:
-    """Ask one nsqlookupd; return the ``host:port`` of every nsqd that has the topic.
-
-    An unknown topic gives an empty list: it is "not yet", no error.
-
-    Blocks: ``dial_timeout`` to connect, then ``lookupd_poll_timeout`` for the whole answer, at
-    most.
-
-    Raises:
-        DiscoveryError: it cannot be reached, or what it says is no answer to a lookup, or has
-            more than 16 MiB.
-    """
-    routes = lookup_topic(address, topic, "", config).routes
-    return list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
-
-
-def _client(address: str, config: Config) -> NsqlookupdHTTP:
+def open_client(address: str, config: Config) -> NsqlookupdHTTP:
+    """Return a client of one nsqlookupd with the limits of the config."""
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
@@ -204,7 +167,8 @@ def _client(address: str, config: Config) -> NsqlookupdHTTP:
     )
 
 
-def _usable(address: str, producers: Iterable[Producer]) -> list[str]:
+def usable(address: str, producers: Iterable[Producer]) -> list[str]:
+    """Return the TCP addresses of the producers that have one; log the others."""
     found = []
     for producer in producers:
         if producer.broadcast_address and producer.tcp_port:
@@ -222,7 +186,7 @@ class Poller(Generic[A]):
     """Asks nsqlookupds one question, each of them one request at a time.
 
     When they are asked and what an answer means is the owner's business: a consumer asks for the
-    nsqds of its topic, a producer for all nsqds, or for the leaders of a topic's partitions.
+    nsqds of its topic, a producer for all nsqds.
 
     Args:
         question: asks one nsqlookupd; blocks, and raises DiscoveryError.

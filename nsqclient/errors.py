@@ -49,6 +49,9 @@ E = TypeVar("E", bound=BaseException)
 class NSQError(Exception):
     """The root of all exceptions of nsqclient. Its text is one line, with controls escaped."""
 
+    #: A consumer or producer that gets it from a server does not try again.
+    is_final = False
+
     def __str__(self) -> str:
         """The text, as a log may show it, whatever a peer put into it."""
         return printable(super().__str__())
@@ -190,6 +193,13 @@ class DiscoveryError(NSQError):
         self.reason = reason
 
 
+def other_lookup_error(address: str) -> DiscoveryError:
+    """Return the error of a stock client that has asked an nsqlookupd of a partitioned NSQ."""
+    error = DiscoveryError(address, "it belongs to a partitioned NSQ: use nsqclient.partitioned")
+    error.is_final = True
+    return error
+
+
 # -- HTTP APIs
 
 
@@ -287,6 +297,8 @@ def server_error(data: bytes) -> ServerError:
 
 class PartitionError(NSQError):
     """This NSQ, or this topic, does not support the call. The text says what to do instead."""
+
+    is_final = True
 
 
 class OrderError(PartitionError):

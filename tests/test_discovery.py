@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from nsqclient.config import Config
-from nsqclient.discovery import Poller, check_addresses, config_for, lookup, lookup_url
+from nsqclient.discovery import Poller, check_addresses, config_for, lookup_topic, lookup_url
 from nsqclient.errors import ConfigError, DiscoveryError
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.lock import Lock
@@ -37,7 +37,7 @@ def lookupd():
 def _fails(lookupd, topic="t", **options):
     address = lookupd if isinstance(lookupd, str) else lookupd.address
     with pytest.raises(DiscoveryError) as caught:
-        lookup(address, topic, Config(**options))
+        lookup_topic(address, topic, Config(**options))
     assert caught.value.address == address
     return caught.value.reason
 
@@ -74,9 +74,9 @@ def test_a_bad_address_is_refused(address):
 
 def test_producers_are_returned_as_host_and_port(lookupd):
     lookupd.body = _answer(_producer("a", 1), _producer("fe80::1", 65535))
-    assert lookup(lookupd.address, "t", Config()) == ["a:1", "[fe80::1]:65535"]
+    assert lookup_topic(lookupd.address, "t", Config()).nsqds == ("a:1", "[fe80::1]:65535")
     lookupd.body = _answer()
-    assert lookup(lookupd.address, "t", Config()) == []
+    assert lookup_topic(lookupd.address, "t", Config()).nsqds == ()
 
 
 @pytest.mark.parametrize("bad", [
@@ -88,14 +88,14 @@ def test_producers_are_returned_as_host_and_port(lookupd):
 def test_a_producer_that_cannot_be_dialed_is_left_out(lookupd, caplog, bad):
     lookupd.body = _answer(bad, _producer())
     with caplog.at_level(logging.WARNING, "nsqclient.discovery"):
-        assert lookup(lookupd.address, "t", Config()) == ["nsqd:4150"]
+        assert lookup_topic(lookupd.address, "t", Config()).nsqds == ("nsqd:4150",)
     assert "unusable producer" in caplog.text
 
 
 def test_an_unknown_topic_is_not_an_error(lookupd, caplog):
     lookupd.status, lookupd.body = 404, b'{"message":"TOPIC_NOT_FOUND"}'
     with caplog.at_level(logging.INFO):
-        assert lookup(lookupd.address, "t", Config()) == []
+        assert lookup_topic(lookupd.address, "t", Config()).nsqds == ()
     assert caplog.records == []
 
 
@@ -120,8 +120,8 @@ def test_a_bad_answer_is_a_discovery_error(lookupd, status, body, why):
 
 
 def test_a_request_has_the_answers_version_and_the_user_agent(lookupd):
-    lookup(lookupd.address, "a#ephemeral", Config(user_agent="mine/1.0"))
-    lookup(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
+    lookup_topic(lookupd.address, "a#ephemeral", Config(user_agent="mine/1.0"))
+    lookup_topic(f"http://{lookupd.address}/nsq/lookup?a=b", "t", Config())
     [(_, path, headers, _), other] = lookupd.requests
     assert (path, other.path) == ("/lookup?topic=a%23ephemeral", "/nsq/lookup?a=b&topic=t")
     assert headers["Accept"] == "application/vnd.nsq; version=1.0"
@@ -136,7 +136,7 @@ def test_a_request_has_the_answers_version_and_the_user_agent(lookupd):
     ({"auth_secret": "schl\u00fcssel\u20ac"}, "Bearer schl\u00fcssel\u20ac"),
 ])
 def test_the_secret_is_sent_as_a_bearer_token(lookupd, options, sent):
-    lookup(lookupd.address, "t", Config(**options))
+    lookup_topic(lookupd.address, "t", Config(**options))
     header = lookupd.requests[0].headers.get("Authorization")
     assert header == (sent and sent.encode().decode("latin-1"))
 
@@ -176,7 +176,7 @@ def test_proxies_and_netrc_are_ignored(lookupd, monkeypatch, tmp_path):
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     lookupd.body = _answer(_producer())
-    assert lookup(lookupd.address, "t", Config(auth_secret="ours")) == ["nsqd:4150"]
+    assert lookup_topic(lookupd.address, "t", Config(auth_secret="ours")).nsqds == ("nsqd:4150",)
     assert lookupd.requests[0].headers["Authorization"] == "Bearer ours"
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import DeadLetter
 from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal

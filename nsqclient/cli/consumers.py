@@ -198,7 +198,7 @@ def make_guard(
         may_create: the user wants the channel to be created.
     """
     def ask(nsqd: str) -> TopicStats | None:
-        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
+        from nsqclient.partitioned.consumer.channel_depth import DepthQuery  # takes long to import
         from nsqclient.http.nsqd import NsqdHTTP
 
         query = DepthQuery(

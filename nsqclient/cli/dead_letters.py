@@ -29,7 +29,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
-from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import check_key
 from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obstacle

@@ -14,16 +14,17 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import Config
-from nsqclient.consumer.consumer import Consumer
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK, Drain
 from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
+from nsqclient.partitioned.consumer.consumer import Consumer
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.names import is_ephemeral
 
 if TYPE_CHECKING:
-    from nsqclient.consumer.channel_depth import DepthQuery
+    from nsqclient.partitioned.consumer.channel_depth import DepthQuery
     from nsqclient.http.models import TopicStats
 
 #: Seconds without any connection after which a refusal is the end.
@@ -207,6 +208,6 @@ class LookingConsumer(Consumer):
         if time.monotonic() - began >= min(timeout, _REFUSED if is_refused else timeout):
             self._core.check_connected(began)
 
-    def _check_nsqd(self, address: str, has_partitions: bool) -> None:
+    def _check_nsqd(self, place: Endpoint) -> None:
         if self._guard is not None:
-            self._guard.check(address, has_partitions)
+            self._guard.check(place.address, place.partition is not None)

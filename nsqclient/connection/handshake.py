@@ -102,7 +102,7 @@ def _subscribe(core: ClientProtocol, address: str, wanted: Subscribe) -> None:
         raise PartitionError(
             f"{address}: nsqd {core.settings.version} is a partitioned one; by its address alone"
             " only a part of the messages would come: give lookupd_http_addresses instead of"
-            " nsqd_tcp_addresses"
+            " nsqd_tcp_addresses, to a Consumer of nsqclient.partitioned"
         )
     if wanted.partition is None:
         core.send_sub(wanted.topic, wanted.channel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
@@ -32,7 +32,6 @@ class DepthQuery:
             ``nsqd_http``, the port after its TCP port is tried, as NSQ's 4150 and 4151, and used if
             that nsqd says that it listens at the TCP port; see ``match_http_addresses``.
         http_of: HTTP addresses that are known, by the TCP address.
-        partitions: as the Consumer's: those of a partitioned topic that are used; None: all.
         creates_channel: the consumer makes the channel where it does not exist, and the new channel
             gets the messages that its topic has kept.
 
@@ -47,7 +46,6 @@ class DepthQuery:
         sources: NsqdSources,
         *,
         http_of: Mapping[str, str] = {},
-        partitions: Container[int] | None = None,
         creates_channel: bool = True,
     ) -> None:
         self._creates_channel = creates_channel
@@ -56,12 +54,10 @@ class DepthQuery:
         self._config = config
         self._sources = sources
         self._nsqd_http = list(dict.fromkeys(sources.nsqd_http))
-        self._partitions = partitions
         self._http = dict(http_of)  # TCP address of an nsqd -> HTTP, as it was found
         self._infos: dict[str, NsqdInfo] = {}  # a given HTTP address -> what it says of itself
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
-        self._numbers: set[int] = set()  # partitions that there are
         #: What the nsqlookupds named last: TCP addresses.
         self.listed: frozenset[str] = frozenset()
 
@@ -76,8 +72,9 @@ class DepthQuery:
         self._kept.update(dict.fromkeys(connected))
         unknown: dict[str, str] = {}
         is_listed = self._look_up(unknown)
-        if self._numbers:
-            return self._partition_depths(unknown)
+        found = self._ask_parts(unknown)
+        if found is not None:
+            return found
         without = self._find_http(unknown)
         addresses = self._addresses()
         answers, failures = self._stats(addresses)
@@ -111,20 +108,17 @@ class DepthQuery:
         config = self._config.replace(lookupd_poll_timeout=_TIMEOUT)
         for lookupd in lookupds:
             try:
-                found = lookup_topic(
-                    lookupd, self._topic, "r", config_for(lookupd, lookupds, config))
+                is_known, nsqds, http = self._ask_lookupd(
+                    lookupd, config_for(lookupd, lookupds, config))
             except DiscoveryError as exc:
                 # Every nsqd is registered with each of them: an answer of before is enough.
                 if lookupd not in self._has_answered:
                     unknown[lookupd] = str(exc)
                 continue
             self._has_answered.add(lookupd)
-            is_listed = is_listed or found.is_known
-            routes = self._sources.choose(found.routes, self._partitions)
-            listed.update(place.address for place in routes.places)
-            self._http |= routes.http_addresses
-            self._numbers.update(
-                {*routes.partitions, *range(routes.partition_num)} - routes.excluded)
+            is_listed = is_listed or is_known
+            listed.update(nsqds)
+            self._http |= http
         self.listed = frozenset(listed)
         return is_listed
 
@@ -194,21 +188,18 @@ class DepthQuery:
         return {self._http[tcp]: tcp for tcp in [*self._sources.nsqds, *self._kept, *self.listed]
                 if self._http.get(tcp)}
 
-    def _partition_depths(self, unknown: dict[str, str]) -> ChannelDepths:
-        """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
-        answers, failures = self._stats(
-            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]))
-        found = {
-            topic.partition: _depth_of_partition(topic, self._channel)
-            for stats in answers.values() for topic in stats.topics
-            if topic.name == self._topic and topic.is_leader and topic.partition is not None
-        }
-        missing = sorted(self._numbers.difference(found))
-        reason = "; ".join(failures.values()) or "no nsqd that was asked leads it"
-        unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
-        return ChannelDepths(
-            {f"partition {number} of {self._topic}": found[number]
-             for number in sorted(self._numbers.intersection(found))}, unknown)
+    # -- seams
+
+    def _ask_lookupd(
+        self, lookupd: str, config: Config
+    ) -> tuple[bool, Iterable[str], Mapping[str, str]]:
+        """Ask one nsqlookupd: does it know the topic, the nsqds to use, their HTTP addresses."""
+        found = lookup_topic(lookupd, self._topic, config)
+        return found.is_known, self._sources.choose(found.nsqds), found.http_addresses
+
+    def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
+        """Return the depths if the topic is more than a set of nsqds; None: it is not."""
+        return None
 
     def _stats(self, addresses: Iterable[str]) -> tuple[dict[str, Stats], dict[str, str]]:
         """Ask nsqds; return their answers, and why others have none."""
@@ -250,15 +241,3 @@ def depth_of(
         topic.depth + channel.depth, channel.in_flight_count, channel.client_count,
         channel.deferred_count, topic.paused or channel.paused,
     )
-
-
-def _depth_of_partition(partition: TopicStats, channel_name: str) -> ChannelDepth:
-    """The channel in a partition; a new channel gets nothing that is there.
-
-    Its depth is all that is not finished there, also what is deferred.
-    """
-    channel = partition.channel(channel_name)
-    if channel is None:
-        return ChannelDepth(0, 0, 0)
-    return ChannelDepth(
-        channel.depth, channel.in_flight_count, channel.client_count, is_paused=channel.paused)

@@ -1,56 +1,49 @@
 """``ConnectionManager``: which nsqds a consumer is connected to, and how it gets back to lost ones.
 
-Addresses come from two sources: given by the user, or listed by an nsqlookupd. Of a partitioned
-topic there is a connection for each partition, to its leader. Dialing happens on the threads of a
-``DialScheduler``, lookups on background threads. Source: client guide, "Discovery".
+Addresses come from two sources: given by the user, or listed by an nsqlookupd. Dialing happens on
+the threads of a ``DialScheduler``, lookups on background threads. Source: client guide,
+"Discovery".
+
+Seams, for a subclass whose topic is more than a set of nsqds: ``make_entry``,
+``make_subscription``, ``lookup``, ``begin_round``, ``given_lookupds``, ``on_lookup``,
+``on_opened``, ``on_refused``, ``limit_wait``, ``missing``.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import random
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.display import without_password
-from nsqclient.log_records import log_fields
-from nsqclient.partitioned.consumer.leaders import (
-    NsqdEntry, PartitionLeaders, PartitionTarget, Redial, show_partitions,
-)
-from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.discovery import (
-    LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
-)
-from nsqclient.errors import (
-    ConnectError,
-    DiscoveryError,
-    NSQError,
-    PartitionError,
-    ServerError,
-)
+from nsqclient.discovery import LookupResult, Poller, config_for, lookup_topic
+from nsqclient.display import without_password
+from nsqclient.errors import ConnectError, DiscoveryError, NSQError
 from nsqclient.hints import with_hint
-from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
+from nsqclient.log_records import log_fields
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait, lookup_delay, reconnect_delay
+from nsqclient.runtime.delays import lookup_delay, reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler, standing_of
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.timer import TimerTask
+
+C = TypeVar("C")
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
 #: A connection that lived shorter than this many seconds counts as a failed dial: an nsqd that
 #: accepts us and drops us at once must not be dialed in a loop.
 _SHORT_LIFE = 1.0
-#: How far such failures slow the lookups down: as after so many rounds, 2 s.
+#: Failed rounds that one such failure counts as.
 _SHORT_LIFE_ROUNDS = 3
 #: Seconds after which a disconnected nsqd that no nsqlookupd lists is forgotten.
 _FORGET_AFTER = 600.0
@@ -63,37 +56,54 @@ class NsqdSources(NamedTuple):
     lookupds: Sequence[str] = ()  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd; returns those to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
-    #: Called before each subscription with an address, and whether it is that of a partition;
-    #: raises an NSQError where this nsqd may not be subscribed to. May block.
-    check_nsqd: Callable[[str, bool], None] | None = None
+    #: Called before each subscription; raises an NSQError if this nsqd may not be subscribed to.
+    #: May block.
+    check_nsqd: Callable[[Endpoint], None] | None = None
     #: HTTP addresses of nsqds, in any order, for questions about the depth.
     nsqd_http: Sequence[str] = ()
 
-    def choose(self, routes: TopicRoutes, partitions: Container[int] | None) -> TopicRoutes:
-        """Return what the user chooses of an answer; raises what the user's function raises."""
-        routes = routes.only(partitions)
+    def choose(self, nsqds: Iterable[str]) -> list[str]:
+        """Return the nsqds that the user chooses; raises what the user's function raises."""
+        nsqds = list(dict.fromkeys(nsqds))
         if self.discovery_filter is None:
-            return routes
-        named = list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
-        addresses = list(self.discovery_filter(named))
+            return nsqds
+        addresses = list(self.discovery_filter(nsqds))
         for address in addresses:
             parse_address(address, "an address that discovery_filter returned")
-        leaders = {
-            partition: nsqd for partition, nsqd in routes.partitions.items() if nsqd in addresses
-        }
-        led = set(routes.partitions.values())
-        return dataclasses.replace(
-            routes, plain=tuple(address for address in addresses if address not in led),
-            partitions=leaders,
-            excluded=routes.excluded.union(set(routes.partitions).difference(leaders)),
-        )
+        return addresses
+
+
+@dataclass
+class NsqdEntry:
+    """One nsqd. Guarded by ConnectionManager's lock."""
+
+    direct: bool  # the user gave its address
+    has_worked: bool = False  # it took our subscription once
+    sub: Subscription | None = None  # open, or being opened
+    is_open: bool = False  # ``sub`` is subscribed
+    opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
+    failures: int = 0  # dials in a row that failed
+    listed_at: float = 0.0  # when an nsqlookupd named it last, on time.monotonic()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was listed and connected, and is not now."""
+        return self.has_worked and not self.is_open and not self.direct
+
+
+class Redial(Enum):
+    """Whether an nsqd is dialed again after a failure."""
+
+    AT_ONCE = "at once"
+    LATER = "later"
+    NEVER = "never"  #: no dial can succeed
 
 
 class ConnectionsOwner(Protocol):
     """What a ConnectionManager reports to. Called from the threads that dial and ask."""
 
-    def make_subscription(self, target: PartitionTarget) -> Subscription:
-        """Build a Subscription that is not open yet, to a partition where the place has one."""
+    def make_subscription(self, place: Endpoint) -> Subscription:
+        """Build a Subscription that is not open yet."""
         ...
 
     def on_connected(self, sub: Subscription) -> None:
@@ -104,29 +114,19 @@ class ConnectionsOwner(Protocol):
         """A dial or a lookup failed; it is tried again."""
         ...
 
-    def on_partitions(self, count: int) -> None:
-        """The topic has so many partitions; called when their number is known or changes."""
-        ...
-
 
 class ConnectionManager:
     """Keeps a consumer connected.
 
     Each nsqlookupd that the user gave, and the nsqds that the user gave, may use an equal part of
-    the ``max_dials`` dials under way. An nsqlookupd that another one listed uses the part of
-    that one.
+    the ``max_dials`` dials under way.
 
-    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, save what
-    runs on background threads and on those that dial.
+    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, except for
+    what runs on background threads and on those that dial.
     """
 
     def __init__(
-        self,
-        context: ConsumerContext,
-        sources: NsqdSources,
-        owner: ConnectionsOwner,
-        *,
-        options: PartitionOptions = PartitionOptions(),
+        self, context: ConsumerContext, sources: NsqdSources, owner: ConnectionsOwner, *,
         max_dials: int = MAX_DIALS,
     ) -> None:
         self._topic = context.topic
@@ -134,7 +134,6 @@ class ConnectionManager:
         self._timer = context.timer
         self._log = context.log
         self._sources = sources
-        self._partitions = options.partitions
         self._owner = owner
         # An nsqlookupd decides how many addresses there are.
         self._discoveries = LineLimit(self._log)
@@ -142,27 +141,24 @@ class ConnectionManager:
         self._rng = random.Random()
         self._lock = Lock()
         # Guarded by _lock, as all below.
-        self._entries = {Endpoint(nsqd): NsqdEntry(direct=True) for nsqd in sources.nsqds}
-        self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
-        self._table = self._leaders.table
-        #: nsqlookupd that was ever named -> the given one through which it is known
-        self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
+        self._entries: dict[Endpoint, NsqdEntry] = {
+            Endpoint(nsqd): self.make_entry(is_direct=True) for nsqd in sources.nsqds}
+        #: The last answer of each nsqlookupd: its nsqds, and their HTTP addresses.
+        self._listed: dict[str, frozenset[str]] = {}
+        self._http: dict[str, str] = {}
         #: Closed by ``stop()``, and then to be joined.
         self.dials: DialScheduler[Endpoint] = DialScheduler(
-            ([DIRECT] if self._entries else []) + list(self._seeds), self._dial,
+            ([DIRECT] if self._entries else []) + list(sources.lookupds), self._dial,
             self._timer.schedule, limit=max_dials,
         )
-        #: Why this topic cannot be consumed in this way; dialing it would not help.
-        self.incompatibility: PartitionError | None = None
+        #: Why no dial can succeed.
+        self.incompatibility: NSQError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
         self.last_failure: NSQError | None = None
         self._stopped = False
-        self._partition_count = 0  # that was reported
-        self._poller: Poller[LookupResult] = Poller(
-            lambda lookupd: lookup_topic(
-                lookupd, context.topic, "r", config_for(lookupd, sources.lookupds, self._config)),
-            lambda lookupd, task: context.run_in_background(task), self._lock,
-            self._merge, self._report)
+        self._poller: Poller[Any] = Poller(
+            self.lookup, lambda lookupd, task: context.run_in_background(task), self._lock,
+            self.merge, self._report)
         self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
         self._is_unknown_logged = False
         self._retry_round = 0  # rounds since the last loss
@@ -177,7 +173,7 @@ class ConnectionManager:
             for place, entry in self._entries.items():
                 self._put(place, entry)
         self.dials.dispatch()
-        if self._table.addresses:
+        if self._sources.lookupds:
             self.poll()
 
     def stop(self) -> list[Subscription]:
@@ -196,31 +192,23 @@ class ConnectionManager:
     def subscriptions(self) -> list[Subscription]:
         """Those that are open or being opened."""
         with self._lock:
-            return list(
-                entry.sub for entry in self._entries.values() if entry.sub is not None)
+            return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
     def addresses(self) -> set[str]:
-        """The nsqds, or partitions of them, that are known."""
+        """What is known of nsqds, or of parts of them."""
         with self._lock:
             return set(map(str, self._entries))
 
     def worked(self) -> set[str]:
         """The nsqds to which there is a connection, or was one."""
         with self._lock:
-            return set(
-                place.address for place, entry in self._entries.items() if entry.has_worked
-            )
+            return {place.address for place, entry in self._entries.items() if entry.has_worked}
 
     def has_untried(self) -> bool:
         """Return whether some nsqd was neither connected nor refused a connection yet."""
         with self._lock:
             return any([not (entry.has_worked or entry.failures)
                         for entry in self._entries.values()])
-
-    def unread_partitions(self) -> list[int]:
-        """Return the partitions without a connection to their leader."""
-        with self._lock:
-            return self._leaders.unread(self._entries)
 
     def look_for(self, listed: Iterable[str]) -> None:
         """Begin a round of lookups, if nsqlookupds list nsqds that are not known here yet."""
@@ -229,10 +217,10 @@ class ConnectionManager:
         if not known.issuperset(listed):
             self.poll()
 
-    def http_address(self, sub: Subscription) -> str:
+    def http_address(self, nsqd: str) -> str:
         """Return the HTTP address of an nsqd as nsqlookupds list it; empty if they do not."""
         with self._lock:
-            return self._table.merged().http_addresses.get(sub.address, "")
+            return self._http.get(nsqd, "")
 
     def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
         """A connection ended: see to it that it comes back."""
@@ -261,30 +249,85 @@ class ConnectionManager:
         elif had_worked:
             self.poll()
 
+    # -- seams
+
+    def make_entry(self, *, is_direct: bool) -> NsqdEntry:
+        """Return what is noted of a new nsqd."""
+        return NsqdEntry(is_direct)
+
+    def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
+        """Return a Subscription that is not open yet. Needs _lock."""
+        return self._owner.make_subscription(place)
+
+    def lookup(self, lookupd: str) -> Any:
+        """Ask one nsqlookupd for the topic. On a background thread."""
+        config = config_for(lookupd, self._sources.lookupds, self._config)
+        return lookup_topic(lookupd, self._topic, config)
+
+    def merge(
+        self, lookupd: str, answer: Any | None, error: DiscoveryError | None
+    ) -> list[str]:
+        """Note that a lookup has ended; return further nsqlookupds to ask. Needs _lock."""
+        return []
+
+    def begin_round(self) -> list[str]:
+        """Return the nsqlookupds to ask now. Needs _lock."""
+        return list(self._sources.lookupds)
+
+    def given_lookupds(self, place: Endpoint) -> set[str]:
+        """Return the nsqlookupds of the user's that list an nsqd. Needs _lock."""
+        return {lookupd for lookupd, nsqds in self._listed.items() if place.address in nsqds}
+
+    def on_lookup(self, lookupd: str, answer: Any) -> None:
+        """Dial what was named for the first time, and drop what is gone."""
+        found: LookupResult = answer
+        self.note_whether_known(lookupd, bool(found.nsqds))
+        nsqds = self.choose(lambda: self._sources.choose(found.nsqds))
+        if nsqds is None:
+            return
+        with self._lock:
+            if self._stopped:
+                return
+            self._listed[lookupd] = frozenset(nsqds)
+            self._http.update(found.http_addresses)
+            self._follow_sources()
+            self._want([Endpoint(nsqd) for nsqd in nsqds], lookupd)
+        self.dials.dispatch()
+
+    def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[Subscription]:
+        """An nsqd took our subscription; return others to close. Needs _lock."""
+        return []
+
+    def on_refused(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
+        """Learn from a failed dial; return whether another may help. Needs _lock."""
+        if error.is_final:
+            self.incompatibility = self.incompatibility or error
+            return Redial.NEVER
+        return Redial.LATER
+
+    def limit_wait(self, delay: float, place: Endpoint | None = None) -> float:
+        """Return for how long to wait at most before the next dial, or round. Needs _lock."""
+        return delay
+
+    def missing(self) -> str:
+        """Say what has no connection, although others have; empty: nothing."""
+        return ""
+
     # -- dialing
 
-    def _put(
-        self, place: Endpoint, entry: NsqdEntry, retry_at: float = 0.0, lookupd: str = ""
-    ) -> None:
-        """Have it dialed; dispatch() comes next. Needs _lock."""
+    def _put(self, place: Endpoint, entry: NsqdEntry, retry_at: float = 0.0) -> None:
+        """Queue a dial; dispatch() comes next. Needs _lock."""
         standing = standing_of(entry.has_worked, entry.failures)
-        self.dials.put(place, self._named_by(place, entry, lookupd), standing, retry_at)
+        self.dials.put(place, self._named_by(place, entry), standing, retry_at)
 
     def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
-        """Have it dialed when it has rested; dispatch() comes next. Needs _lock."""
+        """Queue a dial after a pause; dispatch() comes next. Needs _lock."""
         delay = reconnect_delay(entry.failures, self._config.max_reconnect_delay, self._rng)
-        if place.partition is not None:  # it may lead the partition any time
-            delay = min(delay, leader_wait(self._rng))
-        self._put(place, entry, time.monotonic() + delay)
+        self._put(place, entry, time.monotonic() + self.limit_wait(delay, place))
 
-    def _named_by(self, place: Endpoint, entry: NsqdEntry, lookupd: str = "") -> set[str]:
-        """The sources that named it; ``lookupd`` where there is no other. Needs _lock."""
-        sources = {self._seeds[one] for one in self._table.naming(place)}
-        if entry.direct:
-            sources.add(DIRECT)
-        if not sources and lookupd:
-            sources.add(self._seeds[lookupd])
-        return sources
+    def _named_by(self, place: Endpoint, entry: NsqdEntry) -> set[str]:
+        """Return the sources that name it. Needs _lock."""
+        return self.given_lookupds(place) | ({DIRECT} if entry.direct else set())
 
     def _dial(self, place: Endpoint) -> None:
         """Connect, or note that it failed. On a dialing thread."""
@@ -292,11 +335,10 @@ class ConnectionManager:
             entry = self._entries.get(place)
             if self._stopped or entry is None or entry.sub is not None:
                 return
-            sub = entry.sub = self._owner.make_subscription(self._leaders.target(place, entry))
-            sub.has_address_only = entry.direct
+            sub = entry.sub = self.make_subscription(place, entry)
         try:
             if self._sources.check_nsqd is not None:
-                self._sources.check_nsqd(place.address, place.partition is not None)
+                self._sources.check_nsqd(place)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except NSQError as exc:
             self._on_dial_failed(place, entry, exc)
@@ -309,8 +351,7 @@ class ConnectionManager:
         with self._lock:
             entry.opened_at = time.monotonic()
             entry.has_worked = entry.is_open = True
-            entry.has_toggled_extend = entry.has_followed_order = False
-            moved = self._forget(self._leaders.take_over(place, self._entries))
+            replaced = self.on_opened(place, entry)
             if self._unconnected_rounds and not entry.direct and not self._stopped:
                 self._unconnected_rounds = 0  # no need to ask again so soon
                 self._schedule_round()
@@ -321,35 +362,28 @@ class ConnectionManager:
             self._log.exception("%s: unexpected error after the connection was made", place,
                                 extra=log_fields(nsqd=place.address))
             sub.conn.close()
-        for old in moved:
-            old.conn.close("another nsqd leads the partition now")
+        for old in replaced:
+            old.conn.close(f"{place} is used now")
 
     def _on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> None:
         with self._lock:
-            news, knew_order = None, self._leaders.must_order
             entry.sub = None
             if self._stopped or self._entries.get(place) is not entry:
                 return
             entry.failures += 1
-            if isinstance(error, PartitionError):
-                self._leaders.refusal = self._leaders.refusal or error
-                redial = Redial.NEVER
-            else:
-                redial = self._leaders.on_dial_failed(place, entry, error)
-            if redial is Redial.NEVER:
-                news = self._check_topic()
-            elif redial is Redial.AT_ONCE:
+            former = self.incompatibility
+            redial = self.on_refused(place, entry, error)
+            if redial is Redial.AT_ONCE:
                 self._put(place, entry)
-            elif entry.direct or not entry.is_lost and self._named_by(place, entry):
+            elif redial is Redial.LATER and (
+                entry.direct or not entry.is_lost and self._named_by(place, entry)
+            ):
                 self._put_later(place, entry)
-            elif not entry.is_lost:  # no source names it any more
+            elif redial is Redial.LATER and not entry.is_lost:  # no source names it any more
                 self._forget([place])
-            if isinstance(error, ServerError) and error.code in LEADER_CODES:
-                self._want_other_leader(place)
-            learned_order = self._leaders.must_order and not knew_order
         self.dials.dispatch()
         if redial is Redial.NEVER:
-            self._report_incompatibility(news)
+            self._report_incompatibility(former)
         elif redial is Redial.LATER:
             self.last_failure = error
             if not getattr(error, "is_repeated", False):
@@ -358,18 +392,14 @@ class ConnectionManager:
                     "cannot consume from %s: %s", place, with_hint(error, str(place)),
                     extra=log_fields(nsqd=str(place)))
             self._owner.on_error(error)
-        elif learned_order:
-            self._log.info("the topic is ordered, as nsqd says: it is consumed in order")
 
-    def _want_other_leader(self, refused: Endpoint) -> None:
-        """Have the nsqd dialed that another nsqlookupd names for this partition. Needs _lock."""
-        merged = self._table.merged()
-        leader = merged.partitions.get(refused.partition or 0)
-        if refused.partition is None or leader is None or leader == refused.address:
-            return
-        other = Endpoint(leader, refused.partition)
-        for lookupd in self._table.naming(other):
-            self._want(lookupd, [other], merged)
+    def _report_incompatibility(self, former: NSQError | None) -> None:
+        """Report why the topic cannot be consumed, unless ``former`` says the same."""
+        news = self.incompatibility
+        if news is not None and str(news) != str(former):
+            self.last_failure = news
+            self._log.error("cannot be consumed: %s", news)
+            self._owner.on_error(news)
 
     # -- lookups
 
@@ -387,15 +417,7 @@ class ConnectionManager:
             if self._has_lost():
                 self._retry_round += 1
             self._schedule_round()
-            unread = self._leaders.unread(self._entries)
-            seconds = self._leaders.reminder.note(bool(unread), time.monotonic())
-            self._poller.ask(self._table.begin_round())
-        if seconds:
-            self._log.warning(
-                "no reader for %s for %.0f s: no nsqlookupd lists a leader, or the leader refuses;"
-                " see the cluster", show_partitions(unread), seconds)
-        elif seconds is not None:
-            self._log.info("every partition has a reader again")
+            self._poller.ask(self.begin_round())
 
     def _has_lost(self) -> bool:
         """Needs _lock."""
@@ -413,45 +435,41 @@ class ConnectionManager:
         if self._has_lost():
             # Soon again, then less and less often, until all that were lost are back.
             delay = reconnect_delay(self._retry_round, delay, self._rng)
-        if self._leaders.unread(self._entries):
-            delay = min(delay, leader_wait(self._rng))
+        delay = self.limit_wait(delay)
         self._next_round_at = time.monotonic() + delay
         self._next_round = self._timer.schedule(delay, self.poll)
 
-    def _merge(
-        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
-    ) -> list[str]:
-        """Note a failure; an answer is merged when it is filtered. Needs _lock."""
-        if answer is None:
-            self._table.on_failure(lookupd)
-        return []
-
-    def _report(
-        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
-    ) -> None:
+    def _report(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> None:
         """Act on an answer or a failure."""
-        if answer is None:
-            assert error is not None
-            self._log.warning("no answer from %s", with_hint(error))
-            self.last_failure = error
-            self._owner.on_error(error)
+        if answer is not None:
+            self.on_lookup(lookupd, answer)
             return
-        self._note_whether_known(lookupd, answer.routes)
-        try:
-            routes = self._sources.choose(answer.routes, self._partitions)
-        except BaseException:  # the user's code; the next round asks again
-            self._log.exception("discovery_filter failed: this answer is not used")
+        assert error is not None
+        if error.is_final:
+            with self._lock:
+                former, self.incompatibility = self.incompatibility, error
+            self._report_incompatibility(former)
             return
-        self._on_lookup(lookupd, answer._replace(routes=routes))
+        self._log.warning("no answer from %s", with_hint(error))
+        self.last_failure = error
+        self._owner.on_error(error)
 
-    def _note_whether_known(self, lookupd: str, routes: TopicRoutes) -> None:
+    def choose(self, function: Callable[[], C]) -> C | None:
+        """Return what the user chooses of an answer; None if the user's function raises."""
+        try:
+            return function()
+        except BaseException:  # the next round asks again
+            self._log.exception("discovery_filter failed: this answer is not used")
+            return None
+
+    def note_whether_known(self, lookupd: str, is_listed: bool) -> None:
         """Log once when all nsqlookupds have answered and none knows the topic."""
         with self._lock:
-            if not (routes.plain or routes.partitions):
+            if not is_listed:
                 self._without_topic.add(lookupd)
             else:
                 self._is_unknown_logged = True  # it is known, and a silence later means less
-            has_all = self._without_topic.issuperset(self._table.addresses)
+            has_all = self._without_topic.issuperset(self._sources.lookupds)
             if not has_all or self._entries:
                 return
             was_logged, self._is_unknown_logged = self._is_unknown_logged, True
@@ -485,41 +503,6 @@ class ConnectionManager:
                 subs.append(sub)
         return subs
 
-    def _on_lookup(self, lookupd: str, found: LookupResult) -> None:
-        """Dial what was named for the first time, and drop what is gone."""
-        with self._lock:
-            if self._stopped:
-                return
-            self._table.on_answer(lookupd, found.routes, found.lookupds)
-            new = list(address for address, _ in found.lookupds if address not in self._seeds)
-            self._seeds.update(dict.fromkeys(new, self._seeds[lookupd]))
-            self._poller.ask(new)
-            places = [Endpoint(address) for address in found.routes.plain]
-            gone: list[Subscription] = []
-            for late in self._poller.late(LATE_AFTER):
-                self._table.on_late(late)  # newer answers replace its last one
-            merged = self._table.merged()
-            if merged.is_partitioned:
-                places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
-                gone = self._forget(self._leaders.left_behind(merged, self._entries))
-            self._follow_sources()
-            news = self._check_topic()
-            if self.incompatibility is None:
-                self._want(lookupd, places, merged)
-            is_late = self._next_round_at - time.monotonic() > MAX_LEADER_WAIT
-            if is_late and self._leaders.unread(self._entries):
-                self._schedule_round()
-            count = 0 if self.incompatibility is not None else merged.usable_partitions
-            is_new_count = count not in (0, self._partition_count)
-            if is_new_count:
-                self._partition_count = count
-        if is_new_count:
-            self._owner.on_partitions(count)  # before they share max_in_flight
-        self.dials.dispatch()
-        for sub in gone:
-            sub.conn.close("its partition is not there any more")
-        self._report_incompatibility(news)
-
     def _follow_sources(self) -> None:
         """Note what names each nsqd now, and drop what nothing names. Needs _lock."""
         for place, entry in list(self._entries.items()):
@@ -533,32 +516,16 @@ class ConnectionManager:
             if entry.sub is None and not entry.is_lost:
                 self._forget([place])
 
-    def _check_topic(self) -> PartitionError | None:
-        """Note why the topic cannot be consumed in this way; return it if it is new. Needs _lock.
-        """
-        before, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
-        return self.incompatibility if str(self.incompatibility) != str(before) else None
-
-    def _report_incompatibility(self, news: PartitionError | None) -> None:
-        if news is not None:
-            self.last_failure = news
-            self._log.error("cannot be consumed: %s", news)
-            self._owner.on_error(news)
-
-    def _want(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
-        """Have dialed what was named and is due. Needs _lock."""
+    def _want(self, places: Iterable[Endpoint], lookupd: str) -> None:
+        """Queue dials to what an nsqlookupd lists and is not connected. Needs _lock."""
         now = time.monotonic()
-        extended = self._leaders.is_extended(merged)
         for place in places:
             entry = self._entries.get(place)
             if entry is None:
                 self._log.log(
                     self._discoveries.level(logging.INFO), "nsqlookupd %s lists %s",
                     without_password(lookupd), place, extra=log_fields(nsqd=str(place)))
-                entry = self._entries[place] = NsqdEntry(direct=False)
+                entry = self._entries[place] = self.make_entry(is_direct=False)
             entry.listed_at = now
-            if entry.sub is not None or place in self.dials:
-                continue
-            if place.partition is not None and not entry.has_toggled_extend:
-                entry.extended = extended
-            self._put(place, entry, lookupd=lookupd)
+            if entry.sub is None and place not in self.dials:
+                self._put(place, entry)

@@ -6,8 +6,8 @@ Sources: client guide; TCP protocol spec. ``core`` makes and connects its parts.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.config import Config, checked_config
 from nsqclient.consumer.batch import BatchHandler
@@ -26,15 +26,15 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.http.urls import nsqd_url
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer.options import check_partition_options
-from nsqclient.partitioned.consumer.processor import BlockedPolicy
-from nsqclient.protocol.partitioned.header_filter import HeaderFilter
-from nsqclient.protocol.partitioned.start_position import StartPosition
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.threads import LibraryThread
+
+if TYPE_CHECKING:
+    from nsqclient.consumer.channel_depth import DepthQuery
 
 
 @checks_names("an argument of Consumer")
@@ -51,7 +51,7 @@ class Consumer:
         lookupd_http_addresses: ``host:port`` or URL of the nsqlookupds to ask. Both kinds of
             addresses may be combined.
         max_in_flight: messages that may be in flight, over all nsqds. Default: the value of
-            ``config``; if that is 1, one for each partition of a partitioned topic.
+            ``config``.
         workers: number of threads that call the handler.
         config: the options. None: the defaults.
         retry: called with a message and the exception of its handler; returns ``Requeue(...)``,
@@ -67,22 +67,9 @@ class Consumer:
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, or with "testing" or "flowing" and 0.
         discovery_filter: called with the addresses from one nsqlookupd; returns those to use.
-        ordered: handle the messages of each partition of an ordered topic one by one, and skip
-            none. Requires nsqlookupds. ``max_in_flight`` defaults to the number of partitions.
-            See ``docs/topics/partitions.rst``.
-        on_blocked: with ``ordered``: called with a message that failed, or arrived out of order,
-            and the error; returns ``BlockedAction.RETRY``, ``BlockedAction.SKIP``, or seconds to
-            wait.
         middleware: functions that are called with a :class:`Handling` and return a context manager
             for each call of the handler; the first is the outermost. See
             ``docs/topics/middleware.rst``.
-        partitions: the partitions to consume; None: all of them. This argument and those below
-            are for partitioned NSQ and need nsqlookupds; see ``docs/topics/partitions.rst``.
-        start_at: where the channel begins to read, for all partitions or for each in a dict. It is
-            applied once, when a partition is connected first, unless the channel has consumers.
-        with_offsets: messages have ``offset`` and ``size``, as with ``ordered`` and ``start_at``.
-        desired_tag: consume the messages with this tag (header ``##client_dispatch_tag``).
-        header_filter: consume the messages whose headers match; the others are finished by nsqd.
 
     Callbacks run on threads of the library and must not block. Their exceptions are logged.
     Coroutine functions and generator functions are rejected: a call would not run their code.
@@ -122,14 +109,7 @@ class Consumer:
         on_disconnect: Callable[[str], Any] | None = None,
         on_backoff: Callable[[str, float], Any] | None = None,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
-        ordered: bool = False,
-        on_blocked: BlockedPolicy | None = None,
         middleware: Iterable[Middleware] = (),
-        partitions: Iterable[int] | None = None,
-        start_at: StartPosition | Mapping[int, StartPosition] | None = None,
-        with_offsets: bool = False,
-        desired_tag: str = "",
-        header_filter: HeaderFilter | None = None,
     ) -> None:
         # A generator can be read once, and a forked child needs the addresses again.
         nsqd_tcp_addresses, lookupd_http_addresses = check_addresses(
@@ -145,14 +125,7 @@ class Consumer:
             config = config.replace(max_in_flight=max_in_flight)
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
-        partition_options = check_partition_options(
-            config, ordered=ordered, partitions=partitions, start_at=start_at,
-            with_offsets=with_offsets, desired_tag=desired_tag, header_filter=header_filter,
-            has_nsqds=bool(nsqd_tcp_addresses), is_batch=isinstance(handler, BatchHandler),
-            has_policy=on_blocked is not None,
-        )
-        check_retry(
-            retry, config.max_attempts, has_handler=handler is not None, ordered=ordered)
+        check_retry(retry, config.max_attempts, has_handler=handler is not None)
         around = check_middleware(middleware)
         if around and handler is None:
             raise ConfigError(
@@ -167,17 +140,19 @@ class Consumer:
             NsqdSources(nsqd_tcp_addresses, lookupd_http_addresses, discovery_filter,
                         self._check_nsqd),
             HandlerSettings(
-                handler, on_giving_up, retry, on_blocked, workers if handler is not None else 0),
+                handler, on_giving_up, retry, workers if handler is not None else 0),
             {"on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
              "on_backoff": on_backoff},
-            partition_options,
         )
-        # All that a forked child must have of its own.
-        self._core = ConsumerCore(self._settings)
+        self._core = self._make_core()
         self._is_forgotten = True
         register_for_fork(self)
 
-    def _check_nsqd(self, address: str, has_partitions: bool) -> None:
+    def _make_core(self) -> ConsumerCore:
+        """Return all that a forked child must have of its own. A seam."""
+        return ConsumerCore(self._settings)
+
+    def _check_nsqd(self, place: Endpoint) -> None:
         """Return if an nsqd may be subscribed to, or raise an NSQError. On a thread that dials."""
 
     # -- life
@@ -188,7 +163,7 @@ class Consumer:
         self._core.connections.abandon()
         if isinstance(self._handler, BatchHandler):
             self._handler._unbind()
-        self._core = ConsumerCore(self._settings)
+        self._core = self._make_core()
 
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.
@@ -356,15 +331,16 @@ class Consumer:
         nsqd_http = check_list(nsqd_http_addresses, "nsqd_http_addresses")
         for address in nsqd_http:
             nsqd_url(address, "")
-        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
-
-        settings = self._settings
-        sources = settings.sources._replace(nsqd_http=nsqd_http)
-        drain = Drain(self._core, rules, DepthQuery(
-            self.topic, self.channel, self.config, sources,
-            partitions=settings.partitions.partitions))
+        sources = self._settings.sources._replace(nsqd_http=nsqd_http)
+        drain = Drain(self._core, rules, self._make_depth_query(sources))
         drain.check()
         return drain
+
+    def _make_depth_query(self, sources: NsqdSources) -> DepthQuery:
+        """Return what asks for the depth of the channel. A seam."""
+        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
+
+        return DepthQuery(self.topic, self.channel, self.config, sources)
 
     def __reduce__(self) -> NoReturn:
         """It has threads and sockets, so it cannot be pickled or copied."""
@@ -414,16 +390,11 @@ class Consumer:
         """Undo ``pause()``."""
         self._core.flow.set_paused(False)
 
-    def set_tracing(self, enabled: bool) -> None:
-        """Turn the trace log (logger ``nsqclient.trace``) on or off; for partitioned NSQ."""
-        self._core.tracing.set(enabled)
-
     def healthy(self) -> Health:
         """Return whether the consumer can receive messages; for readiness probes.
 
-        It can if it is started, connected to an nsqd and to each partition of a partitioned topic,
-        has a ``max_in_flight`` above 0 and a handler or a loop, and is not stopping, paused,
-        waiting in backoff or held by ``max_queued_bytes``.
+        It can if it is started, connected to an nsqd, has a ``max_in_flight`` above 0 and a handler
+        or a loop, and is not stopping, paused, waiting in backoff or held by ``max_queued_bytes``.
         The result is true or false; its ``reason`` says what is missing.
         """
         check_process()

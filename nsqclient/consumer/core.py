@@ -5,7 +5,7 @@
     Consumer
       core            what subscriptions and dials report to
         shutdown      the stop procedure
-        connections   which nsqds, and partitions, it is connected to; discovery
+        connections   which nsqds it is connected to; discovery
         backpressure  takes what arrives; max_queued_bytes
         processor     the workers, the handler, its answer
         flow          RDY and backoff of all subscriptions
@@ -39,16 +39,7 @@ from nsqclient.errors import ConnectError, NSQError
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer.leaders import (
-    PartitionTarget, show_partitions, warn_of_few_in_flight,
-)
-from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.partitioned.consumer.processor import OrderedProcessor
-from nsqclient.partitioned.consumer.subscription import (
-    OrderedSubscription, PartitionSubscription,
-)
-from nsqclient.partitioned.tracing import TraceSwitch
-from nsqclient.protocol.extensions import MAX_PARTITION
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -62,7 +53,6 @@ _DEPTH_TIMEOUT = 2.0
 _PARAMETERS = {
     "handler": ["message"],
     "on_giving_up": ["message"],
-    "on_blocked": ["message", "error"],
     "on_error": ["error"],
     "on_connect": ["address"],
     "on_disconnect": ["address"],
@@ -78,7 +68,7 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
         ConfigError: one cannot be called, or calling it would do nothing.
     """
     for name, parameters in _PARAMETERS.items():
-        if arguments[name] is not None:
+        if arguments.get(name) is not None:
             returns_addresses = name == "discovery_filter"
             check_function(
                 arguments[name], name, *parameters, may_be_class=returns_addresses,
@@ -97,13 +87,15 @@ class ConsumerSettings:
     handling: HandlerSettings
     #: on_error and the like, by name
     callbacks: Mapping[str, Callable[..., Any] | None]
-    partitions: PartitionOptions
 
 
 class ConsumerCore:
     """The parts of one consumer, and what its connections report to.
 
     Life: ``start()``, ``shutdown.stop()``; a forked child makes another one. Threads: any.
+
+    Seams, for a subclass: ``make_processor``, ``make_connections``, ``make_subscription``,
+    ``show_connections``.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -117,10 +109,7 @@ class ConsumerCore:
         self._connected_until = -math.inf
         #: The user chose it.
         self.has_max_in_flight: bool = config.has_max_in_flight()
-        #: Whether too few in flight for the partitions are logged: not for a limited look.
-        self.warns_of_few_in_flight: bool = True
-        self._unhandled = UnhandledDeliveries()
-        self.tracing: TraceSwitch = TraceSwitch()
+        self.unhandled: UnhandledDeliveries = UnhandledDeliveries()
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background",
@@ -130,22 +119,17 @@ class ConsumerCore:
         context = ConsumerContext(
             settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
         self.context: ConsumerContext = context
-        self._begun: set[int] = set()  # partitions whose channel is at its start position
         self.flow: FlowControl = FlowControl(
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
-        if settings.partitions.ordered and not self.has_max_in_flight:
-            self.flow.set_max_in_flight(MAX_PARTITION + 1)
         if not handling.workers:
             self.flow.set_paused(True)  # until messages() is called: nobody takes them before
-        make = OrderedProcessor if settings.partitions.ordered else MessageProcessor
-        self.processor: MessageProcessor | OrderedProcessor = make(context, self.flow, handling)
+        self.processor: MessageProcessor = self.make_processor(handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
         #: For a Subscription, without a call in between: it is called for every message.
         self.on_messages: Callable[[Subscription, list[Message], int], None] = (
             self.backpressure.enqueue)
-        self.connections: ConnectionManager = ConnectionManager(
-            context, settings.sources, self, options=settings.partitions)
+        self.connections: ConnectionManager = self.make_connections(settings.sources)
         self._watchdog = Watchdog(context, self.flow, self._fetch_depth)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
         self._batch = batch
@@ -198,16 +182,25 @@ class ConsumerCore:
             or isinstance(owner, Subscription) and owner.reports_to(self)
         )
 
-    # -- for the ConnectionManager
+    # -- seams
 
-    def make_subscription(self, target: PartitionTarget) -> Subscription:
-        """Return a Subscription to an nsqd, or to a partition, not open yet."""
-        if target.place.partition is None:
-            return Subscription(target.place.address, self.context, self, self._unhandled)
-        make = OrderedSubscription if target.ordered else PartitionSubscription
-        return make(
-            target, self.context, self, self._unhandled, self._settings.partitions, self.tracing,
-            self._begun)
+    def make_processor(self, handling: HandlerSettings) -> MessageProcessor:
+        """Return what runs the handler."""
+        return MessageProcessor(self.context, self.flow, handling)
+
+    def make_connections(self, sources: NsqdSources) -> ConnectionManager:
+        """Return what keeps the consumer connected."""
+        return ConnectionManager(self.context, sources, self)
+
+    def make_subscription(self, place: Endpoint) -> Subscription:
+        """Return a Subscription to an nsqd, not open yet."""
+        return Subscription(place.address, self.context, self, self.unhandled)
+
+    def show_connections(self) -> str:
+        """Return what the consumer is connected to, for its health."""
+        return counted(len({sub.address for sub in self.flow.subscriptions}), "nsqd")
+
+    # -- for the ConnectionManager
 
     def on_connected(self, sub: Subscription) -> None:
         """Start a Subscription that is open."""
@@ -220,20 +213,6 @@ class ConsumerCore:
     def on_error(self, error: NSQError) -> None:
         """An error was logged, and what failed is tried again."""
         self.call_back("on_error", error)
-
-    def on_partitions(self, count: int) -> None:
-        """Where max_in_flight was not given it is one for each partition."""
-        # An nsqlookupd says how many there are.
-        count = min(count, MAX_PARTITION + 1)
-        former = self.flow.max_in_flight
-        if former >= count or not former:
-            return
-        if self.has_max_in_flight:
-            if self.warns_of_few_in_flight:
-                warn_of_few_in_flight(self.log, former, count)
-        else:
-            self.flow.set_max_in_flight(count)
-            self.log.info("max_in_flight %d, one for each partition, because none was given", count)
 
     # -- for a Subscription
 
@@ -255,7 +234,7 @@ class ConsumerCore:
 
         config, topic = self._settings.config, self._settings.topic
         try:
-            address = self.connections.http_address(sub) or find_http_address(
+            address = self.connections.http_address(sub.address) or find_http_address(
                 sub.address, config, _DEPTH_TIMEOUT)
             with NsqdHTTP(address, config, connect_timeout=_DEPTH_TIMEOUT,
                           timeout=_DEPTH_TIMEOUT) as client:
@@ -346,9 +325,9 @@ class ConsumerCore:
             return Health(False, "max_in_flight is 0")
         if not flow.subscriptions:
             return Health(False, "connected to no nsqd")
-        unread = self.connections.unread_partitions()
-        if unread:
-            return Health(False, f"no reader for {show_partitions(unread)}")
+        missing = self.connections.missing()
+        if missing:
+            return Health(False, missing)
         if flow.phase is Phase.WAITING:
             return Health(False, f"backing off after {counted(flow.backoff_counter, 'failure')}")
         if self.backpressure.is_held:
@@ -356,12 +335,7 @@ class ConsumerCore:
                 False, "held by max_queued_bytes:"
                 f" {self.backpressure.queued_bytes() / 2**20:.1f} MiB wait for workers"
             )
-        subs = flow.subscriptions
-        partitions = sum(sub.place.partition is not None for sub in subs)
-        return Health(
-            True, f"connected to {counted(len({sub.address for sub in subs}), 'nsqd')}"
-            + (f", {counted(partitions, 'partition')}" if partitions else "")
-        )
+        return Health(True, f"connected to {self.show_connections()}")
 
     def stats(self) -> ConsumerStats:
         """Take a snapshot of the counters and of every connection."""

@@ -40,12 +40,11 @@ class ChannelDepth(NamedTuple):
 class ChannelDepths(NamedTuple):
     """The channel's messages at all nsqds, as far as they are known.
 
-    An nsqd is named by its HTTP address where that is known, else by its TCP address; a partition
-    by its number.
+    An nsqd is named by its HTTP address if that is known, else by its TCP address.
     """
 
     known: Mapping[str, ChannelDepth] = {}
-    unknown: Mapping[str, str] = {}  #: an nsqd, a partition or an nsqlookupd -> why
+    unknown: Mapping[str, str] = {}  #: an nsqd or an nsqlookupd -> why
     #: TCP addresses of nsqds that cannot be asked, since they have no HTTP address that is known;
     #: all of them are in ``unknown``, too
     without_http: tuple[str, ...] = ()

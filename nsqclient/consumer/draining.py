@@ -110,7 +110,7 @@ class Drain:
         """Return whether the channel is drained. Call it again after ``TICK`` seconds.
 
         Raises:
-            PartitionError: the topic cannot be consumed in this way.
+            NSQError: the topic cannot be consumed in this way.
             ConfigError: as ``check``.
             ConnectError: no nsqd has the topic, or ``patience`` has passed.
         """

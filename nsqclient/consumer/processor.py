@@ -35,8 +35,6 @@ class HandlerSettings(NamedTuple):
     on_giving_up: Callable[[Message], Any]
     #: Decides about messages whose handler raised; None: they are requeued.
     retry: RetryPolicy | None = None
-    #: Decides about ordered messages that block others; None: they are retried.
-    on_blocked: Callable[[Message, BaseException], Any] | None = None
     workers: int = 0  #: how many threads run the handler
 
 

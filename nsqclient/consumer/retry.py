@@ -137,7 +137,7 @@ class RetryTable:
 
 
 def check_retry(
-    retry: RetryPolicy | None, max_attempts: int, *, has_handler: bool, ordered: bool
+    retry: RetryPolicy | None, max_attempts: int, *, has_handler: bool
 ) -> None:
     """Check the argument ``retry`` of a consumer.
 
@@ -156,8 +156,6 @@ def check_retry(
     check_function(retry, "retry", "message", "exception")
     if not has_handler:
         raise ConfigError("retry needs a handler: in a loop over messages() call requeue()")
-    if ordered:
-        raise ConfigError("retry is not for ordered=True: use on_blocked")
     wanted = getattr(retry, "max_attempts", 0)
     if isinstance(wanted, int) and 0 < max_attempts < wanted:
         raise ConfigError(

@@ -90,7 +90,6 @@ class ConnectionStats:
     counters: ConnectionCounters
     #: nsqd's answer to IDENTIFY under its own names; empty if it negotiates nothing
     negotiated: Mapping[str, Any] = field(repr=False)
-    partition: int | None = None  #: of a partitioned NSQ
 
 
 @dataclass(frozen=True)

@@ -326,8 +326,8 @@ class Subscription:
         self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
         self.finished: deque[Message] = deque()  # to be sent with the next flush
         self._wanted = Subscribe(self.topic, self.channel)
-        #: No nsqlookupd names it, so it must be a stock one.
-        self.has_address_only = False
+        #: The topic is all that nsqd may know of it: see ``Subscribe``.
+        self.has_address_only: bool = True
         self._config = config
         self._context = context
         self._owner = owner

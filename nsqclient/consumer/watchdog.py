@@ -58,7 +58,7 @@ class Watchdog:
         if message is not None and time.monotonic() - before >= sub.msg_timeout:
             self._replace(
                 sub, f"nsqd has delivered message {message.id} twice as attempt {message.attempts},"
-                " as it does after it was killed, and counts both, so it would deliver nothing soon")
+                " as it does after it was killed, and counts both: it would deliver nothing soon")
 
     def _look(self) -> None:
         """Look at all connections. On the timer thread."""

@@ -218,6 +218,11 @@ class Lookup:
     #: Partitioned NSQ: the topic's metadata; None where it was not asked for.
     meta: TopicMeta | None = None
 
+    @property
+    def is_stock(self) -> bool:
+        """Whether a stock nsqlookupd has answered."""
+        return self.partitions is None
+
 
 @dataclass(frozen=True)
 class LookupdNode:

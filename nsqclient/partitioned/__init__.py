@@ -1,15 +1,34 @@
-"""Partitioned NSQ: its values, and its parts of Producer and Consumer.
+"""Consumer for partitioned NSQ as well as for the stock one; partitions of a Producer.
 
-Values and decisions, without a socket, thread, clock or log: ``lookup_table`` merges the answers of
-nsqlookupds, ``sharding`` finds the partition of a key, ``retry_policy`` says what follows from each
-refusal.
-
-Publishing: ``producer`` finds out whether the cluster is a partitioned one; only then a Producer
-uses the rest. It chooses the partition of a publish and repeats attempts, ``producer_metadata``
-caches the leaders of the partitions, ``producer.queues`` has a queue for each
-partition, for asynchronous publishes. Consuming: leaders of partitions, ordered handling, and
-positions.
-
-The bytes are in :mod:`nsqclient.protocol.extensions`, the manual's page is
-``docs/topics/partitions.rst``.
+``Consumer`` is a subclass of the stock class with further arguments, in a layer above it.
+``docs/topics/partitions.rst`` is the manual; ``docs/topics/architecture.rst`` lists the methods of
+the stock classes that are overridden here.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsqclient.partitioned.consumer.consumer import Consumer as Consumer
+    from nsqclient.partitioned.consumer.processor import BlockedAction as BlockedAction
+    from nsqclient.protocol.partitioned.header_filter import HeaderFilter as HeaderFilter
+    from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
+
+__all__ = ["BlockedAction", "Consumer", "HeaderFilter", "StartPosition"]
+
+#: Name -> the module that defines it; imported with its first use.
+_DEFINED_IN = {
+    "BlockedAction": "partitioned.consumer.processor",
+    "Consumer": "partitioned.consumer.consumer",
+    "HeaderFilter": "protocol.partitioned.header_filter",
+    "StartPosition": "protocol.partitioned.start_position",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _DEFINED_IN:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"nsqclient.{_DEFINED_IN[name]}"), name)
+        globals()[name] = value
+        return value

@@ -41,23 +41,31 @@ def closest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     return close[0] if close else ""
 
 
-def checks_names(place: str) -> Callable[[C], C]:
+def note_names(shown: str, names: Iterable[str], place: str) -> None:
+    """Note the keyword arguments of a class that is not imported yet; see ``checks_names``."""
+    _known[shown] = tuple(names), place
+
+
+def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
     """Decorate a class, so that an unknown keyword argument is a TypeError that says what to do.
 
     Args:
+        others: further names that its ``**arguments`` take.
+        shown: the name of the class in errors, if another class has the same one.
         place: where a name of this class belongs, with ``{name}``: shown where it is given to
             another class that is decorated.
     """
 
     def decorate(cls: C) -> C:
         init: Callable[..., None] = cls.__init__  # type: ignore[misc] # of this very class
-        names = tuple(inspect.signature(init).parameters)[1:]
-        _known[cls.__name__] = names, place
+        names = (*tuple(inspect.signature(init).parameters)[1:], *others)
+        key = shown or cls.__name__
+        _known[key] = names, place
 
         @functools.wraps(init)
         def checked(self: Any, *args: Any, **kwargs: Any) -> None:
             if not kwargs.keys() <= set(names):
-                check_names(cls.__name__, kwargs)
+                check_names(key, kwargs)
             init(self, *args, **kwargs)
 
         cls.__init__ = checked  # type: ignore[misc]

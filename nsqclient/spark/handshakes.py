@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from nsqclient.config import Config
 from nsqclient.cluster.probe import ProbedSocket
-from nsqclient.discovery import lookup, lookup_nodes
+from nsqclient.discovery import lookup_nodes
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, ServerError
+from nsqclient.partitioned.discovery import lookup
 from nsqclient.runtime.deadline import Deadline
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

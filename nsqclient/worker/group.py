@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from nsqclient.config import OPTIONS, Config
+from nsqclient.config import OPTIONS, PARTITIONED_ARGUMENTS, Config
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.consumer import Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
-from nsqclient.discovery import lookup
 from nsqclient.display import counted, without_password
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.hints import with_hint
+from nsqclient.partitioned.discovery import lookup
 from nsqclient.runtime.arguments import check_function
 from nsqclient.worker.loading import UnknownTargetError
 from nsqclient.worker.registry import Registration
@@ -102,7 +102,7 @@ class ConsumerGroup:
             for name, parameters in _WITHIN.items():
                 if arguments.get(name) is not None:
                     arguments[name] = self._within(arguments[name], name, parameters)
-            consumer = Consumer(
+            consumer = consumer_class(arguments)(
                 registration.topic, registration.channel, handler, workers=registration.workers,
                 config=config,
                 middleware=(*self._middleware, *registration.middleware),
@@ -170,6 +170,15 @@ class ConsumerGroup:
     def stop(self, timeout: float = 30.0) -> list[StopReport]:
         """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
         return stop_all(self.consumers, timeout)
+
+
+def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
+    """Return the class of Consumer that takes these arguments."""
+    if set(PARTITIONED_ARGUMENTS).isdisjoint(arguments):
+        return Consumer
+    from nsqclient.partitioned.consumer.consumer import Consumer as PartitionedConsumer
+
+    return PartitionedConsumer
 
 
 def add_all(

@@ -9,7 +9,6 @@ from nsqclient.config import Config
 from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
-from nsqclient.devserver import PartitionedCluster
 from nsqclient.http.models import NsqdInfo
 from nsqclient.http.nsqd import match_http_addresses
 from tests.support.servers.http_api import registered
@@ -120,21 +119,6 @@ def test_a_topic_is_unknown_when_everyone_says_so(server_factory, lookupd_factor
     lookupd.post("/topic/create", topic="t")
     found = depths(**where)
     assert not found.is_topic_unknown and list(found.unknown) == [lookupd.http_address]
-
-
-def test_each_partition_must_have_a_leader_that_answers():
-    """The numbers are those that an nsqlookupd says there are."""
-    with PartitionedCluster(2, 1) as cluster:
-        cluster.create_topic("t", 3, channels=["c"])
-        where = {"lookupd": cluster.lookupd_http_addresses[0]}
-        found = depths(**where)
-        assert list(found.known) == [f"partition {number} of t" for number in range(3)]
-        assert found.is_complete
-        assert list(depths(**where, partitions=[1]).known) == ["partition 1 of t"]
-        query = DepthQuery(
-            "t", "c", Config(), NsqdSources([], cluster.lookupd_http_addresses))
-        query._numbers.update({4})
-        assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
 
 
 def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory):

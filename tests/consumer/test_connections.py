@@ -10,7 +10,6 @@ from nsqclient.consumer import connections
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
-from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.log_lines import MOST_LINES
 from tests.support.consumer_context import make_context
@@ -19,9 +18,9 @@ from tests.support.virtual_time import VirtualTimer
 
 
 class FakeSubscription:
-    def __init__(self, address, world, partition=None):
-        self.address = address
-        self.place = Endpoint(address, partition)
+    def __init__(self, place, world):
+        self.address = place.address
+        self.place = place
         self.conn = self
         self._world = world
         self.is_closed = False
@@ -40,44 +39,45 @@ class World:
     """A ConnectionManager and the answers of nsqlookupds; tasks and dials run at once."""
 
     def __init__(self, monkeypatch, nsqds=(), lookupds=(), **options):
+        self.monkeypatch = monkeypatch
         self.timer = VirtualTimer()
         self.failures = {}
         self.answers = {}
         self.asked, self.dialed, self.errors, self.connected = [], [], [], []
-        self.partitions = []
         self.start_fails = None
-        monkeypatch.setattr(connections, "lookup_topic", self._find_routes)
+        monkeypatch.setattr(connections, "lookup_topic", self.look_up)
         monkeypatch.setattr(connections.time, "monotonic", lambda: self.timer.now)
         self.filter = options.pop("discovery_filter", None)
-        self.connections = ConnectionManager(
-            make_context(Config(**options), self.timer, self.timer.put_background, channel=""),
-            NsqdSources(nsqds, lookupds, self.filter), self)
+        context = make_context(
+            Config(**options), self.timer, self.timer.put_background, channel="")
+        self.connections = self.make(context, NsqdSources(nsqds, lookupds, self.filter))
         self.connections.dials._make_thread = InlineThread
+
+    def make(self, context, sources):
+        return ConnectionManager(context, sources, self)
 
     def start(self):
         self.connections.start()
         self.timer.run_background()
 
-    def _find_routes(self, lookupd, topic, access, config):
-        assert access == "r"
+    def look_up(self, lookupd, topic, config):
+        answer = self.answer(lookupd)
+        return answer if isinstance(answer, LookupResult) else LookupResult(tuple(answer))
+
+    def answer(self, lookupd):
         self.asked.append((self.timer.now, lookupd))
         answer = self.answers.get(lookupd, [])
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(answer, LookupResult):
-            return answer
-        return LookupResult(TopicRoutes(plain=tuple(answer)))
+        return answer
 
-    def make_subscription(self, target):
-        return FakeSubscription(target.place.address, self, target.place.partition)
+    def make_subscription(self, place):
+        return FakeSubscription(place, self)
 
     def on_connected(self, sub):
         if self.start_fails is not None:
             raise self.start_fails
         self.connected.append(sub)
-
-    def on_partitions(self, count):
-        self.partitions.append(count)
 
     def on_error(self, error):
         self.errors.append(error)
@@ -390,21 +390,6 @@ def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkey
     times = [at for at, address in world.dialed if address == "a:1"]
     assert len(world.asked) == 1 and 6 <= len(times) <= 9
     assert all(later > 1.4 * earlier for earlier, later in zip(times[2:], times[3:]))
-
-
-def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):
-    world = World(monkeypatch, lookupds=["l:1", "l:2"])
-    slots = world.connections.dials._make_thread = Slots()
-    listed = [(f"more{number}:1", False) for number in range(3)]
-    world.answers = {
-        "l:1": LookupResult(TopicRoutes(plain=tuple(names(5)), is_partitioned=True), tuple(listed)),
-        **{name: names(5, name[:5]) for name, _ in listed}, "l:2": ["a:1", "b:1", "c:1"],
-    }
-    world.start()
-    slots.run()
-    dialed = [address for _, address in world.dialed]
-    assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
-    assert len(dialed) == 5 + 15 + 3
 
 
 def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):

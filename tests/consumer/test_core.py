@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nsqclient import Consumer
+from nsqclient import Consumer, partitioned
 from nsqclient.errors import ConfigError, ConnectError
 from nsqclient.runtime.threads import LibraryThread
 
@@ -54,10 +54,10 @@ def on_error_of(function):
 def make_consumer(**options):
     if "retry" in options:
         options["handler"] = print
-    return Consumer("t", "c", **options, **(
-        {"lookupd_http_addresses": ["127.0.0.1:1"], "ordered": True} if "on_blocked" in options
-        else {"nsqd_tcp_addresses": ["127.0.0.1:1"]}
-    ))
+    if "on_blocked" in options:
+        return partitioned.Consumer(
+            "t", "c", lookupd_http_addresses=["127.0.0.1:1"], ordered=True, **options)
+    return Consumer("t", "c", nsqd_tcp_addresses=["127.0.0.1:1"], **options)
 
 
 FUNCTIONS = {

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from nsqclient import Consumer, Retry, RetryTable
+from nsqclient import Consumer, Retry, RetryTable, partitioned
 from nsqclient.config import Config
 from nsqclient.consumer.retry import Decision, decide
 from nsqclient.errors import ConfigError
@@ -161,5 +161,5 @@ def test_a_policy_needs_a_handler_and_no_order():
     with pytest.raises(ConfigError, match="retry needs a handler"):
         consumer(None, retry=Retry())
     with pytest.raises(ConfigError, match="use on_blocked"):
-        Consumer("t", "c", print, lookupd_http_addresses=["127.0.0.1:1"], ordered=True,
-                 retry=Retry())
+        partitioned.Consumer("t", "c", print, lookupd_http_addresses=["127.0.0.1:1"], ordered=True,
+                             retry=Retry())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqclient import Consumer, Message, Producer
+from nsqclient import Message, Producer
+from nsqclient.partitioned import Consumer
 from nsqclient.devserver import PartitionedCluster
 from tests.support.docs.pages import named, text_of
 

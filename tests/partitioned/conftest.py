@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from nsqclient import Config, Consumer
+from nsqclient import Config
+from nsqclient.partitioned import Consumer
 from nsqclient.devserver import PartitionedCluster
 from tests.support.waiting import wait_until
 

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from nsqclient import BatchHandler, Config, Consumer
+from nsqclient import BatchHandler, Config
+from nsqclient.partitioned import Consumer
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import ConfigError, PartitionError

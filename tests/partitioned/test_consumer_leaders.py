@@ -2,23 +2,47 @@
 
 import pytest
 
+from nsqclient.partitioned.consumer import connections
 from nsqclient.partitioned.consumer.leaders import UnreadReminder
-from nsqclient.discovery import LookupResult
+from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.errors import ConnectionLostError, ServerError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
-from tests.consumer.test_connections import World
+from tests.consumer.test_connections import FakeSubscription, Slots, World, names
+
+
+class PartitionWorld(World):
+    """PartitionedConnections and the answers of nsqlookupds."""
+
+    def make(self, context, sources):
+        self.partitions = []
+        self.monkeypatch.setattr(connections, "lookup_routes", self.find_routes)
+        return connections.PartitionedConnections(context, sources, self, PartitionOptions())
+
+    def find_routes(self, lookupd, topic, access, config):
+        assert access == "r"
+        answer = self.answer(lookupd)
+        if isinstance(answer, RoutesResult):
+            return answer
+        return RoutesResult(TopicRoutes(plain=tuple(answer)))
+
+    def make_partition_subscription(self, target):
+        return FakeSubscription(target.place, self)
+
+    def on_partitions(self, count):
+        self.partitions.append(count)
 
 
 def answer(leaders, partitions=2):
     """What an nsqlookupd says of a topic."""
-    return LookupResult(
+    return RoutesResult(
         TopicRoutes(partitions=leaders, meta=TopicMeta(partitions), is_partitioned=True))
 
 
 @pytest.fixture
 def world(monkeypatch):
     """A consumer of two partitions of nsqds a and b, connected to both."""
-    world = World(monkeypatch, lookupds=["l"])
+    world = PartitionWorld(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
     world.start()
     world.timer.advance(10)
@@ -96,7 +120,7 @@ def test_the_number_of_partitions_is_reported_when_it_changes(world):
 
 def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
     """They have a leader, and the user does not want them."""
-    world = World(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
+    world = PartitionWorld(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
     world.start()
     world.timer.advance(10)
@@ -106,7 +130,7 @@ def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
 
 def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeypatch):
     """An nsqlookupd that does not answer any more may have named a former leader."""
-    world = World(monkeypatch, lookupds=["l", "m"])
+    world = PartitionWorld(monkeypatch, lookupds=["l", "m"])
     world.answers["l"] = world.answers["m"] = answer({0: "a:1"}, partitions=1)
     world.start()
     world.timer.advance(10)
@@ -121,7 +145,7 @@ def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeyp
 def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):
     """They are named; a last line says that all are read again."""
     caplog.set_level("INFO", "nsqclient.consumer")
-    world = World(monkeypatch, lookupds=["l"])
+    world = PartitionWorld(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 2: "c:1"}, partitions=4)
     world.start()
     world.timer.advance(4)
@@ -143,3 +167,18 @@ def test_a_leader_that_comes_soon_is_not_logged():
     assert [reminder.note(True, now) for now in (10.0, 14.9, 15.0, 19.0, 20.0)] == [
         None, None, 5.0, None, 10.0]
     assert reminder.note(False, 21.0) == 0.0 and reminder.note(False, 22.0) is None
+
+
+def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):
+    world = PartitionWorld(monkeypatch, lookupds=["l:1", "l:2"])
+    slots = world.connections.dials._make_thread = Slots()
+    listed = [(f"more{number}:1", False) for number in range(3)]
+    world.answers = {
+        "l:1": RoutesResult(TopicRoutes(plain=tuple(names(5)), is_partitioned=True), tuple(listed)),
+        **{name: names(5, name[:5]) for name, _ in listed}, "l:2": ["a:1", "b:1", "c:1"],
+    }
+    world.start()
+    slots.run()
+    dialed = [address for _, address in world.dialed]
+    assert [dialed.index(address) for address in ("a:1", "b:1", "c:1")] == [1, 3, 5]
+    assert len(dialed) == 5 + 15 + 3

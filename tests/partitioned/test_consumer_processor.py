@@ -22,7 +22,7 @@ class World(OrderedProcessor):
     def __init__(self, during):
         flow = SimpleNamespace(
             subscriptions=(), handler_times=[], running={})
-        super().__init__(make_context(), flow, HandlerSettings(None, None))
+        super().__init__(make_context(), flow, HandlerSettings(None, None), None)
         self._during = during
         self.seen = None
         self.is_over = False

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from nsqclient import Config, Consumer
+from nsqclient import Config
+from nsqclient.partitioned import Consumer
 from nsqclient.partitioned.producer.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.hostile import HttpApi

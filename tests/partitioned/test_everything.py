@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.partition_failures import Load, run
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config, Producer
+from nsqclient.partitioned import Consumer
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.discovery import lookup_nodes
 from nsqclient.protocol.partitioned.sharding import murmur3

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from nsqclient import BlockedAction, Consumer, GiveUp, Requeue
+from nsqclient import GiveUp, Requeue
+from nsqclient.partitioned import BlockedAction, Consumer
 from nsqclient.partitioned.consumer import processor as consumer_processor
 from nsqclient.partitioned.consumer.subscription import OrderedSubscription
 from nsqclient.errors import OrderError

@@ -6,10 +6,10 @@ from collections import deque
 import pytest
 
 from nsqclient import Config
-from nsqclient.discovery import LookupResult
 from nsqclient.errors import DiscoveryError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.partitioned.producer import metadata
+from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.partitioned.producer.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
@@ -20,7 +20,7 @@ WAIT = 30.0
 def answer(nsqd, *lookupds):
     """What an nsqlookupd says: one partition, its leader, the other nsqlookupds."""
     routes = TopicRoutes(partitions={0: nsqd}, meta=TopicMeta(1), is_partitioned=True)
-    return LookupResult(routes, tuple((lookupd, lookupd == "a:1") for lookupd in lookupds))
+    return RoutesResult(routes, tuple((lookupd, lookupd == "a:1") for lookupd in lookupds))
 
 
 class Cluster:
@@ -48,7 +48,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch):
     cluster = Cluster()
-    monkeypatch.setattr(metadata, "lookup_topic", cluster.lookup)
+    monkeypatch.setattr(metadata, "lookup_routes", cluster.lookup)
     return cluster
 
 

@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from nsqclient import Config, Consumer, HeaderFilter, PartitionError, StartPosition
+from nsqclient import Config, PartitionError
+from nsqclient.partitioned import Consumer, HeaderFilter, StartPosition
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import ConfigError

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
+from nsqclient.consumer.connections import NsqdEntry, Redial
 from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NSQError, PartitionError, ServerError
 from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.protocol.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
@@ -20,24 +19,12 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 
 
 @dataclass
-class NsqdEntry:
+class PartitionEntry(NsqdEntry):
     """One nsqd, or one partition of it. Guarded by ConnectionManager's lock."""
 
-    direct: bool
-    has_worked: bool = False  # it took our subscription once
-    sub: Subscription | None = None  # open, or being opened
-    is_open: bool = False  # ``sub`` is subscribed
-    opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
-    failures: int = 0  # dials in a row that failed
-    listed_at: float = 0.0  # when an nsqlookupd named it last, on time.monotonic()
     extended: bool = False  # its messages have headers
     has_toggled_extend: bool = False  # that was tried the other way since it worked
     has_followed_order: bool = False  # dialed at once since nsqd said that the topic is ordered
-
-    @property
-    def is_lost(self) -> bool:
-        """Return whether it was listed and connected, and is not now."""
-        return self.has_worked and not self.is_open and not self.direct
 
 
 def show_partitions(partitions: Sequence[int]) -> str:
@@ -81,14 +68,6 @@ class UnreadReminder:
         return seconds
 
 
-class Redial(Enum):
-    """Whether an nsqd is dialed again after a failure."""
-
-    AT_ONCE = "at once"
-    LATER = "later"
-    NEVER = "never"  #: no dial can succeed
-
-
 class PartitionTarget(NamedTuple):
     """What a subscription to an nsqd, or to a partition, needs to know."""
 
@@ -119,7 +98,7 @@ class PartitionLeaders:
         self.reminder: UnreadReminder = UnreadReminder()
 
     def left_behind(
-        self, merged: TopicRoutes, entries: Mapping[Endpoint, NsqdEntry]
+        self, merged: TopicRoutes, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
         """Return those that lead no partition any more, and are not needed.
 
@@ -134,7 +113,7 @@ class PartitionLeaders:
         ]
 
     def take_over(
-        self, place: Endpoint, entries: Mapping[Endpoint, NsqdEntry]
+        self, place: Endpoint, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
         """This place took our subscription; return the former leaders of its partition."""
         if place.partition is None:
@@ -143,7 +122,7 @@ class PartitionLeaders:
         return [other for other in entries
                 if other.partition == place.partition and other != place]
 
-    def unread(self, entries: Mapping[Endpoint, NsqdEntry]) -> list[int]:
+    def unread(self, entries: Mapping[Endpoint, PartitionEntry]) -> list[int]:
         """Return the partitions that have no connection, where one may help."""
         merged = self.table.merged()
         if not merged.partition_num or self.incompatibility() is not None:
@@ -191,7 +170,7 @@ class PartitionLeaders:
             f" {merged.partition_num - 1}"
         )
 
-    def target(self, place: Endpoint, entry: NsqdEntry) -> PartitionTarget:
+    def target(self, place: Endpoint, entry: PartitionEntry) -> PartitionTarget:
         """Return what the next subscription needs to know."""
         if place.partition is None:
             return PartitionTarget(place)
@@ -208,7 +187,7 @@ class PartitionLeaders:
             return bool(self._options.needing_headers)
         return merged.meta.extended
 
-    def on_dial_failed(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
+    def on_dial_failed(self, place: Endpoint, entry: PartitionEntry, error: NSQError) -> Redial:
         """Learn from a failed dial; return whether another may help."""
         if place.partition is None or not isinstance(error, ServerError):
             return Redial.LATER
@@ -224,7 +203,7 @@ class PartitionLeaders:
             return self._toggle_extend(entry)
         return Redial.LATER
 
-    def _toggle_extend(self, entry: NsqdEntry) -> Redial:
+    def _toggle_extend(self, entry: PartitionEntry) -> Redial:
         """Switch header support for the next dial, once."""
         needs_headers = bool(self._options.needing_headers)
         if not entry.has_toggled_extend and not (entry.extended and needs_headers):

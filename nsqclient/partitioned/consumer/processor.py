@@ -45,14 +45,19 @@ BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None
 
 
 class OrderedProcessor(MessageProcessor):
-    """Runs the user's handler for messages of partitions, each partition's in order."""
+    """Runs the user's handler for messages of partitions, each partition's in order.
+
+    Args:
+        on_blocked: decides about messages that block their partition; None: they are retried.
+    """
 
     def __init__(
-        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings
+        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings,
+        on_blocked: BlockedPolicy | None,
     ) -> None:
         super().__init__(context, flow, settings)
         self._max_attempts = 0
-        self._on_blocked: BlockedPolicy | None = settings.on_blocked
+        self._on_blocked = on_blocked
         self._lock = Lock()
         self._wakes_reader = False  # run() does, or receives
         self.queue: Callable[[list[Message]], bool] = self._put_or_keep

@@ -48,6 +48,13 @@ _TIMEOUT = 3.0
 _NO_MESSAGES = "commit log end of file"
 
 
+@dataclasses.dataclass(frozen=True)
+class PartitionStats(ConnectionStats):
+    """One connection to a partition at the time of the snapshot."""
+
+    partition: int
+
+
 class PartitionMessage(Message):
     """A message of a partition."""
 
@@ -164,9 +171,11 @@ class PartitionSubscription(Subscription):
         super().open(deadline)
         self._opened_at = time.monotonic()
 
-    def stats(self, rdy: int) -> ConnectionStats:
+    def stats(self, rdy: int) -> PartitionStats:
         """As ``Subscription.stats``."""
-        return dataclasses.replace(super().stats(rdy), partition=self.place.partition)
+        found = super().stats(rdy)
+        values = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+        return PartitionStats(**values, partition=self._partition)
 
     def _move_to_start(self) -> None:
         """Move the channel of the partition. Blocks: three requests.

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from itertools import filterfalse
 
 from nsqclient.config import Config
-from nsqclient.discovery import (
-    LATE_AFTER, LookupResult, Poller, config_for, lookup_topic,
-)
+from nsqclient.discovery import Poller, config_for
 from nsqclient.errors import DiscoveryError, NSQError
 from nsqclient.log_records import log_fields
+from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
@@ -43,8 +42,8 @@ class _Topic:
     ) -> None:
         self.topic: str = topic
         self.table: LookupTable = LookupTable(lookupds)
-        self.poller: Poller[LookupResult] = Poller(
-            lambda lookupd: lookup_topic(
+        self.poller: Poller[RoutesResult] = Poller(
+            lambda lookupd: lookup_routes(
                 lookupd, topic, "w", config_for(lookupd, lookupds, config)),
             run, changed.lock, self._merge, self._report)
         self.lacks_meta: bool = False  # it was logged that no nsqlookupd has its metadata
@@ -68,7 +67,7 @@ class _Topic:
         self.asked_at = time.monotonic()
 
     def _merge(
-        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+        self, lookupd: str, answer: RoutesResult | None, error: DiscoveryError | None
     ) -> list[str]:
         """Take in an answer; nsqlookupds that it lists for the first time belong to this round."""
         self._changed.notify_all()
@@ -86,7 +85,7 @@ class _Topic:
         return further
 
     def _report(
-        self, lookupd: str, answer: LookupResult | None, error: DiscoveryError | None
+        self, lookupd: str, answer: RoutesResult | None, error: DiscoveryError | None
     ) -> None:
         """Log what is worth it."""
         if error is not None:

@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable
 
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.connections import ConnectionManager, NsqdSources
+from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.partitioned.consumer.connections import PartitionedConnections
 from nsqclient.partitioned.consumer.leaders import PartitionTarget, warn_of_few_in_flight
 from nsqclient.partitioned.consumer.options import PartitionOptions
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, PartitionError, ServerError
 from nsqclient.message import Message
+from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
@@ -95,9 +97,9 @@ class Ingest:
         self._writer = Writer(
             self._buffer, sink, self._on_stored, self._on_failed, quota, options.segment_rows)
         self._lanes = [
-            ConnectionManager(
+            PartitionedConnections(
                 self._context, NsqdSources(options.nsqd, options.lookupd), self,
-                options=PartitionOptions(partitions=partitions, follows_topic=True),
+                PartitionOptions(partitions=partitions, follows_topic=True),
                 max_dials=max(1, MAX_DIALS // options.connections),
             )
             for _ in range(options.connections)
@@ -208,12 +210,16 @@ class Ingest:
 
     # -- from ConnectionManager
 
-    def make_subscription(self, target: PartitionTarget) -> Subscription:
+    def make_subscription(self, place: Endpoint) -> Subscription:
         """For ConnectionManager: a subscription that is not open yet."""
-        key, place = f"conn-{next(self._serial)}", target.place
-        if place.partition is None:
-            return BulkSubscription(key, place.address, self._context, self)
-        return BulkPartitionSubscription(key, target, self._context, self)
+        return BulkSubscription(self._next_key(), place.address, self._context, self)
+
+    def make_partition_subscription(self, target: PartitionTarget) -> Subscription:
+        """For PartitionedConnections: a subscription that is not open yet."""
+        return BulkPartitionSubscription(self._next_key(), target, self._context, self)
+
+    def _next_key(self) -> str:
+        return f"conn-{next(self._serial)}"
 
     def on_connected(self, sub: Subscription) -> None:
         """For ConnectionManager: give it RDY, and start it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.cluster.look_guard import LookingConsumer
-from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.message import Message
+from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.handshakes import check_handshakes
@@ -74,7 +74,7 @@ def _find_partitions(options: ReadOptions) -> TopicRoutes:
     """Return what an nsqlookupd says of the partitions of the topic; empty for one without any."""
     for lookupd in options.lookupd:
         try:
-            found = lookup_topic(lookupd, options.topic, "r", options.config).routes
+            found = lookup_routes(lookupd, options.topic, "r", options.config).routes
         except NSQError as exc:
             logger.debug("no partitions: %s", exc)
             continue

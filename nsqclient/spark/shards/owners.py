@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from nsqclient.discovery import lookup_topic
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
+from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes
@@ -205,7 +205,7 @@ class ShardOwners:
         for lookupd in options.lookupd:
             try:
                 found += shards_of(
-                    lookup_topic(lookupd, options.topic, "r", options.config).routes)
+                    lookup_routes(lookupd, options.topic, "r", options.config).routes)
             except NSQError as exc:
                 logger.warning("%s; trying again", exc)
                 found += self._reachable  # nothing is known of what is gone

@@ -1,0 +1,67 @@
+"""``DepthQuery``: how many messages a channel has, for both kinds of cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from nsqclient.config import Config
+from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery
+from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
+from nsqclient.http.models import TopicStats
+from nsqclient.partitioned.consumer.connections import choose_routes
+from nsqclient.partitioned.discovery import lookup_routes
+
+
+class DepthQuery(StockDepthQuery):
+    """The stock DepthQuery, which also asks the leader of each partition of a partitioned topic.
+
+    Args:
+        partitions: as the Consumer's: those that are used; None: all.
+    """
+
+    def __init__(
+        self, *args: Any, partitions: Container[int] | None = None, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._partitions = partitions
+        self._numbers: set[int] = set()  # partitions that there are
+
+    def _ask_lookupd(
+        self, lookupd: str, config: Config
+    ) -> tuple[bool, Iterable[str], Mapping[str, str]]:
+        found = lookup_routes(lookupd, self._topic, "r", config)
+        routes = choose_routes(self._sources, found.routes, self._partitions)
+        self._numbers.update({*routes.partitions, *range(routes.partition_num)} - routes.excluded)
+        nsqds = {place.address for place in routes.places}
+        return found.is_known, nsqds, routes.http_addresses
+
+    def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
+        """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
+        if not self._numbers:
+            return None
+        answers, failures = self._stats(
+            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]))
+        found = {
+            topic.partition: _depth_of(topic, self._channel)
+            for stats in answers.values() for topic in stats.topics
+            if topic.name == self._topic and topic.is_leader and topic.partition is not None
+        }
+        missing = sorted(self._numbers.difference(found))
+        reason = "; ".join(failures.values()) or "no nsqd that was asked leads it"
+        unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
+        return ChannelDepths(
+            {f"partition {number} of {self._topic}": found[number]
+             for number in sorted(self._numbers.intersection(found))}, unknown)
+
+
+def _depth_of(partition: TopicStats, channel_name: str) -> ChannelDepth:
+    """The channel in a partition; a new channel gets nothing that is there.
+
+    Its depth is all that is not finished there, also what is deferred.
+    """
+    channel = partition.channel(channel_name)
+    if channel is None:
+        return ChannelDepth(0, 0, 0)
+    return ChannelDepth(
+        channel.depth, channel.in_flight_count, channel.client_count, is_paused=channel.paused)

@@ -1,0 +1,117 @@
+"""``Consumer`` for both kinds of NSQ: the stock one, with the arguments for partitioned topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from nsqclient.config import Config, checked_config
+from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.consumer.consumer import Consumer as StockConsumer
+from nsqclient.consumer.middleware import Middleware
+from nsqclient.consumer.processor import Handler
+from nsqclient.consumer.retry import RetryPolicy
+from nsqclient.errors import ConfigError, NSQError
+from nsqclient.message import Message
+from nsqclient.partitioned.consumer.core import PartitionedCore
+from nsqclient.partitioned.consumer.options import check_partition_options
+from nsqclient.partitioned.consumer.processor import BlockedPolicy
+from nsqclient.protocol.partitioned.header_filter import HeaderFilter
+from nsqclient.protocol.partitioned.start_position import StartPosition
+from nsqclient.runtime.arguments import check_function, checks_names
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """The arguments of the stock Consumer."""
+
+    nsqd_tcp_addresses: Iterable[str]
+    lookupd_http_addresses: Iterable[str]
+    max_in_flight: int | None
+    workers: int
+    config: Config | None
+    retry: RetryPolicy | None
+    on_giving_up: Callable[[Message], Any]
+    on_error: Callable[[NSQError], Any] | None
+    on_connect: Callable[[str], Any] | None
+    on_disconnect: Callable[[str], Any] | None
+    on_backoff: Callable[[str, float], Any] | None
+    discovery_filter: Callable[[list[str]], Iterable[str]] | None
+    middleware: Iterable[Middleware]
+
+
+@checks_names(
+    "an argument of nsqclient.partitioned.Consumer", *ConsumerArguments.__annotations__,
+    shown="nsqclient.partitioned.Consumer")
+class Consumer(StockConsumer):
+    """Consumes one channel of one topic, of a stock or a partitioned NSQ.
+
+    It finds out which of the two it is. ``docs/topics/partitions.rst`` describes partitioned NSQ.
+
+    Args:
+        topic, channel, handler, arguments: as :class:`nsqclient.Consumer`. If ``max_in_flight`` is
+            not given, it is at least one for each partition.
+        ordered: handle the messages of each partition of an ordered topic one by one, and skip
+            none. ``max_in_flight`` defaults to the number of partitions.
+        on_blocked: with ``ordered``: called with a message that failed, or arrived out of order,
+            and the error; returns ``BlockedAction.RETRY``, ``BlockedAction.SKIP``, or seconds to
+            wait.
+        partitions: the partitions to consume; None: all of them. This argument and those below
+            need nsqlookupds, as ``ordered`` does.
+        start_at: where the channel begins to read, for all partitions or for each in a dict. It is
+            applied once, when a partition is connected first, unless the channel has consumers.
+        with_offsets: messages have ``offset`` and ``size``, as with ``ordered`` and ``start_at``.
+        desired_tag: consume the messages with this tag (header ``##client_dispatch_tag``).
+        header_filter: consume the messages whose headers match; the others are finished by nsqd.
+
+    Raises:
+        ConfigError: an argument is invalid, or arguments contradict each other.
+    """
+
+    _core: PartitionedCore
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        handler: Handler | None = None,
+        *,
+        ordered: bool = False,
+        on_blocked: BlockedPolicy | None = None,
+        partitions: Iterable[int] | None = None,
+        start_at: StartPosition | Mapping[int, StartPosition] | None = None,
+        with_offsets: bool = False,
+        desired_tag: str = "",
+        header_filter: HeaderFilter | None = None,
+        **arguments: Unpack[ConsumerArguments],
+    ) -> None:
+        if on_blocked is not None:
+            check_function(on_blocked, "on_blocked", "message", "error")
+        self._options = check_partition_options(
+            checked_config(arguments.get("config")), ordered=ordered, partitions=partitions,
+            start_at=start_at, with_offsets=with_offsets, desired_tag=desired_tag,
+            header_filter=header_filter, has_nsqds=bool(arguments.get("nsqd_tcp_addresses")),
+            is_batch=isinstance(handler, BatchHandler), has_policy=on_blocked is not None,
+        )
+        if ordered and arguments.get("retry") is not None:
+            raise ConfigError("retry is not for ordered=True: use on_blocked")
+        self._on_blocked = on_blocked
+        super().__init__(topic, channel, handler, **arguments)
+
+    def _make_core(self) -> PartitionedCore:
+        return PartitionedCore(self._settings, self._options, self._on_blocked)
+
+    def _make_depth_query(self, sources: NsqdSources) -> DepthQuery:
+        from nsqclient.partitioned.consumer.channel_depth import DepthQuery  # takes long to import
+
+        return DepthQuery(
+            self.topic, self.channel, self.config, sources, partitions=self._options.partitions)
+
+    def set_tracing(self, enabled: bool) -> None:
+        """Turn the trace log (logger ``nsqclient.trace``) on or off."""
+        self._core.tracing.set(enabled)

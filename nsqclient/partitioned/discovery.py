@@ -1,0 +1,89 @@
+"""Asks nsqlookupds of either kind of NSQ which nsqds have a topic, or lead its partitions.
+
+Source: "How we redesign the NSQ smart client".
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqclient.config import Config
+from nsqclient.discovery import client_errors, is_unknown_topic, open_client, usable
+from nsqclient.display import without_password
+from nsqclient.errors import NSQHTTPError, NSQHTTPStatusError
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
+
+if TYPE_CHECKING:
+    from nsqclient.http.nsqlookupd import NsqlookupdHTTP
+
+logger: logging.Logger = logging.getLogger("nsqclient.discovery")
+
+#: Seconds without an answer after which the last answer of an nsqlookupd gives way to a newer one
+#: of another: the leaders may have changed meanwhile.
+LATE_AFTER = 1.0
+#: What a partitioned nsqlookupd says of a topic that writers cannot use, or that is none.
+_NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
+
+
+class RoutesResult(NamedTuple):
+    """What one nsqlookupd answered."""
+
+    routes: TopicRoutes
+    #: All nsqlookupds of a partitioned cluster: (address, does it lead).
+    lookupds: tuple[tuple[str, bool], ...] = ()
+    #: Why there are no routes, if it said so.
+    problem: str = ""
+    is_known: bool = True  #: it knows the topic, maybe without an nsqd
+
+
+def lookup_routes(address: str, topic: str, access: str, config: Config) -> RoutesResult:
+    """Ask one nsqlookupd for a topic, be it stock or partitioned.
+
+    A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
+    request. ``access`` is "r" or "w". Blocks and raises as ``discovery.lookup_topic``.
+    """
+    with client_errors(address, config), open_client(address, config) as client:
+        found = _find(client, address, topic, access)
+        if found.routes.is_partitioned:
+            found = found._replace(lookupds=_lookupds(client, address))
+        return found
+
+
+def lookup(address: str, topic: str, config: Config) -> list[str]:
+    """Ask one nsqlookupd for every nsqd that has the topic, as ``discovery.lookup_topic``."""
+    routes = lookup_routes(address, topic, "", config).routes
+    return list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
+
+
+def _find(client: NsqlookupdHTTP, address: str, topic: str, access: str) -> RoutesResult:
+    try:
+        found = client.lookup(topic, access)
+    except NSQHTTPStatusError as exc:
+        if is_unknown_topic(address, topic, exc):
+            return RoutesResult(TopicRoutes(), is_known=False)
+        if exc.message.startswith(_NOT_FOR_WRITERS):
+            return RoutesResult(TopicRoutes(is_partitioned=True), problem=exc.message)
+        raise
+    leaders = {
+        partition: nsqd for partition, producer in (found.partitions or {}).items()
+        for nsqd in usable(address, [producer])}
+    # An nsqd that is listed and leads no partition is one without support for them.
+    led = {*leaders.values()}
+    plain = [nsqd for nsqd in usable(address, found.producers) if nsqd not in led]
+    return RoutesResult(TopicRoutes(
+        tuple(plain), leaders, found.meta, is_partitioned=not found.is_stock,
+        http_addresses={
+            one.tcp_address: one.http_address if one.http_port else ""
+            for one in [*found.producers, *(found.partitions or {}).values()]}))
+
+
+def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
+    try:
+        listed = client.list_lookupds()
+    except NSQHTTPError as exc:
+        # Those that were given are enough to go on with.
+        logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
+        return ()
+    scheme = "https://" if address.startswith("https:") else ""
+    return tuple((scheme + node.address, node.is_leader) for node in listed)

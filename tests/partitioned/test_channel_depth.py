@@ -1,0 +1,20 @@
+"""How many messages a channel has in the partitions of a topic."""
+
+from nsqclient import Config
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.devserver import PartitionedCluster
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+
+
+def test_each_partition_must_have_a_leader_that_answers():
+    """The numbers are those that an nsqlookupd says there are."""
+    with PartitionedCluster(2, 1) as cluster:
+        cluster.create_topic("t", 3, channels=["c"])
+        where = "t", "c", Config(), NsqdSources([], cluster.lookupd_http_addresses)
+        found = DepthQuery(*where).fetch()
+        assert list(found.known) == [f"partition {number} of t" for number in range(3)]
+        assert found.is_complete
+        assert list(DepthQuery(*where, partitions=[1]).fetch().known) == ["partition 1 of t"]
+        query = DepthQuery(*where)
+        query._numbers.update({4})
+        assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
