@@ -257,7 +257,9 @@ class ConnectionManager:
 
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
         """Return a Subscription that is not open yet. Needs _lock."""
-        return self._owner.make_subscription(place)
+        sub = self._owner.make_subscription(place)
+        sub.has_address_only = True
+        return sub
 
     def lookup(self, lookupd: str) -> Any:
         """Ask one nsqlookupd for the topic. On a background thread."""

@@ -327,7 +327,7 @@ class Subscription:
         self.finished: deque[Message] = deque()  # to be sent with the next flush
         self._wanted = Subscribe(self.topic, self.channel)
         #: The topic is all that nsqd may know of it: see ``Subscribe``.
-        self.has_address_only: bool = True
+        self.has_address_only = False
         self._config = config
         self._context = context
         self._owner = owner

@@ -10,7 +10,8 @@ import pytest
 
 from nsqclient import Config, Consumer, DiscoveryError
 from nsqclient.cli import main
-from nsqclient.discovery import lookup, lookup_nodes
+from nsqclient.discovery import lookup_nodes
+from nsqclient.partitioned.discovery import lookup
 from tests.faults.dialogues import Seen, make_channel
 from tests.support.memory import MIB, run_bounded
 from tests.support.servers.scripted import Peer, ScriptedServer

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.discovery import lookup
+from nsqclient.partitioned.discovery import lookup
 from nsqclient.errors import (
     ConfigError, DiscoveryError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError,
 )

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.discovery import lookup
+from nsqclient.partitioned.discovery import lookup
 from nsqclient.errors import NegotiationError, NSQError
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.handshakes import check_handshakes

@@ -6,7 +6,7 @@ from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
-from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes

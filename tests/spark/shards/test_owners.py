@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from nsqclient.cli.spark import main
-from nsqclient.discovery import LookupResult
+from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.errors import NSQError
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
@@ -178,7 +178,7 @@ def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
     lookupd, server = lookupd_factory(), server_factory()
     publish(server, 10)
     names = [server.tcp_address]
-    monkeypatch.setattr(owners_module, "lookup_topic", lambda *arguments: LookupResult(
+    monkeypatch.setattr(owners_module, "lookup_routes", lambda *arguments: RoutesResult(
         TopicRoutes(plain=tuple(names))))
     monkeypatch.setattr(Ingest, "connections", 0)
     store = open_store(storage)
