@@ -89,3 +89,9 @@ def test_the_version_command_prints_whether_the_c_extension_runs(environment, fo
         text=True, env={**user_environment(), "PYTHONPATH": str(CHECKOUT), **environment})
     assert done.stdout.startswith(f"nsqclient {nsqclient.__version__}, with")
     assert done.stdout.endswith(f"{form}\n")
+
+
+def test_a_client_without_snappy_does_not_load_it():
+    """Its library cannot be loaded by a second interpreter of one process."""
+    loaded = loaded_after("from nsqclient import Consumer, Producer", every=True)
+    assert "nsqclient.connection.handshake" in loaded and not {"snappy", "cramjam"} & loaded

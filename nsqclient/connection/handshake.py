@@ -25,7 +25,6 @@ from nsqclient.protocol.events import (
     Upgraded,
 )
 from nsqclient.protocol.layers.deflate import DeflateLayer
-from nsqclient.protocol.layers.snappy import SnappyLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address
@@ -151,6 +150,9 @@ def _compression(
     address: str, config: Config, settings: ServerSettings
 ) -> ByteLayer | None:
     if settings.snappy:
+        # Imported only here: its compiled library cannot be loaded twice in one process.
+        from nsqclient.protocol.layers.snappy import SnappyLayer
+
         return SnappyLayer()
     if not settings.deflate:
         return None

@@ -18,7 +18,7 @@ from nsqclient.protocol.events import Event, FatalError, ServerSettings
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.transport import Transport, is_of_system
+from nsqclient.runtime.transport import SMALL_READ, Transport, is_of_system
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
@@ -102,8 +102,7 @@ class NsqdSocket:
                     raise event.error
                 if isinstance(event, wanted):
                     return event
-            has_buffered_input = core.has_buffered_input
-            data = b"" if has_buffered_input else transport.recv()
+            data = transport.recv(SMALL_READ)
             while data is None or deadline.expired():  # heartbeats without end are no answer
                 if deadline.expired() or not transport.wait(deadline.remaining()):
                     raise ConnectError(
@@ -111,8 +110,8 @@ class NsqdSocket:
                         f"connected, but no answer within {deadline.timeout:g} s: is this nsqd's"
                         " TCP port?",
                     )
-                data = transport.recv()
-            if not data and not has_buffered_input:
+                data = transport.recv(SMALL_READ)
+            if not data:
                 raise ConnectionLostError(self.address, "closed by the peer")
             try:
                 core.receive_data(data)

@@ -28,14 +28,11 @@ from nsqclient.protocol.events import (
 from nsqclient.protocol.extensions import MessageExtension, StoredPosition
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.transport import RECV_SIZE, Transport
+from nsqclient.runtime.transport import RECV_SIZE, SMALL_READ, Transport
 
 #: Seconds without a read by another thread after which the reader continues: far less than a
 #: heartbeat, and long enough to cost nothing while messages follow each other.
 _PAUSE = 0.05
-#: Bytes that are asked for at once where few come: a large buffer costs page faults, which are
-#: three times as much as the rest of such a read.
-_SMALL_READ = 16 * 1024
 
 
 class ConnectionDelegate(Protocol):
@@ -126,7 +123,7 @@ class SocketReader:
         """Set the socket, when the dialogue is open; before anything else."""
         self._transport = transport
         self._recv, _ = transport.functions()
-        self._has_layers = self._core.has_layers
+        self._read_size = SMALL_READ if self._core.has_layers else RECV_SIZE
         self._last_read = time.monotonic()
 
     def run(self) -> None:
@@ -144,7 +141,7 @@ class SocketReader:
                 self._is_requested = False
                 self._pause()
             else:
-                self._receive(RECV_SIZE, None)
+                self._receive(self._read_size, None)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages for a worker that has nothing else to do, unless another thread does.
@@ -163,7 +160,7 @@ class SocketReader:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                self._receive(RECV_SIZE if self._may_have_more else _SMALL_READ, left)
+                self._receive(self._read_size if self._may_have_more else SMALL_READ, left)
                 has_messages = self._dispatch(messages_only=True)
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
@@ -185,7 +182,7 @@ class SocketReader:
         """Let other threads receive. On the reader, which holds the lock before and after."""
         self.is_paused = True
         # After the flag is set: a thread that sends from now on wakes the reader.
-        if not (self._core.awaits_answer() or self._core.has_buffered_input or self._bytes_left):
+        if not (self._core.awaits_answer() or self._bytes_left):
             self._receive_lock.release()
             while True:
                 reads = self._reads
@@ -218,24 +215,23 @@ class SocketReader:
 
         Blocks: at most ``longest`` seconds; None: until something comes.
         """
-        core, data = self._core, b""
-        if not (self._has_layers and core.has_buffered_input):  # else that is to be read first
-            if not (self._may_have_more or self._wait(longest)):
-                return
-            self._reads += 1
-            try:
-                data = self._recv(size)
-            except OSError as exc:
-                assert self._transport is not None
-                self._transport.need_lost(exc)
-                self._may_have_more = False
-                return
-            if not data:
-                with self._core_lock:
-                    core.receive_eof()
-                raise ConnectionLostError(self._conn.address, "closed by the peer")
-            self._may_have_more = len(data) == size  # less: the socket is empty now
-            self._last_read = time.monotonic()
+        if not (self._may_have_more or self._wait(longest)):
+            return
+        core = self._core
+        self._reads += 1
+        try:
+            data = self._recv(size)
+        except OSError as exc:
+            assert self._transport is not None
+            self._transport.need_lost(exc)
+            self._may_have_more = False
+            return
+        if not data:
+            with self._core_lock:
+                core.receive_eof()
+            raise ConnectionLostError(self._conn.address, "closed by the peer")
+        self._may_have_more = len(data) == size  # less: the socket is empty now
+        self._last_read = time.monotonic()
         with self._core_lock:
             try:
                 core.receive_data(data)

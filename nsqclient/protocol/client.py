@@ -2,8 +2,8 @@
 
 The four verbs: ``receive_data`` and ``receive_eof`` take what came from the socket,
 ``take_events`` returns what it meant, ``data_to_send`` returns what must go to the socket. After
-every call of the first two, and of any ``send_...``, call the last two. While
-``has_buffered_input``, call ``receive_data(b"")`` before more is received.
+every call of the first two, and of any ``send_...``, call the last two. While a connection
+``has_layers``, pass few bytes at a time, since deflate may expand them a thousandfold.
 
 Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from itertools import chain
 from typing import Any
 
 from nsqclient.errors import (
@@ -54,7 +53,7 @@ from nsqclient.protocol.frames import (
     FrameType,
     RawMessage,
 )
-from nsqclient.protocol.layers.stack import DecodeBuffer, ByteLayer, LayerStack
+from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
 
 
 class State(Enum):
@@ -143,7 +142,6 @@ class ClientProtocol:
         self.settings: ServerSettings = ServerSettings()
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
-        self._decode_buffer = DecodeBuffer()  # received, not yet through the layers
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
         #: What has happened, the oldest first; whoever takes an event removes it.
         self.events: deque[Event] = deque()
@@ -168,29 +166,15 @@ class ClientProtocol:
         """
         if self.state is State.CLOSED:
             return  # what follows a fatal error has no meaning
-        if not self._layers.stack:
-            self._parse(data)
-        else:
-            if data:
-                self._decode_buffer.add(self._layers.decode(data))
-            self._parse_backlog()
+        self._parse(self._layers.decode(data) if self._layers.stack else data)
+
+    #: Never: what was received is decoded and parsed at once.
+    has_buffered_input: bool = False
 
     @property
     def has_layers(self) -> bool:
         """Whether the bytes of the socket are other bytes than those of the frames."""
         return bool(self._layers.stack)
-
-    @property
-    def has_buffered_input(self) -> bool:
-        """Whether there is more to read in what was received."""
-        return self._decode_buffer.has_buffered_input
-
-    def _parse_backlog(self) -> None:
-        """Read what layers make of bytes, for a while, and no further than to a fatal error."""
-        for piece in self._decode_buffer.take():
-            self._parse(piece)
-            if self.state is State.CLOSED:
-                return
 
     def _parse(self, data: bytes) -> None:
         """Read frames from bytes that have come through the layers."""
@@ -224,7 +208,6 @@ class ClientProtocol:
     def receive_eof(self) -> None:
         """Take the end of the stream; ``unanswered()`` returns the publishes without response."""
         self._reader.take_buffered()  # half a frame is of no use, and messages keep us in memory
-        self._decode_buffer.take_all()
         self._move(Transition.END)
 
     def push_layer(self, layer: ByteLayer) -> None:
@@ -239,9 +222,8 @@ class ClientProtocol:
         self._layers_due -= 1
         self._awaited.append((ExpectedResponse.LAYER, None))
         self._answer_heartbeat()
-        unread = chain((self._reader.take_buffered(),), self._decode_buffer.take_all())
-        self._decode_buffer.add(self._layers.push(layer, unread))
-        self._parse_backlog()
+        self._layers.push(layer)
+        self._parse(layer.decode(self._reader.take_buffered()))
 
     def _on_response(self, data: bytes) -> None:
         if data == HEARTBEAT:

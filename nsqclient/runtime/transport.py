@@ -20,6 +20,9 @@ _TIMED_OUT = ("timed out",)
 
 #: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
 RECV_SIZE = 256 * 1024
+#: Bytes to read if few are expected, because a large buffer costs page faults, or if they will
+#: expand: deflate makes at most 17 MB of them.
+SMALL_READ = 16 * 1024
 
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
 

@@ -31,9 +31,6 @@ def client(chunks: Iterable[bytes], context: ssl.SSLContext | None = None) -> st
         for chunk in chunks:
             core.receive_data(chunk)
             _listen(core, context)
-            while core.has_buffered_input:
-                core.receive_data(b"")
-                _listen(core, context)
     except (RemoteProtocolError, TLSError) as exc:
         core.take_events()
         return type(exc).__name__

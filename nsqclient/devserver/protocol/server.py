@@ -227,7 +227,7 @@ class ServerProtocol:
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket. Call ``take_events()`` next."""
         if len(self._layers):
-            self._reader.feed_later(self._layers.decode(data))
+            self._reader.feed_later(map(self._layers.decode, [data]))
         else:
             self._reader.feed(data)
 
@@ -296,7 +296,8 @@ class ServerProtocol:
         inside it next.
         """
         self._encode()
-        self._reader.feed_later(self._layers.push(layer, self._reader.take_all()))
+        self._layers.push(layer)
+        self._reader.feed_later(map(layer.decode, self._reader.take_all()))
         self._is_secure = self._is_secure or self.settings.tls
 
     def fail_handshake(self, reason: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Iterator
 
 from nsqclient.errors import RemoteProtocolError, TLSError
 
@@ -53,33 +52,30 @@ class TLSLayer:
             raise TLSError(f"cannot begin with server name {server_name!r}: {exc}") from exc
         self._shake_hands()
 
-    def decode(self, data: bytes) -> Iterator[bytes]:
-        """Decrypt; all that one call makes ready comes as one piece.
+    def decode(self, data: bytes) -> bytes:
+        """Decrypt. A fault behind decrypted bytes is raised by the next call.
 
         Raises:
-            TLSError: the handshake failed, or the peer refused it afterwards (a certificate
-                that TLS 1.3 misses is reported in place of the first data).
-            RemoteProtocolError: later, bytes that were changed on their way, or no TLS.
+            TLSError: the handshake failed, or the peer refused it afterwards. TLS 1.3 reports a
+                missing certificate in place of the first data.
+            RemoteProtocolError: later, the bytes were changed on their way, or are not TLS.
         """
         self._incoming.write(data)
         if not self.is_established and not self._shake_hands():
-            return
-        pieces = []
-        fault: ssl.SSLError | None = None
+            return b""
+        pieces: list[bytes] = []
         try:
             while piece := self.tls.read(_READ_SIZE):
                 pieces.append(piece)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # the peer's goodbye: the end of the stream itself follows
+            pass  # close_notify: the end of the stream itself follows
         except ssl.SSLError as exc:
-            fault = exc
-        if pieces:
-            self._has_heard = True
-            yield b"".join(pieces)
-        if fault is not None:
-            if self._has_heard:
-                raise RemoteProtocolError(f"the TLS stream is broken: {_reason(fault)}") from fault
-            raise TLSError(_reason(fault)) from fault
+            if not (self._has_heard or pieces):
+                raise TLSError(_reason(exc)) from exc
+            if not pieces:
+                raise RemoteProtocolError(f"the TLS stream is broken: {_reason(exc)}") from exc
+        self._has_heard = self._has_heard or bool(pieces)
+        return b"".join(pieces)
 
     def encode(self, data: bytes) -> bytes:
         """Encrypt; during the handshake, keep for later. After a fault nothing comes out."""
