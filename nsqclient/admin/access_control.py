@@ -75,7 +75,7 @@ def _split(url: str) -> SplitResult:
 def check_change(request: Request) -> None:
     """Reject requests that change something and may come from a foreign page."""
     origin = request.headers.get("Origin")
-    if origin is not None and _split(origin).netloc.lower() != request.host.lower():
+    if origin is not None and not _is_own(origin, request.headers.get("Host", "")):
         raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
                            " proxy in front must forward the Host header")
     if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
@@ -86,6 +86,20 @@ def check_change(request: Request) -> None:
     if (has_body or request.method == "POST") and request.mimetype != "application/json":
         raise RequestError(415, "UNSUPPORTED_MEDIA_TYPE", "send the body as JSON, with the header"
                            " Content-Type: application/json")
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Return whether a page of this origin belongs to the Host header.
+
+    Proxies forward the name with the default port, which browsers leave out. The port may be that
+    of the other scheme: a proxy in front of that proxy may have ended TLS.
+    """
+    try:
+        page, here = _split(origin), _split(f"//{host}")
+        ports = [None if port in (80, 443) else port for port in (page.port, here.port)]
+    except ValueError:  # the port is no number
+        return False
+    return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
 
 
 def user_of(settings: AdminSettings, request: Request) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from flask import Flask, Response, request
-from waitress import create_server, wasyncore
+from waitress import wasyncore
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
@@ -18,6 +18,7 @@ from nsqclient.admin import actions_api, metrics, nsqadmin_api, pages, ui_api
 from nsqclient.admin.access_control import (
     LARGEST_BODY, SAFE_METHODS, SECURITY_HEADERS, check_change, check_host,
 )
+from nsqclient.admin.connections import PageServer
 from nsqclient.admin.context import Context
 from nsqclient.admin.responses import error_response, response_for
 from nsqclient.admin.settings import AdminSettings
@@ -91,7 +92,7 @@ _CLOSE_TIMEOUT = 0.5
 #: Options of waitress: a peek or an action may occupy a thread for seconds. Of a body more is read
 #: than is accepted, so that the application can answer that it is too large.
 _OPTIONS = {
-    "ident": "nsqadmin", "threads": 24, "connection_limit": 500, "channel_timeout": 30,
+    "ident": "nsqadmin", "threads": 24, "channel_timeout": 30,
     "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
     "max_request_body_size": 8 * LARGEST_BODY,
 }
@@ -151,7 +152,7 @@ class AdminServer:
         except OSError:
             context.close()
             raise
-        server = create_server(create_app(context), sockets=[sock], **_OPTIONS)
+        server = PageServer(create_app(context), sock, **_OPTIONS)
         thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
         thread.start()
         self._context, self._server, self._thread = context, server, thread

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from nsqclient.admin.aggregate import objects
-from nsqclient.admin.lost_nodes import LostNodes
+from nsqclient.admin.lost_nodes import LostNodes, held_text
 from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
 from nsqclient.admin.responses import FailureTimes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Nodes
 from nsqclient.cluster.partitions import as_stock
-from nsqclient.display import counted
 from nsqclient.http import NsqdHTTP
 
 T = TypeVar("T")
@@ -164,7 +163,7 @@ class Collector:
         for failure in map(self._times.dated, failures):
             held = 0 if failure.is_doubt else self._lost.held(failure.address)
             found.append(failure._replace(
-                reason=f"{failure.reason}; it held {counted(held, 'message')}")
+                reason=f"{failure.reason}; {held_text(held)}")
                 if held and failure.kind == "nsqd" else failure)
         named = {each.address for each in failures if each.kind == "nsqd"}
         return found + [each.failure() for each in lost if each.node.address not in named]

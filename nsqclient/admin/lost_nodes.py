@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from nsqclient.admin.aggregate import Values, number, objects
 from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Node, Nodes
-from nsqclient.display import counted
 
 #: Seconds for which an nsqd is remembered: one that held messages, and one that held none.
 _KEEP_HOLDING, _KEEP_EMPTY = 24 * 3600.0, 600.0
@@ -32,13 +31,17 @@ class Lost(NamedTuple):
 
     def failure(self) -> Failure:
         """Return the failure that pages show."""
-        held = counted(self.held, "message") if self.held else "no messages"
-        reason = f"no nsqlookupd lists it any more; it held {held}"
+        reason = f"no nsqlookupd lists it any more; {held_text(self.held)}"
         return Failure("nsqd", self.node.address, reason, since=self.at, is_gone=True)
 
     def is_expired(self, now: float) -> bool:
         """Return whether the nsqd has been away for too long."""
         return now - self.at > (_KEEP_HOLDING if self.held else _KEEP_EMPTY)
+
+
+def held_text(count: int) -> str:
+    """Say how many messages an nsqd held."""
+    return f"it held {count:,} message{'s' * (count != 1)}" if count else "it held no messages"
 
 
 class LostNodes:

@@ -16,15 +16,24 @@ from nsqclient.cluster.cluster import Node
 
 #: Points of a sparkline: three minutes at a round every two seconds.
 POINTS = 90
+#: Points from which the time until a channel is empty is estimated.
+_TREND = 15
 #: Seconds for which the counters of a silent nsqd are kept.
 _KEEP = 600.0
+
+
+class Counts(NamedTuple):
+    """Counters of a topic or channel on one nsqd, since that nsqd started."""
+
+    came: int = 0  #: messages that it received
+    left: int = 0  #: messages of its channels that were finished
 
 
 @dataclass
 class Sample:
     """A topic or channel at one moment, over all nsqds."""
 
-    counts: dict[str, int] = field(default_factory=dict)  #: its messages on each nsqd
+    counts: dict[str, Counts] = field(default_factory=dict)  #: by nsqd
     depth: int = 0
     in_flight: int = 0
     deferred: int = 0
@@ -39,23 +48,24 @@ class Sample:
         self.deferred += number(values, "deferred_count")
         self.clients += number(values, "client_count")
 
-    def count(self, node: str, values: Values) -> None:
+    def count(self, node: str, came: int, left: int) -> None:
         """Add the messages that one nsqd has counted."""
-        self.counts[node] = self.counts.get(node, 0) + number(values, "message_count")
+        known = self.counts.get(node, Counts())
+        self.counts[node] = Counts(known.came + came, known.left + left)
 
 
 class _Track:
-    __slots__ = ("rate", "rates", "depths", "nodes")
+    __slots__ = ("rates", "out_rates", "depths", "nodes")
 
     def __init__(self) -> None:
-        self.rate: float | None = None
         self.rates: deque[float | None] = deque(maxlen=POINTS)
+        self.out_rates: deque[float | None] = deque(maxlen=POINTS)
         self.depths: deque[int | None] = deque(maxlen=POINTS)
         self.nodes: set[str] = set()  # nsqds that had it when they answered last
 
-    def add(self, rate: float | None, depth: int | None) -> None:
-        self.rate = rate
-        self.rates.append(rate)
+    def add(self, rates: tuple[float | None, float | None], depth: int | None) -> None:
+        self.rates.append(rates[0])
+        self.out_rates.append(rates[1])
         self.depths.append(depth)
 
 
@@ -63,7 +73,37 @@ class _Answer(NamedTuple):
     """The counters of one nsqd, and the time of its answer."""
 
     at: float
-    counts: dict[Hashable, int]
+    counts: dict[Hashable, Counts]
+
+
+class History(NamedTuple):
+    """The last points of a topic or channel, oldest first; None where nothing was measured."""
+
+    times: list[float] = []  #: seconds since the epoch
+    rates: list[float | None] = []  #: messages that came, per second
+    out_rates: list[float | None] = []  #: messages that were finished, per second
+    depths: list[int | None] = []
+
+    @property
+    def rate(self) -> float | None:
+        """The last rate; None after the first round."""
+        return self.rates[-1] if self.rates else None
+
+    @property
+    def out_rate(self) -> float | None:
+        """The last rate of finished messages."""
+        return self.out_rates[-1] if self.out_rates else None
+
+    @property
+    def seconds_to_empty(self) -> int | None:
+        """How long the depth takes to become 0, as it fell lately; None while it does not fall."""
+        points = [(time, depth) for time, depth in zip(self.times, self.depths)
+                  if depth is not None][-_TREND:]
+        if len(points) < 2:
+            return None
+        (begun, before), (now, depth) = points[0], points[-1]
+        fallen = before - depth
+        return round(depth * (now - begun) / fallen) if depth and fallen > 0 else None
 
 
 class RateHistory:
@@ -99,56 +139,48 @@ class RateHistory:
                 depth is not None for depth in track.depths)
         }
         for track in silent.values():
-            track.add(None, None)
+            track.add((None, None), None)
         self._tracks = {
             **{key: self._tracks.get(key) or _Track() for key in samples}, **silent}
         for key, sample in samples.items():
             track = self._tracks[key]
-            track.add(self._rate(key, sample.counts, times), sample.depth)
+            track.add(self._rates(key, sample.counts, times), sample.depth)
             track.nodes = set(sample.counts) | (track.nodes & silent_nodes)
-            for node, count in sample.counts.items():
+            for node, counts in sample.counts.items():
                 if node in answers:
-                    answers[node].counts[key] = count
+                    answers[node].counts[key] = counts
         # A silent nsqd keeps its last answer: its next rate is the average.
         newest = max(times.values(), default=0.0)
         self._answers = {node: answer for node, answer in (self._answers | answers).items()
                          if newest - answer.at <= _KEEP}
 
-    def _rate(
-        self, key: Hashable, counts: Mapping[str, int], times: Mapping[str, float]
-    ) -> float | None:
-        total, known = 0.0, False
+    def _rates(
+        self, key: Hashable, counts: Mapping[str, Counts], times: Mapping[str, float]
+    ) -> tuple[float | None, float | None]:
+        came = left = 0.0
+        known = False
         for node, count in counts.items():
             last = self._answers.get(node)
             if last is None or node not in times or times[node] <= last.at:
                 continue
             known = True
-            # A new counter of a known nsqd began at 0, and so did every counter after a restart.
-            before = last.counts.get(key, 0)
-            came = count - before if count >= before else count
-            total += came / (times[node] - last.at)
-        return round(total, 2) if known else None
+            seconds = times[node] - last.at
+            # A new counter of a known nsqd began at 0.
+            before = last.counts.get(key, Counts())
+            if count.came < before.came:
+                came += count.came / seconds  # nsqd was restarted, and counts from 0
+            else:
+                came += (count.came - before.came) / seconds
+                left += max(0, count.left - before.left) / seconds
+        return (round(came, 2), round(left, 2)) if known else (None, None)
 
-    def rate(self, key: Hashable) -> float | None:
-        """Return the rate per second of the last round; None after the first one."""
+    def of(self, key: Hashable) -> History:
+        """Return the history of a topic or channel; empty if there is none."""
         track = self._tracks.get(key)
-        return None if track is None else track.rate
-
-    def times(self, key: Hashable) -> list[float]:
-        """Return the times of the last rates and depths, in seconds since the epoch."""
-        track = self._tracks.get(key)
-        return [] if track is None else list(self._times)[-len(track.rates):]
-
-    def rates(self, key: Hashable) -> list[float | None]:
-        """Return the last rates, oldest first; None: nothing was measured."""
-        track = self._tracks.get(key)
-        return [] if track is None else [
-            None if rate is None else round(rate, 1) for rate in track.rates]
-
-    def depths(self, key: Hashable) -> list[int | None]:
-        """Return the last depths, oldest first; None: nothing was measured."""
-        track = self._tracks.get(key)
-        return [] if track is None else list(track.depths)
+        if track is None:
+            return History()
+        return History(list(self._times)[-len(track.rates):], list(track.rates),
+                       list(track.out_rates), list(track.depths))
 
 
 class Row(NamedTuple):
@@ -164,6 +196,9 @@ class Row(NamedTuple):
     paused: int  #: 0 no, 1 some channel, 2 the topic
     nodes: int  #: nsqds that have it
     messages: int  #: since the nsqds' start
+    out_rate: float | None  #: finished messages per second
+    empty_in: int | None  #: seconds until it is empty; None: its depth does not fall
+    unserved: int  #: messages that wait where no consumer is
 
 
 @dataclass(frozen=True)
@@ -211,20 +246,26 @@ def samples(stats: Mapping[Node, dict[str, Any]]) -> dict[Any, Sample]:
         for topic in objects(answer, "topics"):
             name = text(topic, "topic_name")
             total = found.setdefault((TOPIC, name, ""), Sample())
-            total.count(node.address, topic)
+            total.count(node.address, number(topic, "message_count"), 0)
             total.add(topic)
             if topic.get("paused") is True:
                 total.paused = 2
             for channel in objects(topic, "channels"):
                 channel_name = text(channel, "channel_name")
                 one = found.setdefault((CHANNEL, name, channel_name), Sample())
-                one.count(node.address, channel)
+                came = number(channel, "message_count")
+                left = came - sum(number(channel, each) for each in _UNFINISHED)
+                one.count(node.address, came, left)
+                total.count(node.address, 0, left)
                 one.add(channel)
                 total.add(channel)
                 total.channels.add(channel_name)
                 if channel.get("paused") is True:
                     total.paused = max(total.paused, 1)
     return found
+
+
+_UNFINISHED = ("depth", "in_flight_count", "deferred_count")
 
 
 def build_rows(
@@ -239,8 +280,13 @@ def build_rows(
     rows = {}
     for name in sorted({*registered, *(name for kind, name, _ in taken if kind == TOPIC)}):
         key = (TOPIC, name, "")
-        one = taken.get(key) or Sample()
+        one, seen = taken.get(key) or Sample(), history.of(key)
+        channels = [taken[CHANNEL, name, each] for each in one.channels]
+        unserved = sum(each.depth for each in channels if not each.clients) if channels \
+            else one.depth
         rows[name] = Row(
-            name, one.depth, one.in_flight, one.deferred, history.rate(key), one.clients,
-            len(one.channels), one.paused, len(one.counts), sum(one.counts.values()))
+            name, one.depth, one.in_flight, one.deferred, seen.rate, one.clients,
+            len(one.channels), one.paused, len(one.counts),
+            sum(counts.came for counts in one.counts.values()),
+            seen.out_rate, seen.seconds_to_empty, unserved)
     return rows

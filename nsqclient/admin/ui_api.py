@@ -16,7 +16,7 @@ from nsqclient.admin.responses import (
 from nsqclient.admin.nsqadmin_api import (
     channel_values, inactive_channels, node_stats, topic_values,
 )
-from nsqclient.admin.overview import CHANNEL, TOPIC, Overview, RateHistory
+from nsqclient.admin.overview import CHANNEL, TOPIC, History, Overview, RateHistory
 from nsqclient.cluster.doctor.findings import in_order, summary
 from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Node
@@ -85,7 +85,7 @@ def topics() -> Response:
         return _page_response(overview, {"full": False, "rows": rows})
 
     def rates(history: RateHistory) -> dict[str, list[float | None]]:
-        found = {name: history.rates((TOPIC, name, "")) for name in overview.rows}
+        found = {name: history.of((TOPIC, name, "")).rates for name in overview.rows}
         return {name: points for name, points in found.items() if any(points)}
 
     return _page_response(overview, {
@@ -106,8 +106,8 @@ def topic(topic: str) -> Response:
     def add(history: RateHistory) -> None:
         _add_history(values, history, (TOPIC, topic, ""))
         for channel in values["channels"]:
-            key = (CHANNEL, topic, channel["channel_name"])
-            channel["rate"], channel["depths"] = history.rate(key), history.depths(key)
+            found = history.of((CHANNEL, topic, channel["channel_name"]))
+            channel |= {**_rates(found), "depths": found.depths}
 
     here.collector.with_rate_history(add)
     if here.cluster.has_lookupds:
@@ -135,8 +135,13 @@ def channel(topic: str, channel: str) -> Response:
 def _add_history(
     values: dict[str, Any], history: RateHistory, key: tuple[str, str, str]
 ) -> None:
-    values["rate"], values["rates"] = history.rate(key), history.rates(key)
-    values["depths"], values["times"] = history.depths(key), history.times(key)
+    found = history.of(key)
+    values |= {**_rates(found), "times": found.times, "rates": found.rates,
+               "out_rates": found.out_rates, "depths": found.depths}
+
+
+def _rates(found: History) -> dict[str, Any]:
+    return {"rate": found.rate, "out_rate": found.out_rate, "empty_in": found.seconds_to_empty}
 
 
 @blueprint.get("/nodes")

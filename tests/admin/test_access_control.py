@@ -6,6 +6,7 @@ import pytest
 import requests
 
 from nsqclient.admin import AdminSettings
+from nsqclient.admin.access_control import _is_own
 from nsqclient.admin.app import AdminServer
 from nsqclient.errors import ConfigError
 from tests.support.browser.admin import Admin
@@ -20,6 +21,25 @@ def test_a_foreign_page_cannot_act(admin):
     assert admin.json("/api/topics")["topics"] == []
     headers = {"Origin": admin.url, "Sec-Fetch-Site": "same-origin"}
     assert admin.post("/api/topics", {"topic": "made"}, **headers).status_code == 200
+
+
+@pytest.mark.parametrize("host, origin, is_own", [
+    ("nsq.example.com", "https://nsq.example.com", True),
+    ("nsq.example.com:443", "https://nsq.example.com", True),
+    ("nsq.example.com:80", "http://nsq.example.com", True),
+    ("nsq.example.com:80", "https://nsq.example.com", True),
+    ("nsq.example.com", "https://nsq.example.com:443", True),
+    ("NSQ.example.com:4171", "http://nsq.example.com:4171", True),
+    ("[::1]:4171", "http://[::1]:4171", True),
+    ("nsq.example.com:4171", "http://nsq.example.com", False),
+    ("nsq.example.com:443", "https://nsq.example.com:8443", False),
+    ("nsq.example.com", "https://evil.example", False),
+    ("nsq.example.com:443", "https://evil.example:443", False),
+    ("", "null", False), ("", "", False), ("a:x", "http://a:x", False),
+])
+def test_a_default_port_in_the_host_header_is_that_of_the_page(host, origin, is_own):
+    """nginx sends it with ``proxy_set_header Host $host:$server_port``."""
+    assert _is_own(origin, host) is is_own
 
 
 @pytest.mark.parametrize("content_type", [

@@ -39,7 +39,7 @@ def test_an_nsqd_that_is_not_listed_any_more_stays_for_a_while(held, seconds):
     assert seen.add_round(Nodes((A, B), ()), {A: stats(held), B: stats(1)}, 1000.0) == []
     [lost] = seen.add_round(Nodes((B,), ()), {B: stats(1)}, 1002.0)
     assert (lost.node, lost.held, lost.at) == (A, held, 1000.0)
-    assert ("it held 16000 messages" if held else "it held no messages") in lost.failure().reason
+    assert ("it held 16,000 messages" if held else "it held no messages") in lost.failure().reason
     assert addresses(seen.add_round(Nodes((B,), ()), {}, 1000.0 + seconds)) == ["a:1"]
     assert seen.add_round(Nodes((B,), ()), {}, 1001.0 + seconds) == []
     assert seen.held("a:1") == 0

@@ -3,23 +3,46 @@
 import pytest
 
 from nsqclient.admin.overview import (
-    POINTS, Overview, RateHistory, Row, Sample, build_rows, samples,
+    POINTS, Counts, History, Overview, RateHistory, Row, Sample, build_rows, samples,
 )
 from nsqclient.cluster.cluster import Node
+
+
+def sample(came, depth):
+    """Messages that came to each nsqd, all of which have left again but for the depth."""
+    return Sample({node: Counts(count, count - depth) for node, count in came.items()}, depth)
 
 
 def rounds(*counts, step=2.0):
     """The history after rounds in which nsqd "n" had these counts of "k"."""
     history = RateHistory()
     for index, count in enumerate(counts):
-        history.add_round({"k": Sample({"n": count}, count)}, {"n": index * step})
+        history.add_round({"k": sample({"n": count}, count)}, {"n": index * step})
     return history
 
 
 @pytest.mark.parametrize("counts, rate", [([100], None), ([100, 120], 10.0), ([100, 6], 3.0)])
 def test_a_rate_is_the_number_of_messages_per_second(counts, rate):
     """The first round has none; a lower count means a restart: all of it is new."""
-    assert rounds(*counts).rate("k") == rate
+    assert rounds(*counts).of("k").rate == rate
+
+
+def test_what_leaves_is_counted_too():
+    """Not at a restart of nsqd: it counts from 0, and its depth is that of its disk."""
+    history = RateHistory()
+    for at, (came, left) in enumerate(((100, 40), (120, 70), (0, -50), (10, -20))):
+        history.add_round({"k": Sample({"n": Counts(came, left)})}, {"n": at * 2.0})
+    assert history.of("k").out_rates == [None, 15.0, 0.0, 15.0]
+
+
+@pytest.mark.parametrize("depths, seconds", [
+    ([], None), ([100], None), ([100, 100], None), ([100, 120], None), ([50, 0], None),
+    ([100, 80], 8), ([100, None, 80], 16), ([9999, *range(1000, 850, -10)], 172),
+])
+def test_the_time_until_a_channel_is_empty_follows_its_depth(depths, seconds):
+    """As it fell over the last points; a depth that does not fall has none."""
+    times = [100.0 + 2 * at for at in range(len(depths))]
+    assert History(times=times, depths=depths).seconds_to_empty == seconds
 
 
 @pytest.mark.parametrize("rounds, rate", [
@@ -37,24 +60,24 @@ def test_rates_of_nsqds_are_summed(rounds, rate):
     history = RateHistory()
     for counts, times in rounds:
         times = times if isinstance(times, dict) else dict.fromkeys(counts, times)
-        history.add_round({"k": Sample(counts, 0)} if counts else {}, times)
-    assert history.rate("k") == rate
+        history.add_round({"k": sample(counts, 0)} if counts else {}, times)
+    assert history.of("k").rate == rate
 
 
 def test_nsqds_that_come_and_go_leave_nothing_behind():
     """A topic that stays forgets them with their counters, some minutes after they left."""
     history = RateHistory()
     for number in range(20):
-        history.add_round({"k": Sample({f"n{number}": 1}, 0)}, {f"n{number}": number * 200.0})
+        history.add_round({"k": sample({f"n{number}": 1}, 0)}, {f"n{number}": number * 200.0})
     assert sorted(history._answers) == ["n16", "n17", "n18", "n19"]
     assert len(history._tracks["k"].nodes) <= 5
 
 
 def test_the_history_is_bounded_and_dropped_with_its_topic():
     history = rounds(*range(POINTS + 5))
-    assert len(history.rates("k")) == len(history.depths("k")) == POINTS
+    assert len(history.of("k").rates) == len(history.of("k").depths) == POINTS
     history.add_round({}, {"n": 1000.0})
-    assert history.rates("k") == [] and history.rate("k") is None
+    assert history.of("k").rates == [] and history.of("k").rate is None
 
 
 def test_a_silent_nsqd_leaves_a_gap():
@@ -62,20 +85,20 @@ def test_a_silent_nsqd_leaves_a_gap():
     history = RateHistory()
     for at in range(4):
         answered = at not in (1, 2)
-        history.add_round({"k": Sample({"n": at}, at)} if answered else {},
+        history.add_round({"k": sample({"n": at}, at)} if answered else {},
                           {"n": at * 1.0} if answered else {"other": at * 1.0}, 100.0 + at)
-    assert history.depths("k") == [0, None, None, 3]
-    assert history.rates("k") == [None, None, None, 1.0]
-    assert history.times("k") == [100.0, 101.0, 102.0, 103.0]
+    assert history.of("k").depths == [0, None, None, 3]
+    assert history.of("k").rates == [None, None, None, 1.0]
+    assert history.of("k").times == [100.0, 101.0, 102.0, 103.0]
     history.add_round({}, {"n": 9.0}, 104.0)
-    assert history.depths("k") == []
+    assert history.of("k").depths == []
 
 
 def test_the_history_of_a_silent_nsqd_ends():
     history = rounds(1, 2)
     for at in range(POINTS + 1):
         history.add_round({}, {"other": 100.0 + at})
-    assert history.depths("k") == []
+    assert history.of("k").depths == []
 
 
 NODE = Node("n", "n", "n", "n", "n", 1, 2, "1.3.0")
@@ -88,14 +111,23 @@ STATS = {NODE: {"topics": [{
 
 def test_a_row_sums_a_topic_with_its_channels():
     rows = build_rows(samples(STATS), ["t", "lonely"], RateHistory())
-    assert rows["t"] == Row("t", 3, 3, 4, None, 5, 1, 1, 1, 9)
-    assert rows["lonely"] == Row("lonely", 0, 0, 0, None, 0, 0, 0, 0, 0)
+    assert rows["t"] == Row("t", 3, 3, 4, None, 5, 1, 1, 1, 9, None, None, 0)
+    assert rows["lonely"] == Row("lonely", 0, 0, 0, None, 0, 0, 0, 0, 0, None, None, 0)
+
+
+@pytest.mark.parametrize("channels, unserved", [
+    ([], 1), ([{"channel_name": "a", "depth": 2, "client_count": 1}], 0),
+    ([{"channel_name": "a", "depth": 2, "client_count": 1}, {"channel_name": "b", "depth": 4}], 4),
+])
+def test_a_row_has_the_messages_that_no_consumer_takes(channels, unserved):
+    stats = {NODE: {"topics": [{"topic_name": "t", "depth": 1, "channels": channels}]}}
+    assert build_rows(samples(stats), [], RateHistory())["t"].unserved == unserved
 
 
 def test_samples_contain_topics_and_channels():
     found = samples(STATS)
-    assert found["topic", "t", ""] == Sample({"n": 9}, 3, 3, 4, 5, 1, {"c"})
-    assert found["channel", "t", "c"] == Sample({"n": 9}, 2, 3, 4, 5)
+    assert found["topic", "t", ""] == Sample({"n": Counts(9, 0)}, 3, 3, 4, 5, 1, {"c"})
+    assert found["channel", "t", "c"] == Sample({"n": Counts(9, 0)}, 2, 3, 4, 5)
 
 
 def test_only_what_changed_since_a_round_is_sent():

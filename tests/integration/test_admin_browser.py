@@ -447,9 +447,16 @@ def test_a_chart_has_times_and_gaps(page, cluster):
     assert page.text("#chart .scale").split() == ["6", "0"]
     times = "[...document.querySelectorAll('#chart .times span')].map((e) => e.innerText)"
     assert all(len(each.split(":")) == 3 for each in page.eval(times))
-    page.eval("""import('/static/spark.js').then((m) => m.chart(document.querySelector('#chart'),
-        [0, 2, 4, 6, 60, 62], [1, 2, null, 3, 4, 5], 'x', String))""")
+    draw = """import('/static/spark.js').then((m) => m.chart(document.querySelector('#chart'),
+        [0, 2, 4, 6, 60, 62], {'': [1, 2, null, 3, 4, 5]}, 'x', String))"""
+    page.eval(draw)
     assert page.eval(f"{line}.split('M').length - 1") == 3  # 1-2, 3, and 4-5 after the pause
+    box = page.eval("(({x, y, width}) => [x, y, width])(document.querySelector('#chart svg')"
+                    ".getBoundingClientRect())")
+    page.move_mouse(box[0] + box[2] * 60 / 62, box[1] + 20)
+    page.eval(draw)
+    page.move_mouse(box[0] + box[2] * 60 / 62 + 1, box[1] + 20)
+    assert page.text("#chart .tip").endswith("  4")
 
 
 def test_latencies_are_shown_where_nsqd_measures_them(page):

@@ -2,7 +2,7 @@
 import {act, rowActions} from "./actions.js";
 import {attributes, client, connected, node} from "./clients.js";
 import {byId, mayAct, page, path, show, setKnown, setText, topicPath} from "./dom.js";
-import {compact, count, rate} from "./format.js";
+import {compact, count, rate, timeLeft} from "./format.js";
 import {drawLatency} from "./latency.js";
 import {live} from "./live.js";
 import {setUpPeek} from "./peek.js";
@@ -46,6 +46,9 @@ const nodes = new DataTable("nodes", {
 
 live(() => `/api/live${path("topics", topic, channel).slice(page.base.length)}`, (values) => {
   show("depth", compact(values.depth));
+  byId("depth").classList.toggle("alone", values.depth > 0 && !values.client_count);
+  show("empty-in", timeLeft(values.empty_in));
+  show("out-rate", rate(values.out_rate));
   show("in-flight", compact(values.in_flight_count));
   show("deferred", compact(values.deferred_count));
   show("rate", rate(values.rate));
@@ -55,7 +58,7 @@ live(() => `/api/live${path("topics", topic, channel).slice(page.base.length)}`,
   setKnown(true);
   byId("paused").hidden = !values.paused;
   drawLatency(values.e2e_processing_latency);
-  chart(byId("chart"), values.times, values.depths, "Depth, last minutes", compact);
+  chart(byId("chart"), values.times, {"": values.depths}, "Depth, last minutes", compact);
   clients.set(values.clients);
   nodes.set(values.nodes);
   if (!mayAct) return;

@@ -21,6 +21,9 @@ export const duration = (seconds) => {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 };
 
+// The time until something is empty; null: it does not become empty.
+export const timeLeft = (seconds) => (seconds === null || seconds === undefined ? "–" : duration(seconds));
+
 const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});
 const day = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short"});
 

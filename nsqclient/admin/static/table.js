@@ -1,5 +1,6 @@
 // A sortable table that creates only the visible rows, so that thousands of rows stay fast.
 import {byId, el, page, setText} from "./dom.js";
+import {compact, count, plural} from "./format.js";
 
 const ALL = 120;    // up to so many rows all are created
 const AROUND = 12;  // rows above and below the window that are created too
@@ -167,14 +168,25 @@ export const asText = (format = String) => (cell, row, key) => {
 
 export const asNumber = (format) => (cell, row, key) => {
   setText(cell, format(row[key]));
+  const whole = row[key] >= 1e6 ? count(row[key]) : "";
+  if (cell.title !== whole) cell.title = whole;
   cell.classList.toggle("zero", !row[key]);
+};
+
+// A depth; unserved(row): how many of these messages wait where no consumer is.
+export const asDepth = (unserved) => (cell, row, key) => {
+  asNumber(compact)(cell, row, key);
+  const alone = unserved(row);
+  cell.classList.toggle("alone", alone > 0);
+  if (alone > 0) cell.title = `${plural(alone, "message")} without a consumer`;
 };
 
 // A link with labels behind it; created once, since the name of a row does not change.
 export const asLink = (href, text, badges = () => []) => (cell, row) => {
   let link = cell.firstElementChild;
   if (!link) {
-    link = el("a", {href: href(row)}, text(row));
+    // A long name breaks behind its dots and dashes.
+    link = el("a", {href: href(row), class: text(row).length > 30 ? "long" : null}, ...text(row).split(/(?<=[._/-])/).flatMap((part) => [part, el("wbr")]));
     cell.append(link);
   }
   cell.title = text(row);

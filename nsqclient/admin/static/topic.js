@@ -2,13 +2,13 @@
 import {act, perform, rowActions} from "./actions.js";
 import {setUpBulk} from "./bulk.js";
 import {byId, mayAct, offer, page, path, show, setKnown, setText, topicPath} from "./dom.js";
-import {compact, count, rate} from "./format.js";
+import {compact, count, rate, timeLeft} from "./format.js";
 import {drawLatency} from "./latency.js";
 import {live} from "./live.js";
 import {setUpPeek} from "./peek.js";
 import {offerChannels, setUpReplay} from "./replay.js";
 import {chart, draw} from "./spark.js";
-import {DataTable, asLink, asNumber, emptyNote} from "./table.js";
+import {DataTable, asDepth, asLink, asNumber, emptyNote} from "./table.js";
 
 const {topic} = page;
 const paused = (row) => (row.paused ? [["paused", "warn", "Delivers nothing until it is unpaused"]] : []);
@@ -23,13 +23,15 @@ const channels = new DataTable("channels", {
   empty: emptyNote("No channels", "Messages wait in the topic until a channel is created: by the first consumer, or here."),
   columns: {
     channel_name: {draw: asLink((row) => topicPath(topic, row.channel_name), (row) => row.channel_name, paused)},
-    depth: {draw: asNumber(compact)},
-    in_flight_count: {draw: asNumber(compact)},
+    depth: {draw: asDepth((row) => (row.client_count ? 0 : row.depth))},
+    in_flight_count: {draw: asNumber(compact), minor: true},
     deferred_count: {draw: asNumber(compact), minor: true},
     requeue_count: {draw: asNumber(compact), minor: true},
     timeout_count: {draw: asNumber(compact), minor: true},
     rate: {draw: asNumber(rate)},
-    trend: {draw: (cell, row) => draw(cell, row.depths, `Depth of ${row.channel_name}, last minutes`)},
+    out_rate: {draw: asNumber(rate)},
+    empty_in: {draw: asNumber(timeLeft), minor: true},
+    trend: {draw: (cell, row) => draw(cell, row.depths, `Depth of ${row.channel_name}`, compact)},
     client_count: {draw: asNumber(count)},
     pick: {draw: bulk.cell},
   },
@@ -53,12 +55,13 @@ live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values)
   show("depth", compact(values.depth));
   show("channel-depth", compact(values.channels.reduce((sum, each) => sum + each.depth, 0)));
   show("rate", rate(values.rate));
+  show("out-rate", rate(values.out_rate));
   show("messages", compact(values.message_count));
   show("node-count", count(values.nodes.length));
   setKnown(true);
   byId("paused").hidden = !values.paused;
   drawLatency(values.e2e_processing_latency);
-  chart(byId("chart"), values.times, values.rates, "Messages per second, last minutes", rate);
+  chart(byId("chart"), values.times, {in: values.rates, out: values.out_rates}, "Messages per second, last minutes", rate);
   channels.set(values.channels);
   nodes.set(values.nodes.map((node) => ({...node, channel_count: node.channels.length})));
   if (!mayAct) return;

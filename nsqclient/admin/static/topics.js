@@ -1,14 +1,14 @@
 // The page of all topics.
 import {setUpBulk} from "./bulk.js";
 import {byId, el, path, show, setText, topicPath} from "./dom.js";
-import {compact, count, plural, rate} from "./format.js";
+import {compact, count, plural, rate, timeLeft} from "./format.js";
 import {live} from "./live.js";
 import {matches, setUpSearch} from "./search.js";
 import {draw} from "./spark.js";
-import {DataTable, asLink, asNumber} from "./table.js";
+import {DataTable, asDepth, asLink, asNumber} from "./table.js";
 
 const POINTS = 90;
-const FIELDS = ["name", "depth", "in_flight", "deferred", "rate", "clients", "channels", "paused", "nodes", "messages"];
+const FIELDS = ["name", "depth", "in_flight", "deferred", "rate", "clients", "channels", "paused", "nodes", "messages", "out_rate", "empty_in", "unserved"];
 const topics = new Map();
 const courses = new Map();
 let serial = 0;
@@ -34,11 +34,13 @@ const table = new DataTable("topics", {
   empty: nothing,
   columns: {
     name: {draw: asLink((row) => topicPath(row.name), (row) => row.name, badges)},
-    depth: {draw: asNumber(compact)},
-    in_flight: {draw: asNumber(compact)},
+    depth: {draw: asDepth((row) => row.unserved)},
+    in_flight: {draw: asNumber(compact), minor: true},
     deferred: {draw: asNumber(compact), minor: true},
     rate: {draw: asNumber(rate)},
-    trend: {draw: (cell, row) => draw(cell, courses.get(row.name) || [], `Messages per second of ${row.name}, last minutes`)},
+    out_rate: {draw: asNumber(rate)},
+    empty_in: {draw: asNumber(timeLeft), minor: true},
+    trend: {draw: (cell, row) => draw(cell, courses.get(row.name) || [], `Messages per second of ${row.name}`, rate)},
     channels: {draw: asNumber(count), minor: true},
     clients: {draw: asNumber(count)},
     pick: {draw: bulk.cell},
@@ -59,12 +61,12 @@ const drawTable = (sortNow = false) => {
 };
 
 const drawSums = (values) => {
-  const sum = {depth: 0, in_flight: 0, rate: 0, messages: 0};
+  const sum = {depth: 0, in_flight: 0, rate: 0, out_rate: 0, messages: 0};
   for (const row of topics.values()) for (const key of Object.keys(sum)) sum[key] += row[key] || 0;
-  show("sum-topics", count(topics.size));
   show("sum-depth", compact(sum.depth));
   show("sum-in-flight", compact(sum.in_flight));
   show("sum-rate", values.serial > 1 ? rate(sum.rate) : "–");
+  show("sum-out", values.serial > 1 ? rate(sum.out_rate) : "–");
   show("sum-messages", compact(sum.messages));
   show("sum-nodes", values.answered_count === values.node_count ? count(values.node_count) : `${values.answered_count} of ${values.node_count}`);
 };
