@@ -40,8 +40,8 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "nsqclient", "worker", *words, "--nsqd-tcp-address", nsqd],
                 cwd=folder, stdout=log, stderr=subprocess.STDOUT,
-                env={**user_environment(), "PWD": str(folder), "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1",
-                     "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**user_environment(), "PWD": str(folder), "PYTHONPATH": str(CHECKOUT),
+                     "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             )
 
     @property

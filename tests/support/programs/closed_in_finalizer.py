@@ -1,4 +1,4 @@
-"""A module-level object whose finalizer uses the library while the interpreter ends: ``ADDRESS``."""
+"""The finalizer of a global uses the library while the interpreter ends: ``ADDRESS``."""
 
 import sys
 import time
