@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import socket
 import threading
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from nsqclient.admin.responses import error_response, response_for
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address
+from nsqclient.runtime.listening import listen
 from nsqclient.display import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
@@ -145,13 +145,13 @@ class AdminServer:
         Raises:
             OSError: the address is not available.
         """
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         context = Context(self.settings)
         try:
-            sock = socket.create_server((self._host, self._port), family=family, backlog=1024)
+            sock = listen(self._host, self._port)
         except OSError:
             context.close()
             raise
+        self._host = sock.getsockname()[0]
         server = PageServer(create_app(context), sock, **_OPTIONS)
         thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
         thread.start()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.addresses import parse_listen_address
 from nsqclient.runtime.arguments import closest
 from nsqclient.runtime.deadline import format_duration, parse_duration
 from nsqclient.secrets import SECRETS
@@ -117,6 +118,15 @@ def _parse_name(text: str) -> str:
     return text
 
 
+def _parse_listen(text: str) -> str:
+    if text:
+        try:
+            parse_listen_address(text)
+        except ConfigError as exc:
+            raise CommandLineError(str(exc)) from None
+    return text
+
+
 def positive(kind: Kind) -> Kind:
     """Return the kind of a number above 0."""
     return limited(kind, lambda value: value > 0, "should be positive")
@@ -152,6 +162,8 @@ INT = Kind("int", _parse_int)
 DURATION = Kind("duration", _parse_seconds, format_duration)
 STRINGS = Kind("value", str, is_list=True)
 PATH = Kind("path", str, is_path=True)
+#: Where a server listens; empty: nowhere.
+LISTEN = Kind("string", _parse_listen)
 
 
 def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> None:

@@ -270,7 +270,9 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
     cluster = PartitionedCluster(
         values["partitioned-nsqds"], values["partitioned-nsqlookupds"],
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
-        host=host, tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
+        # The members give this address to clients.
+        host=host or "0.0.0.0",  # nosec B104 # asked for
+        tcp_port=tcp_port, http_port=http_port, lookupd_http_port=lookupd_port,
     )
     for topic in values["partitioned-topic"]:
         cluster.create_topic(**topic, replicas=2)

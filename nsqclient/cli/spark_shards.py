@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli import spark_run
-from nsqclient.cli.flags import BOOL, INT, NAME, STRING, STRINGS, CommandLineError, Parsed, positive
+from nsqclient.cli.flags import (
+    BOOL, INT, LISTEN, NAME, STRING, STRINGS, CommandLineError, Parsed, positive,
+)
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import ToolFlags
 from nsqclient.config import Config
@@ -71,7 +73,7 @@ def ingest_flags() -> ToolFlags:
               " required. Credentials come from the environment, a profile or a role")
     flags.require("storage")
     flags.group("Metrics")
-    flags.add("metrics-address", STRING, "", "<addr>:<port> on which to serve /metrics (Prometheus)"
+    flags.add("metrics-address", LISTEN, "", "<addr>:<port> on which to serve /metrics (Prometheus)"
               " with the state of each shard")
     flags.group("Spark")
     flags.add("master", STRING, "", "master URL of Spark, to own shards in the tasks of a Spark job"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from nsqclient import Config
 from nsqclient.cli import build_program
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, NAME, NAMES, STRING, STRINGS, CommandLineError, Flag, FlagError, Parsed,
-    check_required, choice,
+    BOOL, DURATION, INT, LISTEN, NAME, NAMES, STRINGS, CommandLineError, Flag, FlagError, Parsed,
+    check_required, choice, positive,
 )
 from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, option_texts, read_config
 from nsqclient.config import OPTIONS
@@ -80,15 +80,15 @@ def build_command() -> ToolFlags:
     flags.add("middleware", STRINGS, (), "module:name of a middleware around each handler; may be"
               " repeated, the first is outermost")
     flags.group("Processes")
-    flags.add("processes", INT, 0, "number of processes to run under a supervisor; 0: run in this"
-              " process")
+    flags.add("processes", positive(INT), 0, "number of processes to run under a supervisor"
+              " (default: run in this process)")
     flags.add("stop-timeout", DURATION, 30.0, "time for running handlers to finish when the worker"
               " stops")
     flags.add("hang-timeout", DURATION, HANG_TIMEOUT, "with --processes: time without a sign of"
               " life after which a process\n      is killed and restarted; 0: no limit")
     flags.add("reload", BOOL, False, "restart when code in or below the current folder changes")
-    flags.add("health-address", STRING, "", "<addr>:<port> on which to serve /live and /ready")
-    flags.add("metrics-address", STRING, "",
+    flags.add("health-address", LISTEN, "", "<addr>:<port> on which to serve /live and /ready")
+    flags.add("metrics-address", LISTEN, "",
               "<addr>:<port> on which to serve /metrics (Prometheus)")
     flags.add("check", BOOL, False, "import the handlers, connect to every server, and exit")
     flags.add_sources()
@@ -151,8 +151,8 @@ def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:
     level = LEVELS[values["log-level"]] if "log-level" in parsed.given else None
     return WorkerOptions(
         processes=values["processes"], reload_folder=reload_folder,
-        health_address=_any_host(values["health-address"]),
-        metrics_address=_any_host(values["metrics-address"]), is_check=values["check"],
+        health_address=values["health-address"],
+        metrics_address=values["metrics-address"], is_check=values["check"],
         stop_timeout=values["stop-timeout"], hang_timeout=values["hang-timeout"],
         log_level=level, is_log_json=values["log-format"] == "json",
     )
@@ -160,10 +160,7 @@ def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:
 
 def _function(targets: Sequence[str], parsed: Parsed) -> str:
     """Return the path of the one function; empty for modules. Checks the flags that go with it."""
-    values = parsed.values
     if len(targets) == 1 and ":" in targets[0]:
-        check_required(values, "topic")
-        check_required(values, "channel")
         return targets[0]
     for target in targets:
         if ":" in target:
@@ -176,16 +173,27 @@ def _function(targets: Sequence[str], parsed: Parsed) -> str:
 
 
 def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
-    """Add one function, which the decorator may have registered for the same channel too."""
+    """Add one function; without --topic and --channel for those that the decorator has named.
+
+    Raises:
+        UsageError: its topic or channel is not known.
+        ConfigError: a flag contradicts the decorator.
+    """
     handler, values = load_handler(path), parsed.values
     given = {name.replace("-", "_"): values[name] for name in ("workers", "max-in-flight")
              if name in parsed.given}
-    known = {(entry.topic, entry.channel): entry for entry in registry}
-    for topic in dict.fromkeys(values["topic"]):
-        entry = known.get((topic, values["channel"]))
-        if entry is None or entry.handler is not handler:
-            group.add(register(topic, values["channel"], handler, name=path.replace(":", "."),
-                               **given))
+    known = {(entry.topic, entry.channel): entry for entry in registry
+             if entry.handler is handler}
+    places = [(topic, values["channel"]) for topic in dict.fromkeys(values["topic"])]
+    if not values["channel"]:
+        places = [place for place in known if not values["topic"] or place[0] in values["topic"]]
+    if not places:
+        raise UsageError(
+            f"--topic and --channel required: {path} has no @nsqclient.handler for them")
+    for topic, channel in places:
+        entry = known.get((topic, channel))
+        if entry is None:
+            group.add(register(topic, channel, handler, name=path.replace(":", "."), **given))
             continue
         settings = entry.settings()
         wrong = {name: value for name, value in given.items() if settings.get(name) != value}
@@ -196,11 +204,6 @@ def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
                 f" {settings.get(name, 'not given')}, and --{name.replace('_', '-')} says"
                 f" {value}: leave the flag out")
         group.add(entry)
-
-
-def _any_host(address: str) -> str:
-    """Return an address to listen on; ``:8080`` was typed, and means all hosts, as in Go."""
-    return f"0.0.0.0{address}" if address.startswith(":") else address  # nosec B104 # asked for
 
 
 def _report(line: str) -> None:

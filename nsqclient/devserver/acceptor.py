@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.listening import listen
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
@@ -75,7 +76,7 @@ class Acceptor:
         except OSError as exc:
             reason = exc.strerror or str(exc)
             raise OSError(exc.errno, f"cannot listen on {self.address}: {reason}") from exc
-        self._port = self._listener.getsockname()[1]
+        self.host, self._port = self._listener.getsockname()[:2]
 
     def start(self) -> None:
         """Begin to accept; binds the port where :meth:`listen` has not."""
@@ -127,19 +128,8 @@ class Acceptor:
                 pass  # its thread has closed it
 
     def _bind(self) -> socket.socket:
-        infos = socket.getaddrinfo(
-            self.host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, proto, _, address = infos[0]
-        listener = socket.socket(family, kind, proto)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
+        listener = listen(self.host, self._port, _BACKLOG)
+        listener.setblocking(False)
         return listener
 
     def _loop(self, listener: socket.socket, wake: socket.socket) -> None:

@@ -58,6 +58,23 @@ def parse_address(
     return host, number
 
 
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Split the address of a listening port; the host may be empty (all), the port 0 (any).
+
+    Raises:
+        ConfigError: it is not of that form; the text says what is wrong, without the name of a flag.
+    """
+    host, colon, port = text.rpartition(":")
+    has_brackets = host.startswith("[") and host.endswith("]")
+    bare = host[1:-1] if has_brackets else host
+    number = parse_uint(port, 5)
+    if (not colon or number is None or number > 65535 or host and not is_host(bare)
+            or has_brackets != (":" in bare)):
+        raise ConfigError(f"{text!r} is not an address: give <addr>:<port>, or :<port> for all"
+                          " addresses")
+    return bare, number
+
+
 def pieces_of(text: str) -> list[str]:
     """Split a list with commas, as errors may show it: a comma may be part of a password."""
     return [piece.strip() for piece in masked_address(text).split(",")]

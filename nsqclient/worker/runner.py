@@ -144,7 +144,7 @@ class WorkerOptions:
         UsageError: a value is out of range.
     """
 
-    processes: int = 0  #: 0: the handlers run in this process, without a supervisor
+    processes: int = 0  #: under a supervisor; 0: the handlers run in this process
     reload_folder: Path | None = None  #: sources that a supervisor watches; None: none are
     health_address: str = ""
     metrics_address: str = ""
@@ -157,7 +157,7 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.processes <= _MOST_PROCESSES:
             raise UsageError(
-                f"--processes must be from 0 to {_MOST_PROCESSES}, not {self.processes}")
+                f"--processes must be from 1 to {_MOST_PROCESSES}, not {self.processes}")
         if not 0 <= self.stop_timeout < threading.TIMEOUT_MAX:
             raise UsageError(f"--stop-timeout must be 0 s or more, not {self.stop_timeout}")
         if self.hang_timeout and not _LEAST_HANG_TIMEOUT <= self.hang_timeout < math.inf:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import format_address, parse_address
+from nsqclient.runtime.addresses import format_address, parse_listen_address
+from nsqclient.runtime.listening import listen
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.worker.loading import UsageError
 
@@ -91,8 +90,8 @@ def serve_status(
     """Answer probes and scrapes in a ``with`` block; yield lines that say where.
 
     Args:
-        health_address, metrics_address: ``host:port``; port 0 for any; empty: none. They may be
-            the same.
+        health_address, metrics_address: ``host:port``; without a host all addresses, with port 0
+            any port; empty: none. They may be the same.
         health: path -> what makes the answer, called on a thread of the server's.
         scrape: makes the answer of ``/metrics``.
 
@@ -125,23 +124,18 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: str, flag: str, routes: Mapping[str, Route]) -> None:
         self.routes = routes
         try:
-            host, port = parse_address(address, flag, lowest_port=0)
+            host, port = parse_listen_address(address)
         except ConfigError as exc:
-            raise UsageError(str(exc)) from exc
-        if ":" in host:
-            self.address_family = socket.AF_INET6
+            raise UsageError(f"{flag} {exc}") from exc
+        super().__init__((host, port), _Handler, bind_and_activate=False)
+        self.socket.close()
         try:
-            super().__init__((host, port), _Handler)
+            self.socket = listen(host, port)
         except OSError as exc:
             raise ConfigError(
                 f"{flag} {address}: cannot listen there: {exc.strerror or exc};"
                 " choose another port, or end what uses it") from exc
-        self.shown = format_address(str(self.server_address[0]), self.server_port)
-
-    def server_bind(self) -> None:
-        """For the server: bind, without asking for the name of this machine."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.shown = format_address(*self.socket.getsockname()[:2])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """For the server: a client that goes away is no error of ours."""

@@ -61,6 +61,21 @@ def around(handling):
     assert "consuming mails on channel c with shop.plain: 3 workers" in running.log
 
 
+def test_a_decorated_function_has_its_own_topic_and_channel(worker, nsqd):
+    nsqd.publish("orders", b"x")
+    running = worker("shop:bill")
+    nsqd.wait_until_empty("orders", "billing", timeout=LIMIT)
+    assert running.end() == 0 and running.handled() == ["x"]
+
+
+@pytest.mark.parametrize("flag", [
+    "--processes=0", "--health-address=8080", "--metrics-address=*:8080"])
+@pytest.mark.parametrize("check", [[], ["--check"]], ids=["start", "check"])
+def test_an_odd_value_is_refused_by_a_check_as_by_the_start(worker, flag, check):
+    running = worker("shop", flag, *check)
+    assert running.process.wait(LIMIT) == 1 and flag.partition("=")[0] in running.log
+
+
 @pytest.mark.parametrize(("words", "code", "status", "said"), [
     (["shop"], "import no_such_package\n", 1,
      "shop cannot be imported: ModuleNotFoundError: No module named 'no_such_package' (shop.py,"
@@ -72,7 +87,9 @@ def around(handling):
      HANDLERS, 1, "a consumer needs heartbeats"),
     (["shpo"], HANDLERS, 2, "there is no module 'shpo'"),
     (["shop", "--topic=refunds"], HANDLERS, 2, "no handler is registered for refunds"),
-    (["shop", "--processes=-1"], HANDLERS, 2, "--processes must be from 0"),
+    (["shop", "--processes=2000"], HANDLERS, 2, "--processes must be from 1 to 1024, not 2000"),
+    (["shop:note"], HANDLERS, 2, "--topic and --channel required: shop:note has no @nsqclient"),
+    (["shop:bill", "--topic=x"], HANDLERS, 2, "--topic and --channel required"),
 ])
 def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code, status, said):
     save(project, code=code)
@@ -85,7 +102,7 @@ def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code
 @pytest.mark.parametrize("processes", [0, 2])
 def test_probes_and_metrics_are_answered(worker, nsqd, processes):
     nsqd.publish_many("orders", [b"a"] * 10)
-    running = worker("shop", f"--processes={processes}", "--health-address=127.0.0.1:0",
+    running = worker("shop", *[f"--processes={processes}"] * bool(processes), "--health-address=127.0.0.1:0",
                      "--metrics-address=127.0.0.1:0")
     ready, metrics = running.url("/ready"), running.url("/metrics")
     wait_until(lambda: requests.get(ready, timeout=10).status_code == 200, LIMIT)

@@ -28,7 +28,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.log_records import LEVELS, LineFormatter
 from nsqclient.protocol.names import is_valid_name
-from nsqclient.runtime.addresses import parse_uint
+from nsqclient.runtime import addresses
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.secrets import SECRETS, read_secret, secrets_of, with_secrets
 from nsqclient.version import __version__
@@ -356,13 +356,10 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     Raises:
         CommandLineError: it is not ``host:port``.
     """
-    host, colon, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    number = parse_uint(port, 5)
-    if not colon or number is None or number > 65535:
-        raise CommandLineError(f"--{flag} {text!r} is not an address: give <addr>:<port>")
-    # ":4150" was typed, and means what it means in Go.
-    return host or "0.0.0.0", number  # nosec B104 # asked for
+    try:
+        return addresses.parse_listen_address(text)
+    except ConfigError as exc:
+        raise CommandLineError(f"--{flag} {exc}") from None
 
 
 class _GoFormatter(LineFormatter):
