@@ -161,11 +161,11 @@ def test_with_reload_a_wrong_command_line_ends_it_at_once(worker):
     assert "there is no module 'shpo'" in running.log
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, processes):
+@pytest.mark.parametrize("words", [[], ["--processes=2"]])
+def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, words):
     """All processes get it, and the supervisor hands it on: a running handler finishes."""
     nsqd.publish("orders", b"1")
-    running = worker("shop", "--reload", f"--processes={processes}")
+    running = worker("shop", "--reload", *words)
     wait_until(lambda: running.handled("began"), LIMIT)
     for pid in running.children():
         os.kill(pid, signal.SIGINT)
