@@ -46,6 +46,9 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
     from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
     from nsqclient.producer.producer import Producer as Producer
     from nsqclient.producer.stats import ProducerStats as ProducerStats
+    from nsqclient.worker.middleware import (
+        LogContext as LogContext, RateLimit as RateLimit, TimeLimit as TimeLimit,
+    )
     from nsqclient.worker.registry import handler as handler
 
 #: module -> the public names that it defines.
@@ -72,6 +75,7 @@ _DEFINED_IN = {
     "protocol.partitioned.start_position": "StartPosition",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
+    "worker.middleware": "LogContext RateLimit TimeLimit",
     "worker.registry": "handler",
 }
 #: Modules that are there after "import nsqclient", with their first use too.
@@ -79,18 +83,32 @@ _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
     "discovery", "hints", "http", "protocol", "runtime",
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
-__all__ = sorted([*_MODULE_OF, "__version__"])
+#: Written out, because type checkers read it.
+__all__ = [
+    "AlreadyRespondedError", "BatchHandler", "BlockedAction", "ClosedError", "Config",
+    "ConfigError", "ConnectError", "Connection", "ConnectionLostError", "ConnectionStats",
+    "Consumer", "ConsumerStats", "DeadLetter", "DeadLetterDirectory", "DeadLetterTopic",
+    "DiscoveryError", "DrainReport", "GiveUp", "Handling", "HeaderFilter", "Health",
+    "InvalidChannelError", "InvalidMessageError", "InvalidTopicError", "LocalProtocolError",
+    "LogContext", "Message", "NSQConnectionError", "NSQError", "NSQHTTPError",
+    "NegotiationError", "NotNSQError", "OrderError", "Outgoing", "PartitionError", "Producer",
+    "ProducerStats", "PublishError", "PublishNotSentError", "PublishRejectedError",
+    "PublishUnknownError", "RateLimit", "ReentrantCallError", "RemoteProtocolError", "Requeue",
+    "Retry", "RetryTable", "ServerError", "StartPosition", "StopReport", "TLSError",
+    "TimeLimit", "WriteTimeoutError", "__version__", "handler",
+]
 
+if not TYPE_CHECKING:  # to type checkers it would be a type for any name
 
-def __getattr__(name: str) -> Any:
-    """Import a public name or a module. Source: PEP 562."""
-    if name in _MODULE_OF:
-        value = getattr(importlib.import_module(f"nsqclient.{_MODULE_OF[name]}"), name)
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return importlib.import_module(f"nsqclient.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import a public name or a module. Source: PEP 562."""
+        if name in _MODULE_OF:
+            value = getattr(importlib.import_module(f"nsqclient.{_MODULE_OF[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _MODULES:
+            return importlib.import_module(f"nsqclient.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

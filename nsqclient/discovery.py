@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.display import without_password
@@ -38,8 +38,16 @@ A = TypeVar("A")
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
 
 
+class Addresses(Protocol):
+    """A list, tuple or set of addresses. A str is none to type checkers."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __contains__(self, value: object, /) -> bool: ...
+
+
 def check_addresses(
-    nsqds: Iterable[str], lookupds: Iterable[str]
+    nsqds: Addresses, lookupds: Addresses
 ) -> tuple[list[str], list[str]]:
     """Check the two lists of addresses; duplicates are dropped.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sized
+from typing import Any, NamedTuple, NoReturn, Protocol, Union
 
 from nsqclient.display import counted
 from nsqclient.runtime.deadline import Duration, to_seconds
@@ -64,6 +65,12 @@ class GiveUp(Exception):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+#: What a handler may return; other values than these decisions are ignored. The result of an
+#: ``async def`` is none of them.
+HandlerResult = Union[
+    None, Requeue, GiveUp, type[Requeue], type[GiveUp], float, str, bytes, Sized]
 
 
 def raise_decision(result: object) -> None:
@@ -280,6 +287,11 @@ class Message:
     def is_async(self) -> bool:
         """Whether ``enable_async()`` was called."""
         return self._is_async
+
+    def __reduce__(self) -> NoReturn:
+        """It belongs to a connection, so it cannot be pickled or copied."""
+        raise TypeError(
+            "a Message cannot be pickled or copied: pass its body on; answer it in this process")
 
     def __repr__(self) -> str:
         return (

@@ -101,3 +101,9 @@ def test_a_body_that_is_json_is_read(recorder, body, value):
 def test_a_body_that_is_no_json_is_a_value_error(recorder, body):
     with pytest.raises(ValueError):
         Message(body, b"0" * 16, 1, 1, 0.0, 9.0, recorder).json()
+
+
+def test_a_message_is_not_pickled(message):
+    """In a process pool the answer would be lost."""
+    with pytest.raises(TypeError, match="pass its body on; answer it in this process"):
+        pickle.dumps(message)

@@ -21,7 +21,7 @@ from nsqclient.consumer.processor import Handler, HandlerSettings
 from nsqclient.consumer.retry import RetryPolicy, check_retry
 from nsqclient.consumer.shutdown import catch_shutdown_signals
 from nsqclient.consumer.stats import ConsumerStats, DrainReport, Health, StopReport
-from nsqclient.discovery import check_addresses, check_list
+from nsqclient.discovery import Addresses, check_addresses, check_list
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.http.urls import nsqd_url
@@ -97,8 +97,8 @@ class Consumer:
         channel: str,
         handler: Handler | None = None,
         *,
-        nsqd_tcp_addresses: Iterable[str] = (),
-        lookupd_http_addresses: Iterable[str] = (),
+        nsqd_tcp_addresses: Addresses = (),
+        lookupd_http_addresses: Addresses = (),
         max_in_flight: int | None = None,
         workers: int = 1,
         config: Config | None = None,
@@ -246,7 +246,7 @@ class Consumer:
         self,
         *,
         wait_deferred: bool = False,
-        nsqd_http_addresses: Iterable[str] = (),
+        nsqd_http_addresses: Addresses = (),
         end_after_silence: Duration | None = None,
     ) -> Iterator[Message]:
         """Iterate over messages as :meth:`messages` does, until the channel is empty.
@@ -288,7 +288,7 @@ class Consumer:
         self,
         *,
         wait_deferred: bool = False,
-        nsqd_http_addresses: Iterable[str] = (),
+        nsqd_http_addresses: Addresses = (),
         end_after_silence: Duration | None = None,
         stop_timeout: Duration = 30.0,
     ) -> DrainReport:
@@ -323,7 +323,7 @@ class Consumer:
             return drain.report(has_ended, report)
 
     def _make_drain(
-        self, nsqd_http_addresses: Iterable[str], end_after_silence: Duration | None,
+        self, nsqd_http_addresses: Addresses, end_after_silence: Duration | None,
         wait_deferred: bool, *, is_loop: bool,
     ) -> Drain:
         """Return a drain that can know its end. Asks every nsqd."""

@@ -48,6 +48,8 @@ def check_middleware(middleware: object) -> tuple[Middleware, ...]:
     for each in found:
         inner = inspect.unwrap(each) if callable(each) else each
         name = getattr(each, "__qualname__", f"{each!r:.80}")
+        if isinstance(each, type) and not hasattr(each, "__enter__"):
+            raise ConfigError(f"middleware: {name} is a class: give an object, {name}(...)")
         if inspect.isgeneratorfunction(each):
             raise ConfigError(
                 f"middleware: {name} is a generator: decorate it with contextlib.contextmanager")

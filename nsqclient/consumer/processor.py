@@ -15,12 +15,12 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
-from nsqclient.message import Failure, GiveUp, Message, Requeue, raise_decision
+from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
 from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.workers import WorkerPool
 
-Handler = Callable[[Message], Any]
+Handler = Callable[[Message], HandlerResult]
 
 #: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
 _FIN_DELAY = 0.004

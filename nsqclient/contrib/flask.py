@@ -30,6 +30,7 @@ from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError
 from nsqclient.producer.producer import Producer
+from nsqclient.protocol.commands import Body
 from nsqclient.runtime.deadline import Duration
 from nsqclient.worker.loading import UsageError
 from nsqclient.worker.group import GROUP_ERRORS, ConsumerGroup, add_all
@@ -93,7 +94,7 @@ class NSQ:
     def publish(
         self,
         topic: str,
-        body: bytes,
+        body: Body,
         defer: Duration | None = None,
         timeout: Duration | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 from nsqclient.config import Config, checked_config
-from nsqclient.discovery import check_addresses
+from nsqclient.discovery import Addresses, check_addresses
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, InvalidMessageError, PublishError
 from nsqclient.partitioned.producer.producer import PartitionedProducer
@@ -33,6 +33,7 @@ from nsqclient.producer.nodes import NodePool
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import MAX_RECENT, ProducerStats, Statistics
 from nsqclient.protocol import commands
+from nsqclient.protocol.commands import Body
 from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names
@@ -84,9 +85,9 @@ class Producer:
 
     def __init__(
         self,
-        nsqd_tcp_addresses: Iterable[str] = (),
+        nsqd_tcp_addresses: Addresses = (),
         *,
-        lookupd_http_addresses: Iterable[str] = (),
+        lookupd_http_addresses: Addresses = (),
         config: Config | None = None,
         retry_unknown: bool = True,
         sticky: bool = False,
@@ -140,7 +141,7 @@ class Producer:
     def publish(
         self,
         topic: str,
-        body: bytes,
+        body: Body,
         defer: Duration | None = None,
         timeout: Duration | None = None,
         *,
@@ -224,7 +225,7 @@ class Producer:
             headers=headers, partition=partition)
 
     def publish_many(
-        self, topic: str, bodies: Iterable[bytes | Outgoing], timeout: Duration | None = None,
+        self, topic: str, bodies: Iterable[Body | Outgoing], timeout: Duration | None = None,
         *, key: Key | None = None, partition: int | None = None,
     ) -> int:
         """Publish several messages, in as few MPUBs as nsqd's limits allow.
@@ -278,7 +279,7 @@ class Producer:
     def publish_async(
         self,
         topic: str,
-        body: bytes,
+        body: Body,
         defer: Duration | None = None,
         timeout: Duration | None = None,
         *,

@@ -10,7 +10,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Union, cast
 
 from nsqclient import native
 from nsqclient.errors import InvalidMessageError, LocalProtocolError
@@ -35,6 +35,10 @@ CLS = b"CLS\n"
 
 def _sized(body: bytes) -> bytes:
     return _size.pack(len(body)) + body
+
+
+#: The types of a body.
+Body = Union[bytes, bytearray, memoryview]
 
 
 def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
@@ -66,7 +70,7 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
 NO_JSON: Any = object()
 
 
-def chosen_body(body: bytes | None, json: object) -> bytes:
+def chosen_body(body: Body | None, json: object) -> Body:
     """Return a body, or a value as JSON where that was given.
 
     Raises:
@@ -87,8 +91,11 @@ def json_body(value: object) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        raise InvalidMessageError(f"no JSON can be made of the {type(value).__name__}: {exc}") \
-            from exc
+        hint = ""
+        if "serializable" in str(exc):
+            hint = ": convert it first, as a datetime with isoformat(), a Decimal with str()"
+        raise InvalidMessageError(
+            f"no JSON can be made of the {type(value).__name__}: {exc}{hint}") from exc
 
 
 def identify(payload: Mapping[str, Any]) -> bytes:

@@ -62,7 +62,7 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """Split the address of a listening port; the host may be empty (all), the port 0 (any).
 
     Raises:
-        ConfigError: it is not of that form; the text says what is wrong, without the name of a flag.
+        ConfigError: it is not of that form; the text does not name the flag.
     """
     host, colon, port = text.rpartition(":")
     has_brackets = host.startswith("[") and host.endswith("]")

@@ -102,8 +102,8 @@ def test_what_cannot_start_is_one_line_and_a_status(worker, project, words, code
 @pytest.mark.parametrize("processes", [0, 2])
 def test_probes_and_metrics_are_answered(worker, nsqd, processes):
     nsqd.publish_many("orders", [b"a"] * 10)
-    running = worker("shop", *[f"--processes={processes}"] * bool(processes), "--health-address=127.0.0.1:0",
-                     "--metrics-address=127.0.0.1:0")
+    running = worker("shop", *[f"--processes={processes}"] * bool(processes),
+                     "--health-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0")
     ready, metrics = running.url("/ready"), running.url("/metrics")
     wait_until(lambda: requests.get(ready, timeout=10).status_code == 200, LIMIT)
     assert requests.get(running.url("/live"), timeout=10).json() == {"live": True}

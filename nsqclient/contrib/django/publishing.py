@@ -14,7 +14,7 @@ from django.utils import timezone
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.errors import ConfigError, InvalidMessageError
 from nsqclient.producer.producer import Producer
-from nsqclient.protocol.commands import NO_JSON, check_body, check_delay, chosen_body
+from nsqclient.protocol.commands import NO_JSON, Body, check_body, check_delay, chosen_body
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration, to_seconds
 
@@ -54,7 +54,7 @@ def forget_producer() -> None:
 
 
 def publish(
-    topic: str, body: bytes, defer: Duration | None = None, timeout: Duration | None = None
+    topic: str, body: Body, defer: Duration | None = None, timeout: Duration | None = None
 ) -> None:
     """Store one message with the producer of this process, at once.
 
@@ -73,7 +73,7 @@ def publish_json(
 
 def publish_on_commit(
     topic: str,
-    body: bytes | None = None,
+    body: Body | None = None,
     defer: Duration | None = None,
     timeout: Duration | None = None,
     *,
@@ -109,7 +109,7 @@ def publish_on_commit(
 
 def publish_in_transaction(
     topic: str,
-    body: bytes | None = None,
+    body: Body | None = None,
     defer: Duration | None = None,
     *,
     json: Any = NO_JSON,

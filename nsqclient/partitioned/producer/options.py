@@ -80,7 +80,7 @@ class PreparedMessage(NamedTuple):
 
 
 def with_own_options(
-    messages: Iterable[bytes | Outgoing], options: PublishOptions, limit: int
+    messages: Iterable[commands.Body | Outgoing], options: PublishOptions, limit: int
 ) -> list[tuple[bytes, PublishOptions]]:
     """Check messages that differ in more than their bodies; return them with their options.
 
@@ -90,7 +90,7 @@ def with_own_options(
     found = []
     for message in messages:
         if not isinstance(message, Outgoing):
-            message = Outgoing(message)
+            message = Outgoing(commands.check_body(message, limit))
         key, partition = message.key, message.partition
         if key is None and partition is None:
             key, partition = options.key, options.partition
