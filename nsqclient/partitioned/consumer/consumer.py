@@ -9,6 +9,7 @@ from nsqclient.config import Config, checked_config
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import Consumer as StockConsumer
+from nsqclient.discovery import Addresses
 from nsqclient.consumer.middleware import Middleware
 from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.retry import RetryPolicy
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class ConsumerArguments(TypedDict, total=False):
     """The arguments of the stock Consumer."""
 
-    nsqd_tcp_addresses: Iterable[str]
-    lookupd_http_addresses: Iterable[str]
+    nsqd_tcp_addresses: Addresses
+    lookupd_http_addresses: Addresses
     max_in_flight: int | None
     workers: int
     config: Config | None
