@@ -49,6 +49,8 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     """
     if type(body) is bytes and 0 < len(body) <= max_msg_size:
         return body  # nearly always
+    if isinstance(body, DeliveredBody):
+        return bytes(body)
     if isinstance(body, str):
         raise InvalidMessageError("message body is a str: encode it first, body.encode()")
     if not isinstance(body, (bytes, bytearray, memoryview)):
@@ -64,6 +66,13 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
             " (nsqd --max-msg-size, our option nsqd_max_msg_size)"
         )
     return data
+
+
+class DeliveredBody(bytes):
+    """A body that an nsqd has delivered: ``check_body`` does not apply our limit, which is a guess.
+
+    An nsqd that takes less rejects it, and closes the connection.
+    """
 
 
 #: Stands for no value: None is one.
@@ -261,10 +270,11 @@ def rdy(count: int, max_rdy_count: int) -> bytes:
 
 
 def _id(message_id: bytes, binary: bool) -> bytes:
-    # Spaces and newlines inside an id would become another command; a partitioned nsqd alone
-    # reads 16 bytes whatever they are.
-    if len(message_id) != MESSAGE_ID_SIZE or not (binary or message_id.isalnum()):
-        what = "bytes" if binary else "hex digits"
+    # nsqd takes any 16 bytes as an id, but ends a command at a newline and a word at a space.
+    # Only a partitioned nsqd reads 16 bytes whatever they are.
+    is_word = binary or len(message_id.split()) == 1
+    if len(message_id) != MESSAGE_ID_SIZE or not is_word:
+        what = "bytes" if binary else "bytes without a space or newline"
         text = message_id.decode("ascii", "backslashreplace")
         raise LocalProtocolError(f"message id {text!r} is not {MESSAGE_ID_SIZE} {what}")
     return message_id
