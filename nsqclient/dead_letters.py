@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import json
 import logging
 import os
@@ -27,6 +26,7 @@ from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import ConfigError, InvalidMessageError, PublishRejectedError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
+from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.names import check_topic, is_valid_name
 from nsqclient.runtime.arguments import check_function
 
@@ -34,10 +34,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 
 #: The key that an envelope has, and its value: the version of the form.
 _MARK, _VERSION = "dead_letter", 1
-#: What is added to an envelope with a key.
-_SIGNATURE = b', "hmac": "%b"'
-#: Bytes of the shortest key.
-_LEAST_KEY = 16
 #: Characters of a traceback that are kept, from its end.
 _MOST_TRACEBACK = 4000
 #: The same where it is read: escaped characters take more.
@@ -103,35 +99,17 @@ class DeadLetter:
             body, encoding = base64.b64encode(self.body).decode("ascii"), "base64"
         return {**self.facts(), "body": body, "body_encoding": encoding}
 
-    def to_envelope(self, key: str | bytes = b"") -> bytes:
-        """Return the letter as a JSON object in UTF-8, for a dead-letter topic.
-
-        Args:
-            key: signs the object, in its last field ``hmac`` (HMAC-SHA256, in hex).
-
-        Raises:
-            ConfigError: the key is too short.
-        """
-        data = json.dumps({_MARK: _VERSION, **self.to_json()}, ensure_ascii=False).encode()
-        if not key:
-            return data
-        return data[:-1] + _SIGNATURE % _signature(data, check_key(key)) + b"}"
+    def to_envelope(self) -> bytes:
+        """Return the letter as a JSON object in UTF-8, for a dead-letter topic."""
+        return json.dumps({_MARK: _VERSION, **self.to_json()}, ensure_ascii=False).encode()
 
     @classmethod
-    def parse(cls, data: bytes, key: str | bytes = b"") -> DeadLetter:
+    def parse(cls, data: bytes) -> DeadLetter:
         """Read the body of a message of a dead-letter topic: an envelope, or a bare body.
 
-        Without a key, whoever publishes to the topic, or has published a message that is there as
-        a bare body, may have written what looks like an envelope: do not act on what it says.
-
-        Args:
-            key: that of the ``DeadLetterTopic``; what it has not signed is a bare body.
-
-        Raises:
-            ConfigError: the key is too short.
+        Whoever publishes to the topic, or has published a message that is there as a bare body, may
+        have written what looks like an envelope: do not act on what it says.
         """
-        if key and not _is_signed(data, check_key(key)):
-            return cls(data)
         if f'"{_MARK}"'.encode() not in data:
             return cls(data)
         try:
@@ -143,7 +121,7 @@ class DeadLetter:
                 body = base64.b64decode(body, validate=True)
             return cls.from_facts(values, body)
         except (ValueError, KeyError, AttributeError, RecursionError, binascii.Error):
-            return cls(data)  # of no envelope of ours
+            return cls(data)  # not an envelope of ours
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], body: bytes) -> DeadLetter:
@@ -164,31 +142,6 @@ class DeadLetter:
             number("attempts"), number("timestamp"), text("given_up_at"), text("reason"),
             text("exception"), trace, text("nsqd_address"), text("host"),
         )
-
-
-def check_key(key: str | bytes) -> bytes:
-    """Return the key of envelopes as bytes.
-
-    Raises:
-        ConfigError: it has less than 16 bytes, or is no text and no bytes.
-    """
-    if not isinstance(key, (str, bytes)):
-        raise ConfigError("the key of dead letters must be a str or bytes")
-    data = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
-    if len(data) < _LEAST_KEY:
-        raise ConfigError(f"the key of dead letters must have at least {_LEAST_KEY} bytes")
-    return data
-
-
-def _signature(envelope: bytes, key: bytes) -> bytes:
-    return hmac.new(key, envelope, "sha256").hexdigest().encode()
-
-
-def _is_signed(data: bytes, key: bytes) -> bool:
-    """Return whether an envelope ends with the right signature of what stands before it."""
-    size = len(_SIGNATURE % (b"0" * 64)) + 1
-    rest = data[:-size] + b"}"
-    return hmac.compare_digest(data, rest[:-1] + _SIGNATURE % _signature(rest, key) + b"}")
 
 
 def _utc(nanoseconds: int) -> str:
@@ -360,19 +313,17 @@ class DeadLetterTopic:
     The message is finished only after nsqd has stored the copy; if the publish fails, it is
     requeued. The copy is a JSON object with the body and its other fields, which
     :meth:`DeadLetter.parse` reads. If nsqd would reject the object as too large, only the body is
-    published, and a WARNING has the other fields.
+    published, and a WARNING has the other fields. ``nsqd_max_msg_size`` does not limit the copy,
+    because an nsqd has delivered the message.
 
     Args:
         producer: a Producer; close it yourself, after the consumer has stopped.
         topic: the topic of the copies.
         body: a function that returns what to publish for a message, in place of the object.
-        key: a secret of at least 16 bytes that signs the JSON objects. A replay with the same key
-            knows that the consumer has written them, and publishes to the topics that they name.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.
-        ConfigError: ``body`` cannot be called with a message, or ``key`` is too short, or given
-            beside ``body``.
+        ConfigError: ``body`` cannot be called with a message.
 
     Threads: any.
     """
@@ -382,8 +333,6 @@ class DeadLetterTopic:
         producer: Publisher,
         topic: str,
         body: Callable[[Message], bytes] | None = None,
-        *,
-        key: str | bytes = b"",
     ) -> None:
         if not callable(getattr(producer, "publish", None)):
             raise ConfigError(
@@ -393,36 +342,37 @@ class DeadLetterTopic:
         self._topic = check_topic(topic)
         if body is not None:
             check_function(body, "body", "message")
-            if key:
-                raise ConfigError("key signs envelopes, and body publishes none: leave one out")
         self._body = body
-        self._key = check_key(key) if key else b""
 
     def __call__(self, message: Message) -> None:
         """Publish one message. Raises what the publish raises."""
-        if self._body is not None:
-            self._producer.publish(self._topic, self._body(message))
-        else:
+        if self._body is None:
             self._publish_envelope(message)
+        else:
+            body = self._body(message)
+            self._producer.publish(
+                self._topic, DeliveredBody(body) if body is message.body else body)
         logger.error("%s/%s: gave up %r (%s): published to %s", message.topic, message.channel,
                      message, _why(message), self._topic,
                      extra=log_fields(message=message))
 
     def _publish_envelope(self, message: Message) -> None:
         letter = _letter_of(message)
-        envelope = letter.to_envelope(self._key)
-        try:
-            self._producer.publish(self._topic, envelope)
-            return
-        except InvalidMessageError:  # nsqd_max_msg_size
-            pass
-        except PublishRejectedError as exc:
-            if exc.code != "E_BAD_MESSAGE":  # the limit of this nsqd is lower
-                raise
-        self._producer.publish(self._topic, letter.body)
+        envelope = letter.to_envelope()
+        for copy in (envelope, DeliveredBody(envelope)):
+            try:
+                self._producer.publish(self._topic, copy)
+                return
+            except InvalidMessageError:  # over nsqd_max_msg_size
+                pass
+            except PublishRejectedError as exc:
+                if exc.code != "E_BAD_MESSAGE":
+                    raise
+                break
+        self._producer.publish(self._topic, DeliveredBody(letter.body))
         logger.warning(
-            "%r was published to %s without its envelope, which is too large (%s, see"
-            " nsqd_max_msg_size); its other fields: %s", message, self._topic,
+            "%r was published to %s without its envelope, which is too large for nsqd (%s); its"
+            " other fields: %s", message, self._topic,
             counted(len(envelope), "byte"), json.dumps(letter.facts()),
             extra=log_fields(message=message),
         )

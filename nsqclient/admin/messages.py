@@ -35,6 +35,7 @@ from nsqclient.errors import NSQError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.producer.producer import Producer
+from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.runtime.delays import RateLimiter
 from nsqclient.version import __version__
@@ -154,8 +155,7 @@ class MessagePeeker:
                 for message in messages:
                     # Also where none came: writing detects that the browser has disconnected.
                     yield {} if message is None else _shown(
-                        message, nodes[message.nsqd_address].address,
-                        self._settings.dead_letter_key)
+                        message, nodes[message.nsqd_address].address)
         except NSQError as exc:  # the channel was deleted meanwhile, say
             logger.info("peek at %s: %s", topic, exc)
         finally:
@@ -192,8 +192,8 @@ def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:
     return [each for each in objects(values, list_name) if text(each, key) == name]
 
 
-def _shown(message: Message, node: str, key: str) -> dict[str, Any]:
-    letter = DeadLetter.parse(message.body, key)
+def _shown(message: Message, node: str) -> dict[str, Any]:
+    letter = DeadLetter.parse(message.body)
     body = letter.body[:MAX_BODY]
     shown: dict[str, Any] = {
         "id": str(message.id),
@@ -204,7 +204,7 @@ def _shown(message: Message, node: str, key: str) -> dict[str, Any]:
         "truncated": len(letter.body) > MAX_BODY,
     }
     if letter.body is not message.body:  # it came in an envelope
-        shown["dead_letter"] = {**letter.facts(), "is_signed": bool(key)}
+        shown["dead_letter"] = letter.facts()
     try:
         # The cut may lie within a character.
         shown["text"] = body.decode("utf-8", "ignore" if shown["truncated"] else "strict")
@@ -313,7 +313,6 @@ class Replayer:
         rate: float,
     ) -> Steps:
         done, limiter = 0, RateLimiter(rate, time.monotonic())
-        key = self._settings.dead_letter_key
         with contextlib.closing(messages):
             for message in messages:
                 while message is not None and not limiter.take(1, time.monotonic()):
@@ -323,13 +322,12 @@ class Replayer:
                 if message is None:
                     yield {}  # writing detects that the browser has disconnected
                     continue
-                letter = DeadLetter.parse(message.body, key)
-                # Without a key anybody may have written what the letter says.
-                to = (key and letter.topic) or target
+                # Anybody may have written which topic the letter names.
+                body = DeadLetter.parse(message.body).body
                 try:
-                    producer.publish(to, letter.body)
+                    producer.publish(target, DeliveredBody(body))
                 except NSQError as exc:
-                    yield {"error": f"not replayed to {to}: {exc}"}
+                    yield {"error": f"not replayed to {target}: {exc}"}
                     return  # the message is requeued
                 message.finish()
                 done += 1

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nsqclient.config import Config
-from nsqclient.dead_letters import check_key
 from nsqclient.display import without_password
 from nsqclient.errors import ConfigError
 from nsqclient.http.urls import split_address
@@ -101,15 +100,11 @@ class AdminSettings:
     allow_config_from_cidr: str = "127.0.0.1/8"
     #: TLS of the HTTP requests: the ``tls_*`` options, with ``tls_v1``.
     http_config: Config = field(default_factory=Config)
-    #: Key of the dead letters, as of ``DeadLetterTopic``; empty: none is trusted.
-    dead_letter_key: str = field(default="", repr=False)
     #: Options of the consumer that peeks.
     consumer_config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
         """Check all values."""
-        if self.dead_letter_key:
-            check_key(self.dead_letter_key)
         if not self.lookupd_http_addresses and not self.nsqd_http_addresses:
             raise ConfigError("--lookupd-http-address or --nsqd-http-address required")
         if self.lookupd_http_addresses and self.nsqd_http_addresses:

@@ -231,5 +231,4 @@ def make_dead_letters(
     stack.callback(producer.close)
     return DeadLetterTopic(
         producer, values["dead-letter-topic"],
-        None if values["dead-letter-envelope"] else lambda message: message.body,
-        key=values["dead-letter-key-file"])
+        None if values["dead-letter-envelope"] else lambda message: message.body)

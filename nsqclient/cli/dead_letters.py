@@ -2,8 +2,8 @@
 
 They are in a directory (``DeadLetterDirectory``), where each has a name, or in a topic
 (``DeadLetterTopic``), where commands take the next ones: NSQ has no access by id. A replay
-publishes the body to the topic that it came from, and deletes or finishes the letter after nsqd has
-stored it: killed at any moment it causes duplicates and no loss.
+publishes the body, and deletes or finishes the letter after nsqd has stored it. If it is killed, it
+causes duplicates and no loss.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from nsqclient.cli.flags import (
     positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import SECRET_FILE, SOURCES, ToolFlags, read_config
+from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_config
 from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
-from nsqclient.dead_letters import check_key
 from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted, printable
+from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.runtime.delays import RateLimiter
 
 PROGRAM = "dead_letters"
@@ -51,10 +51,9 @@ letters in a topic are received and requeued, which adds one to their attempts."
 Shows dead letters with all details, including the traceback and the body. Dead letters in a topic
 are received and requeued, which adds one to their attempts.""",
     "replay": """\
-Publishes the bodies of dead letters to their original topics. A dead letter is deleted or finished
-only after nsqd has stored its body: a message may be duplicated, but not lost. For dead letters in
-a topic, name the destination: only a signature (--dead-letter-key-file) shows that what a message
-says about its origin is true.""",
+Publishes the bodies of dead letters to one topic (--destination-topic), or to the topics that they
+name (--to-origin). A dead letter is deleted or finished only after nsqd has stored its body: a
+message may be duplicated, but not lost.""",
     "delete": """\
 Permanently deletes dead letters from a directory, or finishes those of a topic.""",
 }
@@ -74,8 +73,8 @@ _EXAMPLES = {
         ("replay the next 100 dead letters of a topic, 20 per second",
          "nsqclient dead_letters replay --lookupd-http-address=127.0.0.1:4161 \\\n"
          "      --topic=orders.dead --count=100 --rate=20 --destination-topic=orders"),
-        ("replay all dead letters of a directory",
-         "nsqclient dead_letters replay --path=dead-letters --all \\\n"
+        ("replay all dead letters of a directory to their original topics",
+         "nsqclient dead_letters replay --path=dead-letters --all --to-origin \\\n"
          "      --nsqd-tcp-address=127.0.0.1:4150"),
     ],
     "delete": [
@@ -99,9 +98,6 @@ def _flags(command: str) -> ToolFlags:
     flags.require("channel")
     flags.add("create-channel", BOOL, False, "create the channel if it does not exist; the first"
               " channel of a topic\n      takes the messages that wait in the topic")
-    flags.add("dead-letter-key-file", SECRET_FILE, "", "with --topic: file with the key of the"
-              " DeadLetterTopic;\n      what it has not signed is shown and replayed as a bare"
-              " body")
     flags.group("Selection")
     flags.add("id", STRINGS, (), "with --path: message id, or file name if several files have"
               " the same id; may be repeated")
@@ -123,13 +119,14 @@ def _flags(command: str) -> ToolFlags:
         flags.add("json", BOOL, False, "print one JSON object per dead letter")
     if command == "replay":
         flags.group("Destination (the nsqds of the addresses below)")
-        flags.add("destination-topic", NAME, "", "topic to publish to; required with --topic"
-                  " unless --dead-letter-key-file\n      is given (default: the original topic of"
-                  " each dead letter)")
+        flags.add("destination-topic", NAME, "", "topic to publish to")
+        flags.add("to-origin", BOOL, False, "publish to the topic that each dead letter names: you"
+                  " trust everybody\n      who can publish to the dead-letter topic, or write to"
+                  " the directory")
+        flags.require("destination-topic", "to-origin")
+        flags.exclude("destination-topic", "to-origin")
         flags.add("rate", not_negative(INT), 100,
                   "maximum number of messages per second; 0: no limit")
-        # Any publisher can write what looks like a dead letter.
-        flags.need("topic", "destination-topic", "dead-letter-key-file")
         flags.need("path", *SOURCES)
     flags.add_sources(only_looks=True, required=False)
     flags.need("topic", *SOURCES)
@@ -146,8 +143,6 @@ def build_command() -> CommandGroup:
 def _run(command: str, parsed: Parsed) -> int:
     values = parsed.values
     config = read_config(values, PROGRAM, "consumer-opt")
-    if values["dead-letter-key-file"]:
-        check_key(values["dead-letter-key-file"])
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
         letters: _Letters = (
@@ -280,7 +275,7 @@ class _TopicLetters(_Letters):
             )) as messages:
                 for message in filter(None, messages):
                     self.total += 1
-                    letter = DeadLetter.parse(message.body, values["dead-letter-key-file"])
+                    letter = DeadLetter.parse(message.body)
                     yield (letter.id or message.id.decode("ascii", "replace"), letter,
                            message.finish)
         except ConnectError as exc:
@@ -332,14 +327,13 @@ def _replayer(
     limiter = RateLimiter(values["rate"], time.monotonic())
 
     def publish(name: str, letter: DeadLetter) -> str | None:
-        topic = values["destination-topic"] or letter.topic
+        topic = letter.topic if values["to-origin"] else values["destination-topic"]
         if not topic:
-            raise CommandLineError("the topic that it came from is not known, or not signed with"
-                                   " the key: give --destination-topic")
+            raise CommandLineError("it does not name its topic: give --destination-topic")
         while not limiter.take(1, time.monotonic()):
             if signals.wait(limiter.wait()):
                 return None
-        producer.publish(topic, letter.body)
+        producer.publish(topic, DeliveredBody(letter.body))
         return f"replayed {name} to {topic}"
 
     return publish
@@ -407,6 +401,6 @@ def _page(name: str, letter: DeadLetter) -> str:
 COMMANDS = {
     "list": "list them, a line for each",
     "show": "show them with traceback and body",
-    "replay": "publish their bodies to the topics that they came from",
+    "replay": "publish their bodies again",
     "delete": "delete them",
 }

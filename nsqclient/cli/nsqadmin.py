@@ -13,7 +13,7 @@ from nsqclient.admin import AdminSettings
 from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.command import Command
 from nsqclient.cli.tools.tool_flags import (
-    OPTIONS, SECRET_FILE, Server, ServerCommand, add_http_timeouts, add_http_tls_flags,
+    OPTIONS, Server, ServerCommand, add_http_timeouts, add_http_tls_flags,
     add_secret_flags, parse_listen_address, read_config as read_options, read_http_tls,
 )
 from nsqclient.cli.flags import (
@@ -87,9 +87,6 @@ def build_command() -> Command:
               "option of the consumer that reads copies of messages, such as tls_v1 (may be given"
               " multiple times)")
     add_secret_flags(flags)
-    flags.add("dead-letter-key-file", SECRET_FILE, "",
-              "path to a file with the key of signed dead letters: a replay publishes them to the"
-              " topics that they name")
     flags.add_common()
     flags.add_ignored(_IGNORED)
     return flags
@@ -136,7 +133,6 @@ def build_settings(parsed: Parsed) -> AdminSettings:
             http_config=Config(
                 user_agent=f"{PROGRAM}/{__version__} nsqclient/{__version__}",
                 **read_http_tls(values)),
-            dead_letter_key=values["dead-letter-key-file"],
             consumer_config=read_options(values, PROGRAM, "consumer-opt"),
         )
     except TLSError as exc:

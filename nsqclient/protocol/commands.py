@@ -49,7 +49,7 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
     """
     if type(body) is bytes and 0 < len(body) <= max_msg_size:
         return body  # nearly always
-    if isinstance(body, DeliveredBody):
+    if isinstance(body, DeliveredBody) and body:
         return bytes(body)
     if isinstance(body, str):
         raise InvalidMessageError("message body is a str: encode it first, body.encode()")
@@ -272,7 +272,7 @@ def rdy(count: int, max_rdy_count: int) -> bytes:
 def _id(message_id: bytes, binary: bool) -> bytes:
     # nsqd takes any 16 bytes as an id, but ends a command at a newline and a word at a space.
     # Only a partitioned nsqd reads 16 bytes whatever they are.
-    is_word = binary or len(message_id.split()) == 1
+    is_word = binary or not (b" " in message_id or b"\n" in message_id)
     if len(message_id) != MESSAGE_ID_SIZE or not is_word:
         what = "bytes" if binary else "bytes without a space or newline"
         text = message_id.decode("ascii", "backslashreplace")

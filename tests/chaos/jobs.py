@@ -245,7 +245,7 @@ class _Round:
         return [sys.executable, str(PROGRAMS / "killed_replay.py"), point,
                 str(self._rng.randrange(1, _ROUND // 2)), "replay", "--rate=400",
                 f"--lookupd-http-address={lookupd}",
-                *([f"--path={self._path}", "--all"] if self._source is None else
+                *([f"--path={self._path}", "--all", "--to-origin"] if self._source is None else
                   [f"--topic={self._dead}", "--count=1000000", "--timeout=1s",
                    f"--destination-topic={self._orders}",
                    f"--consumer-opt=msg_timeout,{_MSG_TIMEOUT:g}s"])]

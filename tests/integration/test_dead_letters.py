@@ -16,12 +16,10 @@ from nsqclient.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.cluster.look_guard import LookGuard
 from nsqclient.message import Failure, Message
+from nsqclient.testing import make_message
 from tests.integration.test_consumer import QUICK, Collector, consume, publish, take
 from tests.support.docs.tool_runs import tool
 from tests.support.waiting import wait_until
-
-
-KEY = "the key of the operator"
 
 
 def letter(body, topic="orders", **facts):
@@ -147,13 +145,6 @@ def test_show_has_the_traceback_and_the_body(server, capsys):
         "/w==", "base64", "billing")
 
 
-@pytest.fixture
-def key_file(tmp_path):
-    path = tmp_path / "key"
-    path.write_text(f"{KEY}\n")
-    return f"--dead-letter-key-file={path}"
-
-
 def test_a_replay_of_a_topic_publishes_the_next_ones(server, capsys):
     """The original bodies go to the topic that the operator names; the others stay."""
     fill(server, *(letter(b"%d" % number) for number in range(5)), letter(b"x", "other"), b"bare")
@@ -167,21 +158,23 @@ def test_a_replay_of_a_topic_publishes_the_next_ones(server, capsys):
     wait_until(lambda: waiting(server) == 0)
 
 
-def test_letters_that_the_key_has_signed_go_where_they_came_from(server, key_file, capsys):
-    """Any other stays until a topic is named, whatever it says: its publisher has written it."""
-    signed = [letter(b"a").to_envelope(KEY), letter(b"b", "other").to_envelope(KEY)]
-    forged = letter(b"gift", "payments").to_envelope()
-    fill(server, *signed)
-    assert run(server, "replay", "--count=2", key_file) == 0
+def test_the_limit_of_the_producer_does_not_hold_for_a_dead_letter(server):
+    """An nsqd has delivered the message, so its limit is larger."""
+    message = make_message(b"x" * 2000)
+    with Producer([server.tcp_address], config=Config(nsqd_max_msg_size=1000)) as producer:
+        DeadLetterTopic(producer, "whole")(message)
+        DeadLetterTopic(producer, "bare", lambda message: message.body)(message)
+    size = {topic["topic_name"]: topic["message_bytes"] for topic in server.stats()["topics"]}
+    assert size["bare"] == 2000 < size["whole"]
+
+
+def test_letters_go_to_their_origin_if_the_operator_trusts_them(server, capsys):
+    fill(server, letter(b"a"), letter(b"b", "other"))
+    assert run(server, "replay", "--count=2", "--to-origin") == 0
     assert bodies(server, "orders", 1) == [b"a"] and bodies(server, "other", 1) == [b"b"]
-    fill(server, forged)
-    assert run(server, "replay", "--count=1", key_file) == 1
+    fill(server, b"bare")
+    assert run(server, "replay", "--count=1", "--to-origin") == 1
     assert "give --destination-topic" in capsys.readouterr().err
-    assert run(server, "list", key_file) == 0
-    assert "without an envelope" in capsys.readouterr().out
-    assert run(server, "replay", "--count=1", key_file, "--destination-topic=orders") == 0
-    assert bodies(server, "orders", 1) == [forged]
-    assert "payments" not in [topic["topic_name"] for topic in server.stats()["topics"]]
 
 
 def test_letters_in_flight_at_a_killed_job_are_waited_for(server, capsys):
@@ -269,8 +262,8 @@ def test_a_replay_of_a_directory_publishes_and_deletes(server, tmp_path, capsys)
     foreign.write_text('{"dead_letter": 1, "topic": "", "body": "c", "body_encoding": "utf-8"}')
     words = ["dead_letters", "replay", f"--path={path}",
              f"--nsqd-tcp-address={server.tcp_address}"]
-    assert main([*words, "--id=0000000000000001"]) == 0
-    assert main([*words, "--all"]) == 1
+    assert main([*words, "--id=0000000000000001", "--to-origin"]) == 0
+    assert main([*words, "--all", "--to-origin"]) == 1
     out, err = capsys.readouterr()
     assert f"replayed {names[0]} to orders" in out
     assert "give --destination-topic" in err
@@ -292,7 +285,7 @@ def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
     assert all(map(str.isprintable, (out + err).split("\n")))
     assert r"odd\x1b[2J" in err and "is damaged" in err and "folder" in err
     assert damaged.exists()
-    assert main(["dead_letters", "replay", f"--path={path}", "--all",
+    assert main(["dead_letters", "replay", "--to-origin", f"--path={path}", "--all",
                  f"--nsqd-tcp-address={server.tcp_address}"]) == 1
     assert bodies(server, "orders", 2) == [b"a", b"b"]
     assert sorted(path.iterdir()) == sorted([

@@ -25,14 +25,12 @@ _TABLE = {
                'if number(each, "client_count"):', "if False:",
                "test_a_loan_from_a_channel_with_consumers_is_rejected")],
     ("nsqclient/admin/messages.py", "tests/admin/test_actions.py"): [
-        Mutant("page_replay_target", "without a key no letter says where it goes",
-               "to = (key and letter.topic) or target", "to = letter.topic or target",
-               "test_without_a_key_no_letter_says_where_it_goes"),
         Mutant("page_replay_loses", "a letter that cannot be published stays",
-               "                try:\n                    producer.publish(to, letter.body)",
+               "                try:\n"
+               "                    producer.publish(target, DeliveredBody(body))",
                "                message.finish()\n"
                "                try:\n"
-               "                    producer.publish(to, letter.body)",
+               "                    producer.publish(target, DeliveredBody(body))",
                "test_a_letter_that_cannot_be_published_stays")],
     ("nsqclient/cli/tools/archiver.py", "tests/cli/test_archive.py"): [
         Mutant("file_fin_after_failure", "nsq_to_file gives back what it could not sync",
@@ -152,7 +150,7 @@ _TABLE = {
                "test_a_consumer_goes_on_while_children_come_and_go[embedded]")],
     ("nsqclient/dead_letters.py", "tests/consumer/test_dead_letters.py"): [
         Mutant("dead_letter_not_published", "a dead letter is published before its FIN",
-               "self._producer.publish(self._topic, envelope)", "pass",
+               "self._producer.publish(self._topic, copy)", "pass",
                "test_a_topic_gets_an_envelope"),
         Mutant("dead_letter_not_on_disk", "a dead letter is on the disk before its FIN",
                "os.fsync(file.fileno())", "pass",

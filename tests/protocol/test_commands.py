@@ -132,7 +132,7 @@ NOT_BUILT = [
     *((commands.rdy, (count, most), LocalProtocolError,
        f"RDY {count} is out of range: 0 to {most}")
       for count, most in ((-1, 2500), (2501, 2500), (1, 0))),
-    *((build, (name, *more), LocalProtocolError, "16 hex digits")
+    *((build, (name, *more), LocalProtocolError, "16 bytes without a space")
       for build, *more in ((commands.touch,), (commands.req, 0))
       for name in (b"0123456789abcde", b"0123456789abcdef0", b"0123456789abcd\nf",
                    b"01234567 9abcdef")),

@@ -208,7 +208,7 @@ def test_ids_may_hold_newlines_and_spaces(step):
 
 def test_binary_ids_are_only_for_partitioned_servers():
     """A stock nsqd would read a newline in an id as the end of the command."""
-    with pytest.raises(LocalProtocolError, match="hex digits"):
+    with pytest.raises(LocalProtocolError, match="without a space"):
         commands.touch(WILD_ID)
     with pytest.raises(LocalProtocolError, match="16 bytes"):
         commands.touch(WILD_ID + b"x", binary=True)

@@ -23,8 +23,7 @@ const shown = (message) => {
   ];
   const body = message.pretty ?? message.text ?? message.base64;
   const letter = message.dead_letter;
-  // Anybody may have written what a letter without a signature says.
-  const source = (letter?.is_signed && letter.topic) || panel.dataset.source;
+  const source = panel.dataset.source;  // anybody may have written which topic the letter names
   const again = [];
   if (source && mayAct && !message.truncated) {
     again.push(el("button", {

@@ -26,7 +26,7 @@ const replay = async () => {
   const note = byId("replay-note");
   const sure = await confirmTyped({
     title: `Replay all letters in ${channel}?`, name: channel, button: "Replay",
-    text: `Each is published to ${target}, or if it is signed to the topic that it came from, and finished here. If the replay ends early, a letter may be published twice.`,
+    text: `Each is published to ${target}, and finished here. If the replay ends early, a letter may be published twice.`,
   });
   if (!sure) return;
   ending = new AbortController();

@@ -7,25 +7,29 @@ off; messages that a filter drops are finished.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import random
+import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
+from urllib.parse import urlsplit
 
 from nsqclient import (
     BatchHandler, Config, InvalidMessageError, Message, NSQError, PublishRejectedError,
 )
 from nsqclient.cli.consumers import Consumers
-from nsqclient.cli.flags import NAME, NAMES, STRING, STRINGS, Parsed, choice
+from nsqclient.cli.flags import BOOL, NAME, NAMES, STRING, STRINGS, FlagError, Parsed, choice
 from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
 from nsqclient.cli.tools.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.to_nsq import make_producers
 from nsqclient.cli.tools.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
+from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.extensions import RESERVED_PREFIX
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -76,6 +80,7 @@ def build_command() -> ToolFlags:
     flags.need("key-field", "destination-lookupd-http-address")
     flags.add("destination-topic", NAME, "",
               "topic to publish to (default: the topic of each message)")
+    flags.add("force", BOOL, False, "copy also to the nsqds and the topic that messages come from")
     flags.add("mode", MODE, "hostpool",
               "how to choose among several destinations: hostpool (connected destinations in"
               " turn), round-robin (all destinations in turn), or epsilon-greedy (mostly the"
@@ -99,6 +104,8 @@ def _run(parsed: Parsed) -> int:
     lookupds = values["destination-lookupd-http-address"]
     config = read_consumer_config(values, PROGRAM)
     producer_config = read_config(values, PROGRAM, "producer-opt", has_secrets=False)
+    if not values["force"]:
+        _refuse_own_source(values)
     json_filter = JsonFilter(
         values["require-json-field"], values["require-json-value"] or None,
         values["whitelist-json-field"],
@@ -109,10 +116,13 @@ def _run(parsed: Parsed) -> int:
     try:
         with Signals() as signals:
             consumers = Consumers(values, config, signals)
+            own = {} if values["force"] else places(values["destination-nsqd-tcp-address"])
             for topic in dict.fromkeys(values["topic"]):
+                target = values["destination-topic"] or topic
                 copier = Copier(
-                    values["destination-topic"] or topic, json_filter, destinations,
-                    producer_config, values["key-field"], bool(lookupds))
+                    target, json_filter, destinations, producer_config, values["key-field"],
+                    bool(lookupds), own if target == topic else {},
+                    functools.partial(_end_endless, consumers, topic))
                 size = max(1, config.max_in_flight // 2)
                 consumers.add(topic, values["channel"], BatchHandler(copier, size, _MAX_WAIT),
                               workers=_WORKERS)
@@ -122,12 +132,47 @@ def _run(parsed: Parsed) -> int:
     return 0
 
 
+_ENDLESS = ("the destination %s is where the messages of %s come from: each message would be copied"
+            " again without end; give another --destination-topic, or --force")
+
+
+def _refuse_own_source(values: Mapping[str, Any]) -> None:
+    """Raise FlagError if a source and a destination are the same server, and the topic the same."""
+    if values["destination-topic"] and values["destination-topic"] not in values["topic"]:
+        return
+    for kind in ("nsqd-tcp-address", "lookupd-http-address"):
+        sources, destinations = places(values[kind]), places(values[f"destination-{kind}"])
+        for place in destinations.keys() & sources.keys():
+            topic = values["destination-topic"] or values["topic"][0]
+            raise FlagError(_ENDLESS % (destinations[place], topic))
+
+
+def _end_endless(consumers: Consumers, topic: str, address: str) -> None:
+    consumers.fail(_ENDLESS % (address, topic))
+
+
+def places(addresses: Iterable[str]) -> dict[tuple[str, int | None], str]:
+    """Return addresses by the IP addresses and port of each. Blocks: until names are resolved."""
+    found: dict[tuple[str, int | None], str] = {}
+    for address in addresses:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        try:
+            port = parts.port
+            for info in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM):
+                found[str(info[4][0]), port] = address
+        except (OSError, ValueError):
+            found[address, None] = address
+    return found
+
+
 class Copier:
     """Publishes batches of messages to one topic, and finishes or requeues each of them.
 
     Args:
         key_field: of JSON messages; its value is the key. Empty: messages have none.
         copies_headers: whether the destination may take headers.
+        own: nsqds that messages must not come from; see ``places``.
+        on_own: called with the address of one that a message came from.
 
     Threads: any number of batches at once.
     """
@@ -135,7 +180,12 @@ class Copier:
     def __init__(
         self, topic: str, json_filter: JsonFilter, destinations: Destinations, config: Config,
         key_field: str = "", copies_headers: bool = False,
+        own: Mapping[tuple[str, int | None], str] = {},
+        on_own: Callable[[str], None] = lambda address: None,
     ) -> None:
+        self._own = own
+        self._on_own = on_own
+        self._is_own: dict[str, bool] = {}  # by the address of the source
         self._key_field = key_field
         self._copies_headers = copies_headers
         self._topic = topic
@@ -147,6 +197,9 @@ class Copier:
         """Handle one batch. Blocks: until each message is stored, or no destination accepts it."""
         under_way = []
         for message in messages:
+            if self._own and self._comes_from_own(message.nsqd_address):
+                message.requeue(delay=0, backoff=False)
+                continue
             body = self._filtered(message)
             if body is None:
                 message.finish()
@@ -155,7 +208,7 @@ class Copier:
             timeout = max(0.1, min(self._timeout, message.time_left * _PART))
             try:
                 wait = self._destinations.publish(
-                    self._topic, body, timeout, **self._options_of(message))
+                    self._topic, DeliveredBody(body), timeout, **self._options_of(message))
             except NSQError as exc:
                 self._requeue(message, exc)
             else:
@@ -167,6 +220,13 @@ class Copier:
                 self._requeue(message, exc)
             else:
                 message.finish()
+
+    def _comes_from_own(self, address: str) -> bool:
+        if address not in self._is_own:
+            self._is_own[address] = not self._own.keys().isdisjoint(places([address]))
+        if self._is_own[address]:
+            self._on_own(address)
+        return self._is_own[address]
 
     def _options_of(self, message: Message) -> dict[str, Any]:
         """Return its key and headers, for a partitioned destination.

@@ -41,7 +41,8 @@ _CHUNK = 256 * 1024
 #: Commands into which the records of a read are divided where several nsqds share them.
 _PARTS = 8
 
-_TOO_LONG = "it is over %d bytes, the largest message (nsqd_max_msg_size)"
+_TOO_LONG = ("it is over %d bytes: if nsqd has a larger --max-msg-size, give"
+             " --producer-opt=nsqd_max_msg_size,...")
 #: Seconds between two updates of the progress: readable, and cheap.
 _PAUSE = 0.2
 #: How much longer than its body a JSON line may be: each byte may be an escape of six.

@@ -220,8 +220,6 @@ class ToolFlags(Command):
         self.add("dead-letter-topic", NAME, "", help_text)
         self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
                  " the body and details of the failure;\n      =false: only the body")
-        self.add("dead-letter-key-file", SECRET_FILE, "", "file with a secret that signs dead"
-                 " letters, for 'dead_letters replay'")
 
     def add_common(self, log_level: Kind = LOG_LEVEL, quiet: bool = False) -> None:
         """Add the last group: what every tool has. ``quiet``: log errors only by default."""
