@@ -15,7 +15,8 @@
 #endif
 
 enum {
-    READ_SIZE = 4096,  /* as in connection/exchange.py */
+    READ_SIZE = 4096,  /* these two as in connection/exchange.py */
+    RECEIVE_SIZE = 16384,
     /* Milliseconds between two looks for signals: one that arrives outside of a system call, or in
        another thread, does not interrupt poll(). */
     LONGEST_WAIT = 100,
@@ -30,10 +31,10 @@ monotonic(void)
 }
 
 static int
-next_wait(double deadline)
+next_wait(double deadline, int longest)
 {
     double left = (deadline - monotonic()) * 1000.0;
-    return left <= 0 ? 0 : left < LONGEST_WAIT ? (int)left + 1 : LONGEST_WAIT;
+    return left <= 0 ? 0 : left < longest ? (int)left + 1 : longest;
 }
 
 /* exchange() of connection/exchange.py. In Python a publish gives the interpreter's lock away to
@@ -83,7 +84,7 @@ advance(Exchange *x)
         if (x->sent < x->size) {
             wanted.events |= POLLOUT;
         }
-        int ready = poll(&wanted, 1, next_wait(x->deadline));
+        int ready = poll(&wanted, 1, next_wait(x->deadline, LONGEST_WAIT));
         if (ready < 0) {
             x->error = errno;
             return;
@@ -173,6 +174,54 @@ exchange(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         }
         if (getpid() != pid) {  /* a handler has forked: the connection is the parent's */
             return result_of(x.sent, PyLong_FromLong(EBADF));
+        }
+    }
+}
+
+/* receive() of connection/exchange.py: poll() and recv() under one release. */
+
+static PyObject *
+receive(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    char data[RECEIVE_SIZE];
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "usage: receive(fd, seconds)");
+        return NULL;
+    }
+    long fd = PyLong_AsLong(args[0]);
+    double deadline = monotonic() + PyFloat_AsDouble(args[1]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (fd < 0 || fd > INT_MAX) {
+        return PyLong_FromLong(EBADF);
+    }
+    for (;;) {
+        struct pollfd wanted = {(int)fd, POLLIN, 0};
+        ssize_t size = -1;
+        int ready, error;
+        Py_BEGIN_ALLOW_THREADS
+        ready = poll(&wanted, 1, next_wait(deadline, INT_MAX));
+        if (ready > 0) {
+            size = recv((int)fd, data, RECEIVE_SIZE, MSG_DONTWAIT);
+        }
+        error = errno;
+        Py_END_ALLOW_THREADS
+        if (size >= 0) {
+            return PyBytes_FromStringAndSize(data, size);
+        }
+        if (ready == 0) {
+            if (monotonic() >= deadline) {
+                return Py_NewRef(Py_None);
+            }
+        }
+        else if (error == EINTR) {
+            if (PyErr_CheckSignals() < 0) {
+                return NULL;
+            }
+        }
+        else if (error != EAGAIN && error != EWOULDBLOCK) {
+            return PyLong_FromLong(error);
         }
     }
 }
@@ -332,6 +381,7 @@ parse_messages(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t co
 static PyMethodDef methods[] = {
     {"pack_bodies", (PyCFunction)(void (*)(void))pack_bodies, METH_FASTCALL, NULL},
     {"parse_messages", (PyCFunction)(void (*)(void))parse_messages, METH_FASTCALL, NULL},
+    {"receive", (PyCFunction)(void (*)(void))receive, METH_FASTCALL, NULL},
     {"exchange", (PyCFunction)(void (*)(void))exchange, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

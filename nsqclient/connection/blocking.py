@@ -148,11 +148,8 @@ class BlockingConnection(NsqdSocket):
             if answer is not None:
                 self._send_rest()
                 return answer
-            if core.has_buffered_input:
-                data = b""
-            else:
-                left = max(0.0, until - time.monotonic())
-                self._sent, data = exchange(self._fd, self._out, self._sent, left)
+            left = max(0.0, until - time.monotonic())
+            self._sent, data = exchange(self._fd, self._out, self._sent, left)
         return None
 
     def _receive(self, data: bytes | int) -> None:
@@ -160,7 +157,7 @@ class BlockingConnection(NsqdSocket):
         if self._error is None and isinstance(data, int):
             assert self._transport is not None
             raise self._transport.lost(OSError(data, os.strerror(data)))
-        if isinstance(data, int) or not (data or self._core.has_buffered_input):
+        if isinstance(data, int) or not data:
             raise self._error or ConnectionLostError(self.address, "closed by the peer")
         self.heard_at = time.monotonic()
         self._core.receive_data(data)
@@ -195,10 +192,10 @@ class BlockingConnection(NsqdSocket):
         assert transport is not None
         try:
             while True:
-                data = b"" if core.has_buffered_input else transport.recv(_READ)
+                data = transport.recv(_READ)
                 if data is None:
                     return not self.is_ended
-                if not data and not core.has_buffered_input:
+                if not data:
                     return False
                 self.heard_at = time.monotonic()
                 core.receive_data(data)

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from nsqclient.config import Config
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.connection.opening import NsqdSocket
-from nsqclient.connection.reader import ConnectionDelegate, SocketReader
+from nsqclient.connection.reader import ConnectionDelegate
+from nsqclient.connection.shared_reader import SharedReader
 from nsqclient.errors import (
     ConnectionLostError,
     NSQConnectionError,
@@ -58,11 +59,11 @@ class Connection(NsqdSocket):
         timeout = float("inf")
         if config.heartbeat_interval > 0:
             timeout = min(config.read_timeout, 2 * config.heartbeat_interval)
-        self._socket_reader = SocketReader(
+        self._reader = SharedReader(
             self, self._core, self._lock, self._flush_as_reader, delegate, timeout
         )
         self._error: NSQError | None = None  # why it ended, the first reason; by _lock
-        self._reader: LibraryThread | None = None
+        self._thread: LibraryThread | None = None
         self._is_open = False  # open() succeeded; written under _lock
         self._is_finished = False  # on_closed was called; written under _lock
 
@@ -126,24 +127,21 @@ class Connection(NsqdSocket):
         with self._lock:
             error = self._error
             if not self.is_ended:
-                self._reader = LibraryThread(
+                self._thread = LibraryThread(
                     self._read_loop, f"nsq-reader-{self.address}", owner=self._delegate
                 )
-                self._reader.launch()
+                self._thread.launch()
         if error is not None and self._is_open and not self.has_reader:
             self._finish(error)
 
     @property
     def has_reader(self) -> bool:
         """Return whether there is a reader thread, which calls ``on_closed``."""
-        return self._reader is not None and self._reader.ident is not None
+        return self._thread is not None and self._thread.ident is not None
 
     # -- sending
 
-    def send(
-        self, queue: Callable[[ClientProtocol], None], *, waits: bool = True,
-        wake_reader: bool = True,
-    ) -> bool:
+    def send(self, queue: Callable[[ClientProtocol], None], *, waits: bool = True) -> bool:
         """Let ``queue`` put commands into the core, and write them; False where bytes are left.
 
         Any exception that ends this in the middle ends the connection: a signal handler may raise
@@ -151,7 +149,6 @@ class Connection(NsqdSocket):
 
         Args:
             waits: False: return where the socket accepts no bytes; call ``flush`` later.
-            wake_reader: False: the caller calls ``receive_messages`` next.
 
         Blocks: while the kernel accepts no bytes, at most ``write_timeout``.
 
@@ -165,10 +162,10 @@ class Connection(NsqdSocket):
             with self._lock:
                 queue(self._core)
             is_written = self._writer.flush(waits)
-            if wake_reader and self._socket_reader.is_paused:
+            if self._reader.is_paused and self._core.awaits_answer():
                 # Reentrant: the call of this thread that was interrupted does it.
                 with contextlib.suppress(ReentrantCallError):
-                    self._socket_reader.wake()
+                    self._reader.wake()
             return is_written
         except NSQConnectionError as exc:
             self._fail(exc)
@@ -181,7 +178,7 @@ class Connection(NsqdSocket):
 
     def flush(self) -> None:
         """Write what is queued. Blocks and raises like ``send``."""
-        self.send(lambda core: None, wake_reader=False)
+        self.send(lambda core: None)
 
     def receive_messages(self, until: float) -> None:
         """Receive messages in place of the reader, for a worker that would wait for the next one.
@@ -193,11 +190,11 @@ class Connection(NsqdSocket):
         Blocks: until messages arrive, or until ``until`` on ``time.monotonic()``; then the reader
         receives again.
         """
-        self._socket_reader.receive_messages(until)
+        self._reader.receive_messages(until)
 
     def wake_reader(self) -> None:
         """Make the reader receive, if no other thread does."""
-        self._socket_reader.wake()
+        self._reader.wake()
 
     def drain(self, timeout: float) -> bool:
         """Wait until all queued bytes are written; False if they were not, or cannot be.
@@ -233,8 +230,8 @@ class Connection(NsqdSocket):
         error: NSQError
         try:
             assert self._transport is not None
-            self._socket_reader.attach(self._transport)
-            self._socket_reader.run()
+            self._reader.attach(self._transport)
+            self._reader.run()
         except NSQError as exc:
             error = exc.with_traceback(None)  # its frames would keep the messages that came last
         except BaseException as exc:
@@ -259,7 +256,7 @@ class Connection(NsqdSocket):
 
     def join(self, deadline: Deadline) -> bool:
         """Wait for its reader to end; True when it has. Call ``close()`` first."""
-        reader = self._reader
+        reader = self._thread
         if reader is None or reader is threading.current_thread():
             return True
         reader.join(deadline.remaining())
@@ -272,7 +269,7 @@ class Connection(NsqdSocket):
             if self._error is None:
                 self._error = error
         self._shut_down()
-        self._socket_reader.wake()
+        self._reader.wake()
 
     def _finish(self, error: NSQError) -> None:
         """Close the socket and call ``on_closed``. Runs once."""

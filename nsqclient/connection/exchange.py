@@ -1,4 +1,4 @@
-"""``exchange``: write a command to a socket and wait for the answer, with a deadline.
+"""``exchange`` and ``receive``: the system calls of a publish, and of a reader thread.
 
 ``exchange(fd, command, start, seconds) -> (sent, answer)`` writes ``command[start:]`` to a
 non-blocking socket, then waits. If ``start`` is ``len(command)``, it only waits.
@@ -26,9 +26,13 @@ from nsqclient import native
 
 #: Bytes to read at once: heartbeats and responses are far shorter.
 _READ_SIZE = 4096
+#: Bytes that ``receive`` reads. A larger buffer costs page faults.
+RECEIVE_SIZE = 16 * 1024
 #: Seconds between two looks for signals: one that arrives outside of a system call, or in another
 #: thread, does not interrupt poll().
 _LONGEST_WAIT = 0.1
+#: poll() takes milliseconds as a C int.
+_MAX_POLL = 2**31 - 1
 
 
 def exchange_in_python(
@@ -59,9 +63,24 @@ def exchange_in_python(
     return sent, errno.EBADF
 
 
-def _read(fd: int, failure: int = 0) -> bytes | int:
+def receive_in_python(fd: int, seconds: float) -> bytes | int | None:
+    """Do the same as the compiled form."""
+    until, poll = monotonic() + seconds, select.poll()
+    if fd >= 0:
+        poll.register(fd, select.POLLIN)
+    while fd >= 0:
+        if poll.poll(math.ceil(min(max(0.0, until - monotonic()) * 1000, _MAX_POLL))):
+            data = _read(fd, size=RECEIVE_SIZE)
+            if data != errno.EAGAIN:
+                return data
+        elif monotonic() >= until:
+            return None
+    return errno.EBADF
+
+
+def _read(fd: int, failure: int = 0, size: int = _READ_SIZE) -> bytes | int:
     try:
-        return os.read(fd, _READ_SIZE)
+        return os.read(fd, size)
     except OSError as exc:
         error = _system_error(exc)
         return failure or error
@@ -77,3 +96,8 @@ def _system_error(exc: OSError) -> int:
 
 exchange: Callable[[int, bytes, int, float], tuple[int, bytes | int | None]] = (
     exchange_in_python if native.compiled is None else native.compiled.exchange)
+
+#: ``receive(fd, seconds)``: wait for bytes and read at most RECEIVE_SIZE of them, on a reader
+#: thread. The result is that of ``exchange``'s answer.
+receive: Callable[[int, float], bytes | int | None] = (
+    receive_in_python if native.compiled is None else native.compiled.receive)

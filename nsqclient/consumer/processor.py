@@ -82,8 +82,6 @@ class MessageProcessor:
         #: Puts messages into the queue; returns whether some waited there already.
         self.queue: Callable[[list[Message]], bool] = self.workers.put_many
         self._worker_count = settings.workers
-        # A lone worker receives next, or the reader goes on by itself soon.
-        self._wakes_reader = settings.workers != 1
         #: A stop has begun: what arrives goes back.
         self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
@@ -186,7 +184,7 @@ class MessageProcessor:
         sub.finished.append(message)
         message._responded = True
         if len(sub.finished) >= sub.fin_batch:
-            sub.flush(wake_reader=self._wakes_reader)
+            sub.flush()
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
@@ -279,7 +277,7 @@ class MessageProcessor:
     def flush(self) -> None:
         """Send all FINs that wait."""
         for sub in self._flow.subscriptions:
-            sub.flush(wake_reader=self._wakes_reader)
+            sub.flush()
 
     def _schedule_flush(self) -> None:
         """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""
@@ -295,7 +293,7 @@ class MessageProcessor:
         # before it is flushed now.
         self._is_flush_scheduled = False
         for sub in self._flow.subscriptions:
-            sub.flush(waits=False, wake_reader=False)
+            sub.flush(waits=False)
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         fields = log_fields(message=message)

@@ -422,7 +422,7 @@ class Subscription:
                 self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
 
         try:
-            return self.conn.send(queue, waits=False, wake_reader=False)
+            return self.conn.send(queue, waits=False)
         except NSQError as exc:
             self._log.debug("%s: RDY not sent: %s", self.address, exc,
                             extra=log_fields(nsqd=self.address))
@@ -602,12 +602,11 @@ class Subscription:
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 
-    def flush(self, *, waits: bool = True, wake_reader: bool = True) -> None:
+    def flush(self, *, waits: bool = True) -> None:
         """Send the FINs that wait. Blocks at most ``write_timeout``; never raises.
 
         Args:
             waits: False: what does not fit into the socket is left to a background task.
-            wake_reader: False: the caller receives next.
         """
         if not self.finished:
             return
@@ -616,7 +615,7 @@ class Subscription:
             self._count_lost(lost)
         if ids:
             queue = methodcaller("send_fin", ids)
-            self._send(queue, len(ids), waits=waits, wake_reader=wake_reader)
+            self._send(queue, len(ids), waits=waits)
 
     def flush_rest(self) -> None:
         """Write what did not fit into the socket. Blocks as ``flush``; never raises."""
@@ -627,12 +626,11 @@ class Subscription:
                             extra=log_fields(nsqd=self.address))
 
     def _send(
-        self, queue: Callable[[ClientProtocol], None], answers: int, *, waits: bool = True,
-        wake_reader: bool = True,
+        self, queue: Callable[[ClientProtocol], None], answers: int, *, waits: bool = True
     ) -> bool:
         """Send answers; return whether they may reach nsqd. ``waits`` as in ``flush``."""
         try:
-            if not self.conn.send(queue, waits=waits, wake_reader=wake_reader):
+            if not self.conn.send(queue, waits=waits):
                 self._context.run_in_background(self.flush_rest)
         except ReentrantCallError:  # nothing was queued
             self._context.run_in_background(lambda: self._send_later(queue, answers))

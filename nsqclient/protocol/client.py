@@ -168,9 +168,6 @@ class ClientProtocol:
             return  # what follows a fatal error has no meaning
         self._parse(self._layers.decode(data) if self._layers.stack else data)
 
-    #: Never: what was received is decoded and parsed at once.
-    has_buffered_input: bool = False
-
     @property
     def has_layers(self) -> bool:
         """Whether the bytes of the socket are other bytes than those of the frames."""

@@ -1,4 +1,4 @@
-"""exchange(): one command and its answer, with a deadline, in Python and compiled."""
+"""exchange() and receive(), in Python and compiled."""
 
 import contextlib
 import errno
@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from nsqclient.connection.exchange import exchange_in_python
+from nsqclient.connection.exchange import (
+    RECEIVE_SIZE, exchange_in_python, receive_in_python,
+)
 from tests.support.native import FORMS
 from tests.support.waiting import wait_until
 
@@ -335,3 +337,38 @@ def test_a_thread_that_shuts_it_down_ends_the_call_and_no_other_file_is_touched(
         finally:
             stop.set()
     assert all(name.stat().st_size == 0 for name in names if name.exists())
+
+
+# -- receive()
+
+
+@pytest.fixture(params=FORMS)
+def receive(request):
+    """Each form of it."""
+    return receive_in_python if request.param is None else request.param.receive
+
+
+def test_received_bytes_are_returned_up_to_a_size(receive, pair):
+    ours, peer = pair
+    peer.sendall(b"x" * (RECEIVE_SIZE + 1))
+    assert receive(ours.fileno(), float("inf")) == b"x" * RECEIVE_SIZE
+    assert receive(ours.fileno(), 0) == b"x"
+    assert receive(ours.fileno(), 0) is receive(ours.fileno(), 0.02) is None
+    with beside(peer.sendall, b"late"):
+        assert receive(ours.fileno(), WAIT) == b"late"
+
+
+def test_the_end_of_what_is_received_is_an_empty_answer_or_an_errno(receive, pair):
+    ours, peer = pair
+    with beside(peer.shutdown, socket.SHUT_WR):
+        assert receive(ours.fileno(), WAIT) == b""
+    assert receive(-1, WAIT) == errno.EBADF
+    client, server = tcp_pair()
+    with client, beside(reset, server):
+        assert receive(client.fileno(), WAIT) == errno.ECONNRESET
+
+
+def test_a_signal_handler_runs_while_bytes_are_awaited(receive, pair):
+    ours, peer = pair
+    with on_signal(lambda *_: peer.sendall(b"x")), beside(signal_main_thread):
+        assert receive(ours.fileno(), WAIT) == b"x"

@@ -1,6 +1,7 @@
 """What receives on a connection: the reader, or a worker in its place."""
 
 import contextlib
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -10,37 +11,38 @@ import pytest
 from nsqclient import Config
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.reader import SocketReader
+from nsqclient.connection.shared_reader import SharedReader
 from nsqclient.errors import ConnectionLostError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import CommandFailed
 from nsqclient.protocol.frames import encode_message
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.transport import RECV_SIZE
+from nsqclient.runtime.transport import RECV_SIZE, Transport
 from tests.support.servers.scripted import BEAT, OK, ScriptedServer, error
 
 WAIT = 10.0
 
 
-class Wire:
-    """A transport on which a test says what comes; it fails a test that did not expect to read."""
+class Counted(Transport):
+    """A transport that notes the sizes of its reads."""
 
-    def __init__(self, *received):
-        self.received = list(received)
-
-    def wait(self, timeout, *, for_write=False):
-        assert timeout is None or timeout >= 0
-        return bool(self.received)
-
-    def functions(self):
-        return self.recv, None
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.sizes = []
 
     def recv(self, size):
-        if not self.received:
-            raise BlockingIOError
-        return self.received.pop(0)
+        self.sizes.append(size)
+        return super().recv(size)
 
-    def need_lost(self, exc):
-        assert isinstance(exc, BlockingIOError)
+
+@pytest.fixture
+def wire():
+    """Both ends of a connection: our transport, and the socket of nsqd."""
+    ours, nsqd = socket.socketpair()
+    transport = Counted(ours, "nsqd:4150")
+    with nsqd:
+        yield SimpleNamespace(transport=transport, nsqd=nsqd)
+    transport.close()
 
 
 @pytest.fixture
@@ -62,19 +64,23 @@ def make_reader(core, on_published, timeout=60.0):
     return SocketReader(conn, core, threading.Lock(), lambda: False, delegate, timeout)
 
 
-def test_a_reader_that_did_not_run_for_long_looks_before_it_calls_nsqd_silent(core, monkeypatch):
+def test_a_reader_that_did_not_run_for_long_looks_before_it_calls_nsqd_silent(
+    core, wire, monkeypatch
+):
     """A process that was stopped for longer than nsqd may be silent reads what has come."""
     published = []
     clock = [1000.0]
     monkeypatch.setattr("nsqclient.connection.reader.time.monotonic", lambda: clock[0])
 
     def on_published(token):
-        clock[0] += 100.0 * (not published)  # stopped, once, between two reads
+        clock[0] += 100.0  # stopped for a while, between two reads
         published.append(token)
+        wire.nsqd.send(OK) if len(published) < 2 else wire.nsqd.close()
 
     reader = make_reader(core, on_published)
+    wire.nsqd.send(OK)
     with pytest.raises(ConnectionLostError, match="closed by the peer"):
-        reader.attach(Wire(OK, OK, b""))
+        reader.attach(wire.transport)
         reader.run()
     assert published == ["a", "b"]
 
@@ -119,7 +125,7 @@ def message(body=b"x"):
 
 
 @pytest.fixture
-def consuming():
+def consuming(wire):
     """A reader that rests, on a subscribed connection; and what its delegate was called with."""
     core = ClientProtocol()
     core.send_identify({})
@@ -130,37 +136,37 @@ def consuming():
     batches = []
     delegate = SimpleNamespace(on_messages=lambda conn, batch: batches.append(batch))
     conn = SimpleNamespace(address="nsqd:4150")
-    reader = SocketReader(conn, core, threading.Lock(), lambda: True, delegate, 60.0)
+    reader = SharedReader(conn, core, threading.Lock(), lambda: True, delegate, 60.0)
+    reader.attach(wire.transport)
     reader.is_paused = True
     reader._receive_lock.release()
-    return SimpleNamespace(reader=reader, batches=batches, core=core, is_awake=lambda: (
+    return SimpleNamespace(reader=reader, batches=batches, core=core, wire=wire, is_awake=lambda: (
         not reader._wakeup.locked()))
 
 
 def test_a_worker_receives_messages_and_leaves_the_reader_resting(consuming):
     """This is what saves the switches of threads."""
-    consuming.reader.attach(Wire(message()))
+    consuming.wire.nsqd.send(message())
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert [len(batch) for batch in consuming.batches] == [1]
     assert not consuming.is_awake() and not consuming.reader._receive_lock.locked()
 
 
 def test_a_worker_answers_heartbeats_and_waits_on(consuming):
-    consuming.reader.attach(Wire(BEAT, message()))
+    consuming.wire.nsqd.send(BEAT + message())
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
     assert consuming.core.data_to_send() == b"NOP\n"
 
 
 def test_the_reader_is_woken_when_no_message_came(consuming):
-    consuming.reader.attach(Wire())
     consuming.reader.receive_messages(time.monotonic())
     assert consuming.is_awake() and consuming.batches == []
 
 
 def test_other_events_are_left_to_the_reader(consuming):
     """They may end the connection, or a stop may wait for them."""
-    consuming.reader.attach(Wire(message() + error("E_FIN_FAILED late")))
+    consuming.wire.nsqd.send(message() + error("E_FIN_FAILED late"))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1
     assert [type(event) for event in consuming.core.events] == [CommandFailed]
@@ -168,7 +174,7 @@ def test_other_events_are_left_to_the_reader(consuming):
 
 
 def test_the_end_of_the_stream_is_left_to_the_reader(consuming):
-    consuming.reader.attach(Wire(b""))
+    consuming.wire.nsqd.close()
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "closed by the peer" in str(consuming.reader._failure) and consuming.is_awake()
 
@@ -180,7 +186,7 @@ def test_a_delegate_that_fails_ends_the_connection(consuming, failure):
         raise failure
 
     consuming.reader._delegate.on_messages = fail
-    consuming.reader.attach(Wire(message()))
+    consuming.wire.nsqd.send(message())
     with pytest.raises(failure):
         consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert "messages were not taken" in str(consuming.reader._failure) and consuming.is_awake()
@@ -193,18 +199,13 @@ def test_a_reader_that_receives_is_asked_to_rest(consuming):
     assert consuming.reader._is_requested
 
 
-def test_reads_are_small_where_few_bytes_come(consuming):
-    """A large buffer costs more than the rest of the read; one follows a read that was full."""
-    sizes = []
-
-    class Sized(Wire):
-        def recv(self, size):
-            sizes.append(size)
-            return super().recv(size)
-
-    large = message(b"y" * 50_000)
-    consuming.reader._may_have_more = False
-    consuming.reader.attach(Sized(message(), large[:16384], large[16384:]))
-    for _ in range(2):
+def test_a_read_is_large_after_one_that_was_full(consuming):
+    """A large buffer costs more than the rest of a small read."""
+    transport, nsqd = consuming.wire.transport, consuming.wire.nsqd
+    for body in (b"x", b"y" * 50_000):
+        nsqd.send(message(body))
         consuming.reader.receive_messages(time.monotonic() + WAIT)
-    assert sizes == [16 * 1024, 16 * 1024, RECV_SIZE] and len(consuming.batches) == 2
+    assert len(consuming.batches) == 2 and transport.sizes == [RECV_SIZE]
+    nsqd.send(message())
+    consuming.reader.receive_messages(time.monotonic() + WAIT)
+    assert len(consuming.batches) == 3 and transport.sizes == [RECV_SIZE]

@@ -111,7 +111,7 @@ _TABLE = {
                "test_an_nsqd_that_requires_tls_is_found")],
     ("nsqclient/connection/reader.py", "tests/connection/test_connection.py"): [
         Mutant("silence_is_borne", "an nsqd that is silent for two heartbeats counts as lost",
-               "if time.monotonic() >= until:", "if False:",
+               "if not self._is_flooded and time.monotonic() >= until:", "if False:",
                "test_silence_ends_the_connection")],
     ("nsqclient/consumer/backoff.py", "tests/consumer/test_backoff.py"): [
         Mutant("backoff_for_ever", "a backoff ends",

@@ -59,7 +59,6 @@ class OrderedProcessor(MessageProcessor):
         self._max_attempts = 0
         self._on_blocked = on_blocked
         self._lock = Lock()
-        self._wakes_reader = False  # run() does, or receives
         self.queue: Callable[[list[Message]], bool] = self._put_or_keep
         self._receivers: set[int] = set()  # workers that receive; changed by single calls
         #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.

@@ -253,11 +253,6 @@ class OrderedSubscription(PartitionSubscription):
         super().finish(message)
         self.conn.wake_reader()
 
-    def flush(self, *, waits: bool = True, wake_reader: bool = False) -> None:
-        """As ``Subscription.flush``; the worker that calls it receives next, or wakes the reader.
-        """
-        super().flush(waits=waits, wake_reader=wake_reader)
-
     def note_finished(self, message: Message) -> None:
         """From now on what lies before this message is out of order."""
         if message.internal_id is not None and message.offset is not None:
