@@ -67,7 +67,7 @@ _REPLAY_EXAMPLES = [
      "      --channel=archive --starting-timestamp=2026-01-31T12:00:00Z --dry-run"),
     ("write the messages after an offset of the checkpoint to files",
      "nsqclient spark replay ... --path=/data/orders-replayed \\\n"
-     "      --starting-offset='{\"v\": 2, \"shards\": {\"127.0.0.1:4150\": 812}}'"),
+     "      --starting-offset='{\"shards\": {\"127.0.0.1:4150\": 812}}'"),
     ("publish messages from an object store to a topic",
      "nsqclient spark replay --storage=s3://bucket/nsq --topic=orders --channel=archive \\\n"
      "      --starting-timestamp=2026-01-31T12:00:00Z --sink-topic=orders-again \\\n"
@@ -213,7 +213,7 @@ def _replay_flags() -> ToolFlags:
     flags.add("storage", STRING, "", "storage of the query, a path or s3://bucket/prefix; required")
     flags.require("storage")
     flags.add_topic(channel="")
-    flags.add("starting-offset", STRING, "", 'begin after {"v": 2, "shards": {"HOST:PORT": N}}, an'
+    flags.add("starting-offset", STRING, "", 'begin after {"shards": {"HOST:PORT": N}}, an'
               " offset of the checkpoint, or after the last commit of Spark (committed) (default:"
               " the oldest kept segment)")
     flags.add("starting-timestamp", TIMESTAMP, None, "begin with the first segment that was stored"

@@ -167,7 +167,7 @@ class ReadOptions:
         "offset", None, "where a replay, or a query without a checkpoint, begins: committed (after"
         " the last commit; default of streams), earliest (at the oldest kept segment; default of"
         " replays), latest (at the end), or after an offset:"
-        " {\"v\": 2, \"shards\": {\"HOST:PORT\": N}}", _READ,
+        " {\"shards\": {\"HOST:PORT\": N}}", _READ,
         choices=("committed", "earliest", "latest"))
     starting_timestamp: float | None = _row(
         "ms", None, "begin with the first segment that was stored at this time or later, in"

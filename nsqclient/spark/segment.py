@@ -45,10 +45,24 @@ ROW_BYTES = 4 + 16 + 4 + 8 + 4
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
+class Columns(NamedTuple):
+    """Messages by column. All are of the same length."""
+
+    timestamps: Sequence[int]
+    attempts: Sequence[int]
+    ids: Sequence[bytes]
+    bodies: Sequence[bytes]
+
+
+def columns_of(messages: Sequence[RawMessage]) -> Columns:
+    """Turn messages, at least one, into columns."""
+    return Columns(*zip(*messages))
+
+
 def encode_segment(
-    topic: str, channel: str, parts: Sequence[tuple[str, Sequence[RawMessage]]],
+    topic: str, channel: str, parts: Sequence[tuple[str, Columns]],
     writer: str = "0" * 32, owner: str = "",
-) -> bytes:
+) -> bytearray:
     """Build the bytes of a segment.
 
     Args:
@@ -58,9 +72,8 @@ def encode_segment(
     """
     columns: list[list[Any]] = [[], [], [], [], []]
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
-    for nsqd, messages in parts:
-        timestamps, attempts, ids, bodies = zip(*messages)
-        rows = len(messages)
+    for nsqd, (timestamps, attempts, ids, bodies) in parts:
+        rows = len(ids)
         columns[0].append(pa.repeat(pa.scalar(nsqds.index(nsqd), pa.int32()), rows))
         columns[1].append(pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(16), rows, [None, pa.py_buffer(b"".join(ids))]
@@ -79,13 +92,13 @@ def encode_segment(
     return _seal(sink.getvalue())
 
 
-def _seal(data: Any) -> bytes:
+def _seal(data: Any) -> bytearray:
     """Put the checksum of a file into both places that are kept for it."""
     checksum = b"%08x" % zlib.crc32(data)
     sealed = bytearray(data)
     for place in _places(sealed):
         sealed[place:place + _CRC] = checksum
-    return bytes(sealed)
+    return sealed
 
 
 def _places(data: Any) -> list[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import TypeVar
 
 from nsqclient.protocol.frames import RawMessage
@@ -13,7 +14,10 @@ from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.segment import ROW_BYTES, SEGMENT_BYTES
 
 _Source = TypeVar("_Source")
+_BODY = itemgetter(3)
 
+#: Messages of one source, and the bytes of their bodies.
+Batch = tuple[_Source, list[RawMessage], int]
 #: The messages of a segment by connection, each in the order they came.
 SegmentBuffer = list[tuple[BulkSubscription, list[RawMessage]]]
 #: Bytes of bodies from which on the flow is paused, until the writer has taken them: max_in_flight
@@ -34,7 +38,7 @@ class MessageBuffer:
         self._notify_full = on_full
         self._due = threading.Condition()
         # Guarded by _due, all below.
-        self._batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
+        self._batches: list[Batch[BulkSubscription]] = []
         self._rows = self._bytes = 0
         self._first = 0.0  # when the oldest came
         self._wanted = 1
@@ -48,7 +52,7 @@ class MessageBuffer:
 
     def add(self, sub: BulkSubscription, batch: list[RawMessage]) -> bool:
         """Put messages in; False when it is closed, and the caller keeps them."""
-        size = sum([len(message[3]) for message in batch])
+        size = size_of(batch)
         with self._due:
             if self._closed:
                 return False
@@ -56,7 +60,7 @@ class MessageBuffer:
                 self._first = time.monotonic()
                 self._due.notify()
             before = self._rows
-            self._batches.append((sub, batch))
+            self._batches.append((sub, batch, size))
             self._rows += len(batch)
             self._bytes += size
             became_full = self._bytes - size <= MOST_BYTES < self._bytes
@@ -72,8 +76,9 @@ class MessageBuffer:
             self._closed = True
             self._due.notify()
 
-    def take(self, timeout: float) -> tuple[SegmentBuffer, bool]:
-        """Wait for the messages of a segment, at most ``timeout`` seconds."""
+    def take(self, timeout: float) -> tuple[list[Batch[BulkSubscription]], bool]:
+        """Wait for the messages of a segment, at most ``timeout`` seconds; and whether the buffer
+        is closed."""
         until = time.monotonic() + timeout
         with self._due:
             self._busy = False
@@ -85,7 +90,7 @@ class MessageBuffer:
                 if is_due or now >= until:
                     break
                 self._due.wait(min(due, until) - now)
-            batches: list[tuple[BulkSubscription, list[RawMessage]]] = []
+            batches: list[Batch[BulkSubscription]] = []
             was_full = is_due and self._bytes > MOST_BYTES
             if is_due:
                 batches, self._batches = self._batches, batches
@@ -94,10 +99,7 @@ class MessageBuffer:
             is_last = self._closed
         if was_full:
             self._notify_full()
-        segments: dict[BulkSubscription, list[RawMessage]] = {}
-        for sub, batch in batches:
-            segments.setdefault(sub, []).extend(batch)
-        return list(segments.items()), is_last
+        return batches, is_last
 
     @property
     def is_full(self) -> bool:
@@ -112,26 +114,31 @@ class MessageBuffer:
             return not self._batches and not self._busy
 
 
+def size_of(messages: Iterable[RawMessage]) -> int:
+    """Count the bytes of the bodies."""
+    return sum(map(len, map(_BODY, messages)))
+
+
 def split_segment(
-    segment: list[tuple[_Source, list[RawMessage]]], most_rows: float = math.inf,
-    most_bytes: int = SEGMENT_BYTES,
+    batches: Iterable[Batch[_Source]], most_rows: float = math.inf, most_bytes: int = SEGMENT_BYTES
 ) -> list[list[tuple[_Source, list[RawMessage]]]]:
-    """Split into segments of at most so many rows and bytes; a larger message is alone in one."""
-    segments: list[list[tuple[_Source, list[RawMessage]]]] = [[]]
+    """Join batches into segments of at most so many rows and bytes, each by source.
+
+    A larger message is alone in a segment.
+    """
+    segments: list[dict[_Source, list[RawMessage]]] = [{}]
     rows = size = 0
-    for source, messages in segment:
-        total = sum([len(message[3]) for message in messages]) + ROW_BYTES * len(messages)
+    for source, messages, body_bytes in batches:
+        total = body_bytes + ROW_BYTES * len(messages)
         if rows + len(messages) <= most_rows and size + total <= most_bytes:  # the common case
-            segments[-1].append((source, messages))
+            segments[-1].setdefault(source, []).extend(messages)
             rows, size = rows + len(messages), size + total
             continue
         for message in messages:
             row = ROW_BYTES + len(message[3])
             if (rows >= most_rows or size + row > most_bytes) and segments[-1]:
-                segments.append([])
+                segments.append({})
                 rows = size = 0
-            if not segments[-1] or segments[-1][-1][0] is not source:
-                segments[-1].append((source, []))
-            segments[-1][-1][1].append(message)
+            segments[-1].setdefault(source, []).append(message)
             rows, size = rows + 1, size + row
-    return [part for part in segments if part]
+    return [list(segment.items()) for segment in segments if segment]

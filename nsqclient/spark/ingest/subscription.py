@@ -7,6 +7,7 @@ is known here. The writer, not a handler, finishes them, in bulk.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from nsqclient.connection.connection import Connection
@@ -82,7 +83,7 @@ class BulkSubscription(Subscription):
         self._is_ending = True
         self.conn.send(lambda core: core.send_cls())
 
-    def finish_ids(self, ids: list[bytes]) -> None:
+    def finish_ids(self, ids: Sequence[bytes]) -> None:
         """Send FIN for durable messages. Blocks at most ``write_timeout``.
 
         Raises:
@@ -174,7 +175,7 @@ class BulkPartitionSubscription(BulkSubscription):
         """Of an ordered partition the server sends one message at a time, whatever RDY is."""
         return 1 if self.is_ordered else super().max_rdy
 
-    def finish_ids(self, ids: list[bytes]) -> None:
+    def finish_ids(self, ids: Sequence[bytes]) -> None:
         """As ``BulkSubscription.finish_ids``."""
         super().finish_ids(list(map(_wire_id, ids)))
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nsqclient.errors import NSQError
-from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.known_ids import Claim
 from nsqclient.spark.ingest.message_buffer import MessageBuffer, SegmentBuffer, split_segment
+from nsqclient.spark.ingest.subscription import BulkSubscription
+from nsqclient.spark.segment import Columns, columns_of
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -30,7 +31,7 @@ class Sink(Protocol):
     """Where segments go: see ``ShardLog``, which is above this package. Any thread; may block."""
 
     def append(
-        self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Columns]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
     ) -> list[list[int]] | None:
         """Make messages the next segment."""
@@ -115,10 +116,10 @@ class Writer:
     def _run(self) -> None:
         is_last = False
         while not is_last:
-            segment, is_last = self._buffer.take(_REPORT_INTERVAL)
+            batches, is_last = self._buffer.take(_REPORT_INTERVAL)
             try:
                 self.pass_reports()
-                for part in split_segment(segment, self._segment_rows):
+                for part in split_segment(batches, self._segment_rows):
                     self._handle(part)
             except Exception as exc:  # the thread must live on, to requeue what comes
                 logger.exception("ingest: the writer failed")
@@ -153,31 +154,26 @@ class Writer:
 
     def _store(self, segment: SegmentBuffer) -> int:
         """Make a segment durable, then finish it; return how many messages are finished."""
-        again = sum(message[1] != 1 for _, messages in segment for message in messages)
+        parts = [(sub, columns_of(messages)) for sub, messages in segment]
+        again = sum(len(columns.ids) - columns.attempts.count(1) for _, columns in parts)
         if again:
             self._sink.count_redelivered(again)
-        claims = [Claim(sub.source, sub.key, sub.window, [message[2] for message in messages])
-                  for sub, messages in segment]
-        copies: list[Claim] = []
-        fresh = segment
-        known = self._append(fresh, claims, copies)
-        while known is not None:
-            fresh, claims, more = remove_messages(fresh, claims, known)
+        fresh, copies = parts, list[Claim]()
+        while True:
+            claims = [Claim(sub.source, sub.key, sub.window, columns.ids) for sub, columns in fresh]
+            known = self._sink.append(
+                [(sub.source, columns) for sub, columns in fresh], claims, copies)
+            if known is None:
+                break
+            fresh, more = remove_rows(fresh, claims, known)
             copies += more
-            known = self._append(fresh, claims, copies)
-        for sub, messages in segment:
+        for sub, columns in parts:
             try:
-                sub.finish_ids([message[2] for message in messages])
+                sub.finish_ids(columns.ids)
             except NSQError as exc:
                 logger.debug("%s: FIN not sent: %s", sub.address, exc)
                 self._sink.conn_closed(sub.key, clean=False)
-        return sum(len(messages) for _, messages in segment)
-
-    def _append(
-        self, segment: SegmentBuffer, claims: list[Claim], copies: list[Claim]
-    ) -> list[list[int]] | None:
-        return self._sink.append(
-            [(sub.source, messages) for sub, messages in segment], claims, copies)
+        return sum(len(columns.ids) for _, columns in parts)
 
 
 def split_by_rows(segment: SegmentBuffer, rows: int) -> tuple[SegmentBuffer, SegmentBuffer]:
@@ -193,19 +189,17 @@ def split_by_rows(segment: SegmentBuffer, rows: int) -> tuple[SegmentBuffer, Seg
     return first, rest
 
 
-def remove_messages(
-    segment: SegmentBuffer, claims: list[Claim], positions: list[list[int]]
-) -> tuple[SegmentBuffer, list[Claim], list[Claim]]:
-    """Remove messages; return the rest, its claims, and the claims that were removed."""
-    left: SegmentBuffer = []
-    kept: list[Claim] = []
-    taken: list[Claim] = []
-    for (sub, messages), claim, out in zip(segment, claims, positions):
+def remove_rows(
+    parts: list[tuple[BulkSubscription, Columns]], claims: list[Claim], positions: list[list[int]]
+) -> tuple[list[tuple[BulkSubscription, Columns]], list[Claim]]:
+    """Remove messages; return the others, and the claims on the removed ones."""
+    left: list[tuple[BulkSubscription, Columns]] = []
+    removed: list[Claim] = []
+    for (sub, columns), claim, out in zip(parts, claims, positions):
         drop = set(out)
-        rest = [message for n, message in enumerate(messages) if n not in drop]
+        rest = [message for n, message in enumerate(zip(*columns)) if n not in drop]
         if rest:
-            left.append((sub, rest))
-            kept.append(claim._replace(ids=[message[2] for message in rest]))
+            left.append((sub, columns_of(rest)))
         if drop:
-            taken.append(claim._replace(ids=[claim.ids[n] for n in out]))
-    return left, kept, taken
+            removed.append(claim._replace(ids=[claim.ids[n] for n in out]))
+    return left, removed

@@ -24,12 +24,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from nsqclient.display import show_size
-from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.errors import (
     DamagedSegmentError, ObjectNotFoundError, StorageError, StorageFullError,
 )
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
-from nsqclient.spark.segment import check_segment, encode_segment, read_ids
+from nsqclient.spark.segment import Columns, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.listing import (
     list_segments, newest_note, newest_number, read_segment,
 )
@@ -191,7 +190,7 @@ class ShardLog:
     # -- writing: the sink of an ingest
 
     def append(
-        self, parts: Sequence[tuple[str, Sequence[RawMessage]]], claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Columns]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
     ) -> list[list[int]] | None:
         """Make messages the next segment, unless some of them are known.
@@ -206,8 +205,8 @@ class ShardLog:
         Raises:
             StorageError: it may be stored or not; send no FIN. Later ones may be.
         """
-        keys, rows = self._keys, sum(len(messages) for _, messages in parts)
-        data = b""
+        keys, rows = self._keys, sum(len(columns.ids) for _, columns in parts)
+        data = bytearray()
         if rows:
             data = encode_segment(keys.topic, keys.channel, parts, self.writer, self.owner)
         with self._appending:
@@ -221,7 +220,7 @@ class ShardLog:
         return None
 
     def _append(
-        self, data: bytes, rows: int, claims: Sequence[Claim]
+        self, data: bytearray, rows: int, claims: Sequence[Claim]
     ) -> list[list[int]] | None:
         """Create the next segment; or return the positions of copies. Needs _appending."""
         while True:

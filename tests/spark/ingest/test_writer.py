@@ -181,8 +181,9 @@ def test_large_segments_are_split(most, sizes):
     """A segment fits into a task, whose rows have more than their bodies."""
     most *= ROW_BYTES + 1
     one, two = FakeSub("1"), FakeSub("2")
-    segment = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
-    parts = split_segment(segment, most_bytes=most)
+    batches = [(one, [message(1), message(2)], 2), (one, [message(3)], 1),
+               (two, [message(4), message(5)], 2)]
+    parts = split_segment(batches, most_bytes=most)
     assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
     assert [m for part in parts for _, messages in part for m in messages] == [
         message(number) for number in range(1, 6)]
@@ -192,8 +193,9 @@ def test_large_segments_are_split(most, sizes):
 def test_segments_of_many_rows_are_split(most, sizes):
     """So that maxMessagesPerTrigger can hold."""
     one, two = FakeSub("1"), FakeSub("2")
-    segment = [(one, [message(1), message(2), message(3)]), (two, [message(4), message(5)])]
-    parts = split_segment(segment, most)
+    batches = [(one, [message(1), message(2)], 2), (one, [message(3)], 1),
+               (two, [message(4), message(5)], 2)]
+    parts = split_segment(batches, most)
     assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
     assert [m for part in parts for _, messages in part for m in messages] == [
         message(number) for number in range(1, 6)]

@@ -53,11 +53,8 @@ def test_the_writers_of_the_manual_work(spark, cluster, tmp_path):
 
 def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
     nsqd, places = cluster
-    storage = str(tmp_path / "log")
     nsqd.create_channel("orders", "look")
-    where = {"nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "topic": "orders",
-             "channel": "look", "storage": storage}
-    run(spark, cluster, text_of(named("Spark drain")), where=where, storage=storage)
+    storage = run(spark, cluster, text_of(named("Spark drain")))["storage"]
     assert spark.read.parquet(places["/data"] + "/may").count() == COUNT
     assert nsqd.messages("orders", "look") == [] == nsqclient.spark.snapshots(storage)
 

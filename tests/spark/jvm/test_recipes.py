@@ -1,7 +1,9 @@
 """The recipes that need nothing but PySpark; the others are in ``tests/spark/recipes``."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -50,6 +52,25 @@ def test_json_becomes_columns(spark, cluster, tmp_path):
     assert good.where("state = 'paid'").count() == COUNT // 2
     assert sorted(row.bad for row in rows.where("kind = 'bad'").collect()) == [
         "no order", '{"id": "x", "state": "open"}']
+
+
+def test_each_message_is_stored_once_when_a_batch_runs_again(spark, cluster, tmp_path):
+    """The function of the page fails behind its transaction, as a driver that is killed there."""
+    recipe = text_of(named("Spark recipe: once"))
+    (tmp_path / "data").mkdir()
+    failing = recipe.replace("foreachBatch(store)", "foreachBatch(fail)").replace("\nquery", """
+def fail(batch, number):
+    store(batch, number)
+    raise OSError("killed")
+
+query""")
+    for attempt, text in enumerate((failing, recipe)):
+        with pytest.raises(Exception, match="killed") if not attempt else nullcontext():
+            run(spark, cluster, text, events=source(spark, cluster, "events"))
+        with closing(sqlite3.connect(tmp_path / "data" / "events.db")) as database:
+            [stored] = database.execute("SELECT count(*) FROM events").fetchone()
+            [batches] = database.execute("SELECT count(*) FROM batches").fetchone()
+        assert (stored, batches) == (COUNT, 1)
 
 
 @pytest.mark.long
