@@ -12,23 +12,25 @@ import functools
 import logging
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.errors import DamagedSegmentError
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-_SCHEMA = pa.schema([
-    ("nsqd", pa.dictionary(pa.int32(), pa.string())),
+_COLUMNS = pa.schema([
     ("message_id", pa.binary(16)),
     ("attempts", pa.int32()),
     ("timestamp_ns", pa.int64()),
     ("body", pa.binary()),
 ])
+_SCHEMA = pa.schema([("nsqd", pa.dictionary(pa.int32(), pa.string())), *_COLUMNS])
 #: The rows as Spark is given them; it accepts exactly these.
 ROWS = pa.schema([
     ("topic", pa.string()), ("channel", pa.string()), ("nsqd", pa.string()),
@@ -45,50 +47,98 @@ ROW_BYTES = 4 + 16 + 4 + 8 + 4
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 
-class Columns(NamedTuple):
-    """Messages by column. All are of the same length."""
+class Rows:
+    """Messages by column, at least one. Immutable.
 
-    timestamps: Sequence[int]
-    attempts: Sequence[int]
-    ids: Sequence[bytes]
-    bodies: Sequence[bytes]
+    Built by the reader that has received them: their bytes are then still in its processor's cache.
+    """
+
+    __slots__ = ("ids", "attempts", "columns", "size")
+
+    def __init__(
+        self, ids: Sequence[bytes], attempts: Sequence[int], columns: pa.RecordBatch, size: int
+    ) -> None:
+        self.ids = ids
+        self.attempts = attempts
+        self.columns = columns
+        self.size: int = size  #: bytes
+
+    @classmethod
+    def of(cls, messages: Sequence[RawMessage]) -> Rows:
+        """Turn messages into rows."""
+        timestamps, attempts, ids, bodies = zip(*messages)
+        columns = pa.RecordBatch.from_arrays([
+            pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(16), len(ids), [None, pa.py_buffer(b"".join(ids))]),
+            pa.array(attempts, pa.int32()), pa.array(timestamps, pa.int64()),
+            pa.array(bodies, pa.binary()),
+        ], schema=_COLUMNS)
+        return cls(ids, attempts, columns, sum(map(len, bodies)) + ROW_BYTES * len(ids))
+
+    @classmethod
+    def join(cls, parts: Sequence[Rows]) -> Rows:
+        """Put rows one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            list(chain.from_iterable(part.ids for part in parts)),
+            list(chain.from_iterable(part.attempts for part in parts)),
+            pa.concat_batches([part.columns for part in parts]),
+            sum(part.size for part in parts))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each row."""
+        return [ROW_BYTES + size for size in pc.binary_length(self.columns.column(3)).to_pylist()]
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from ``start`` up to ``stop``."""
+        return Rows(self.ids[start:stop], self.attempts[start:stop],
+                    *_sized(self.columns.slice(start, stop - start)))
+
+    def without(self, positions: Iterable[int]) -> Rows | None:
+        """The rows at other positions; None: there is none."""
+        dropped = set(positions)
+        kept = [position for position in range(len(self)) if position not in dropped]
+        if not kept:
+            return None
+        return Rows([self.ids[position] for position in kept],
+                    [self.attempts[position] for position in kept],
+                    *_sized(self.columns.take(pa.array(kept, pa.int64()))))
 
 
-def columns_of(messages: Sequence[RawMessage]) -> Columns:
-    """Turn messages, at least one, into columns."""
-    return Columns(*zip(*messages))
+def _sized(columns: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    return columns, (pc.sum(pc.binary_length(columns.column(3))).as_py()
+                     + ROW_BYTES * columns.num_rows)
 
 
 def encode_segment(
-    topic: str, channel: str, parts: Sequence[tuple[str, Columns]],
+    topic: str, channel: str, parts: Sequence[tuple[str, Rows]],
     writer: str = "0" * 32, owner: str = "",
 ) -> bytearray:
     """Build the bytes of a segment.
 
     Args:
-        parts: (nsqd address, messages) in order; none is empty.
+        parts: (nsqd address, messages) in order.
         writer: 32 hexadecimal digits that no other writer has.
         owner: the process that writes.
     """
-    columns: list[list[Any]] = [[], [], [], [], []]
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
-    for nsqd, (timestamps, attempts, ids, bodies) in parts:
-        rows = len(ids)
-        columns[0].append(pa.repeat(pa.scalar(nsqds.index(nsqd), pa.int32()), rows))
-        columns[1].append(pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), rows, [None, pa.py_buffer(b"".join(ids))]
-        ))
-        columns[2].append(pa.array(attempts, pa.int32()))
-        columns[3].append(pa.array(timestamps, pa.int64()))
-        columns[4].append(pa.array(bodies, pa.binary()))
-    whole = [part[0] if len(part) == 1 else pa.concat_arrays(part) for part in columns]
-    whole[0] = pa.DictionaryArray.from_arrays(whole[0], pa.array(nsqds, pa.string()))
+    numbers = pa.concat_arrays([
+        pa.repeat(pa.scalar(nsqds.index(nsqd), pa.int32()), len(rows)) for nsqd, rows in parts])
+    columns = Rows.join([rows for _, rows in parts]).columns
     schema = _SCHEMA.with_metadata({
         "seal": f"nsq-writer:{writer} nsq-crc:{'0' * _CRC}", "owner": owner,
         "topic": topic, "channel": channel})
+    batch = pa.RecordBatch.from_arrays(
+        [pa.DictionaryArray.from_arrays(numbers, pa.array(nsqds, pa.string())), *columns.columns],
+        schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as file:
-        file.write_batch(pa.record_batch(whole, schema=schema))
+        file.write_batch(batch)
     return _seal(sink.getvalue())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from nsqclient import Producer
 from nsqclient.spark.ingest.known_ids import Claim
-from nsqclient.spark.segment import check_segment, columns_of, read_rows
+from nsqclient.spark.segment import Rows, check_segment, read_rows
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import ShardLog
 
@@ -23,7 +23,7 @@ def put(log: ShardLog, nsqd: str, numbers: Any, conn: str = "c-0", window: int =
         parts = []
         if numbers:
             claims = [Claim(nsqd, conn, window, [message_id(number) for number in numbers])]
-            parts = [(nsqd, columns_of([(n, 1, message_id(n), b"%d" % n) for n in numbers]))]
+            parts = [(nsqd, Rows.of([(n, 1, message_id(n), b"%d" % n) for n in numbers]))]
         known = log.append(parts, claims, copies)
         if known is None:
             return numbers

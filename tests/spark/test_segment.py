@@ -13,7 +13,7 @@ from nsqclient.spark.errors import DamagedSegmentError, StorageError
 from nsqclient.spark.options import ROW_DDL
 from nsqclient.spark.reading.partitions import make_partitions, read_partition, spread
 from nsqclient.spark.segment import (
-    ROWS, check_segment, columns_of, encode_segment, read_ids, read_rows,
+    ROWS, Rows, check_segment, encode_segment, read_ids, read_rows,
 )
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage import open_store
@@ -23,7 +23,7 @@ NOW = 1_700_000_000_123_456_789
 ONE = (NOW, 1, b"0123456789abcdef", b"hello")
 TWO = (NOW + 1, 65535, b"0123456789abcde0", b"\x00\xff" * 3)
 THREE = (NOW + 2, 2, b"0123456789abcdef", b"nsq-writer:")
-PARTS = [("a:4150", columns_of([ONE, TWO])), ("b:4150", columns_of([THREE]))]
+PARTS = [("a:4150", Rows.of([ONE, TWO])), ("b:4150", Rows.of([THREE]))]
 WRITER = "0123456789abcdef" * 2
 
 
@@ -47,7 +47,7 @@ def test_rows_have_every_field_of_the_message():
 def test_an_id_that_is_no_text_keeps_no_other_message():
     """The segment was acknowledged to nsqd: it must be readable for ever."""
     odd = (NOW, 1, b"\xff" * 16, b"odd")
-    rows = read_rows(encode_segment("topic", "channel", [("a:4150", columns_of([ONE, odd, TWO]))]))
+    rows = read_rows(encode_segment("topic", "channel", [("a:4150", Rows.of([ONE, odd, TWO]))]))
     assert rows.column("body").to_pylist() == [ONE[3], b"odd", TWO[3]]
     assert rows.column("message_id")[2].as_py() == "0123456789abcde0"
 

@@ -6,21 +6,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from operator import itemgetter
 from typing import TypeVar
 
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.ingest.subscription import BulkSubscription
-from nsqclient.spark.segment import ROW_BYTES, SEGMENT_BYTES
+from nsqclient.spark.segment import SEGMENT_BYTES, Rows
 
 _Source = TypeVar("_Source")
-_BODY = itemgetter(3)
 
-#: Messages of one source, and the bytes of their bodies.
-Batch = tuple[_Source, list[RawMessage], int]
-#: The messages of a segment by connection, each in the order they came.
-SegmentBuffer = list[tuple[BulkSubscription, list[RawMessage]]]
-#: Bytes of bodies from which on the flow is paused, until the writer has taken them: max_in_flight
+#: Messages with the connection that they came on.
+Batch = tuple[BulkSubscription, Rows]
+#: Bytes from which on the flow is paused, until the writer has taken them: max_in_flight
 #: counts messages, and these may be large.
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -38,7 +34,7 @@ class MessageBuffer:
         self._notify_full = on_full
         self._due = threading.Condition()
         # Guarded by _due, all below.
-        self._batches: list[Batch[BulkSubscription]] = []
+        self._batches: list[Batch] = []
         self._rows = self._bytes = 0
         self._first = 0.0  # when the oldest came
         self._wanted = 1
@@ -52,7 +48,7 @@ class MessageBuffer:
 
     def add(self, sub: BulkSubscription, batch: list[RawMessage]) -> bool:
         """Put messages in; False when it is closed, and the caller keeps them."""
-        size = size_of(batch)
+        rows = Rows.of(batch)
         with self._due:
             if self._closed:
                 return False
@@ -60,10 +56,10 @@ class MessageBuffer:
                 self._first = time.monotonic()
                 self._due.notify()
             before = self._rows
-            self._batches.append((sub, batch, size))
+            self._batches.append((sub, rows))
             self._rows += len(batch)
-            self._bytes += size
-            became_full = self._bytes - size <= MOST_BYTES < self._bytes
+            self._bytes += rows.size
+            became_full = self._bytes - rows.size <= MOST_BYTES < self._bytes
             if before < self._wanted <= self._rows or became_full:
                 self._due.notify()
         if became_full:
@@ -76,7 +72,7 @@ class MessageBuffer:
             self._closed = True
             self._due.notify()
 
-    def take(self, timeout: float) -> tuple[list[Batch[BulkSubscription]], bool]:
+    def take(self, timeout: float) -> tuple[list[Batch], bool]:
         """Wait for the messages of a segment, at most ``timeout`` seconds; and whether the buffer
         is closed."""
         until = time.monotonic() + timeout
@@ -90,7 +86,7 @@ class MessageBuffer:
                 if is_due or now >= until:
                     break
                 self._due.wait(min(due, until) - now)
-            batches: list[Batch[BulkSubscription]] = []
+            batches: list[Batch] = []
             was_full = is_due and self._bytes > MOST_BYTES
             if is_due:
                 batches, self._batches = self._batches, batches
@@ -114,31 +110,35 @@ class MessageBuffer:
             return not self._batches and not self._busy
 
 
-def size_of(messages: Iterable[RawMessage]) -> int:
-    """Count the bytes of the bodies."""
-    return sum(map(len, map(_BODY, messages)))
-
-
 def split_segment(
-    batches: Iterable[Batch[_Source]], most_rows: float = math.inf, most_bytes: int = SEGMENT_BYTES
-) -> list[list[tuple[_Source, list[RawMessage]]]]:
+    batches: Iterable[tuple[_Source, Rows]], most_rows: float = math.inf,
+    most_bytes: int = SEGMENT_BYTES,
+) -> list[list[tuple[_Source, Rows]]]:
     """Join batches into segments of at most so many rows and bytes, each by source.
 
     A larger message is alone in a segment.
     """
-    segments: list[dict[_Source, list[RawMessage]]] = [{}]
-    rows = size = 0
-    for source, messages, body_bytes in batches:
-        total = body_bytes + ROW_BYTES * len(messages)
-        if rows + len(messages) <= most_rows and size + total <= most_bytes:  # the common case
-            segments[-1].setdefault(source, []).extend(messages)
-            rows, size = rows + len(messages), size + total
+    segments: list[dict[_Source, list[Rows]]] = [{}]
+    count = size = 0
+
+    def add(source: _Source, rows: Rows) -> None:
+        nonlocal count, size
+        segments[-1].setdefault(source, []).append(rows)
+        count, size = count + len(rows), size + rows.size
+
+    for source, rows in batches:
+        if count + len(rows) <= most_rows and size + rows.size <= most_bytes:  # the common case
+            add(source, rows)
             continue
-        for message in messages:
-            row = ROW_BYTES + len(message[3])
-            if (rows >= most_rows or size + row > most_bytes) and segments[-1]:
+        start = 0
+        length, total = count, size
+        for stop, row in enumerate(rows.sizes):
+            if (length >= most_rows or total + row > most_bytes) and length:
+                if stop > start:
+                    add(source, rows.slice(start, stop))
                 segments.append({})
-                rows = size = 0
-            segments[-1].setdefault(source, []).append(message)
-            rows, size = rows + 1, size + row
-    return [list(segment.items()) for segment in segments if segment]
+                start, count, size, length, total = stop, 0, 0, 0, 0
+            length, total = length + 1, total + row
+        add(source, rows.slice(start, len(rows)))
+    return [[(source, Rows.join(parts)) for source, parts in segment.items()]
+            for segment in segments if segment]

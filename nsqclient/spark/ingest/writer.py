@@ -17,9 +17,8 @@ from nsqclient.errors import NSQError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.known_ids import Claim
-from nsqclient.spark.ingest.message_buffer import MessageBuffer, SegmentBuffer, split_segment
-from nsqclient.spark.ingest.subscription import BulkSubscription
-from nsqclient.spark.segment import Columns, columns_of
+from nsqclient.spark.ingest.message_buffer import Batch, MessageBuffer, split_segment
+from nsqclient.spark.segment import Rows
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
@@ -31,7 +30,7 @@ class Sink(Protocol):
     """Where segments go: see ``ShardLog``, which is above this package. Any thread; may block."""
 
     def append(
-        self, parts: Sequence[tuple[str, Columns]], claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Rows]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
     ) -> list[list[int]] | None:
         """Make messages the next segment."""
@@ -125,81 +124,67 @@ class Writer:
                 logger.exception("ingest: the writer failed")
                 self._fail(NSQError(f"the ingest failed: {exc!r}"))
 
-    def _handle(self, segment: SegmentBuffer) -> None:
+    def _handle(self, segment: list[Batch]) -> None:
         # Messages of a lost connection come again, and were not stored.
-        segment = [(sub, messages) for sub, messages in segment if not sub.is_lost]
+        segment = [(sub, rows) for sub, rows in segment if not sub.is_lost]
         if self._quota is not None:
-            allowed = self._quota.take(sum(len(messages) for _, messages in segment))
+            allowed = self._quota.take(sum(len(rows) for _, rows in segment))
             segment, rest = split_by_rows(segment, allowed)
-            for sub, messages in rest:
-                sub.requeue_ids([message[2] for message in messages])
+            for sub, rows in rest:
+                sub.requeue_ids(list(rows.ids))
         try:
             if segment and not self._failed:
                 self._on_stored(self._store(segment))
                 return
         except StorageError as exc:
             if self._quota is not None:
-                self._quota.give_back(sum(len(messages) for _, messages in segment))
+                self._quota.give_back(sum(len(rows) for _, rows in segment))
             self._sink.report_full(exc)
             self._on_stored(0)  # the owner stops the flow, before what goes back comes again
         except NSQError as exc:
             logger.error("ingest: %s", exc)
             self._fail(exc)
-        for sub, messages in segment:
-            sub.requeue_ids([message[2] for message in messages])
+        for sub, rows in segment:
+            sub.requeue_ids(list(rows.ids))
 
     def _fail(self, error: NSQError) -> None:
         self._failed = True
         self._on_failed(error)
 
-    def _store(self, segment: SegmentBuffer) -> int:
+    def _store(self, segment: list[Batch]) -> int:
         """Make a segment durable, then finish it; return how many messages are finished."""
-        parts = [(sub, columns_of(messages)) for sub, messages in segment]
-        again = sum(len(columns.ids) - columns.attempts.count(1) for _, columns in parts)
+        again = sum(len(rows) - rows.attempts.count(1) for _, rows in segment)
         if again:
             self._sink.count_redelivered(again)
-        fresh, copies = parts, list[Claim]()
+        fresh, copies = segment, list[Claim]()
         while True:
-            claims = [Claim(sub.source, sub.key, sub.window, columns.ids) for sub, columns in fresh]
+            claims = [Claim(sub.source, sub.key, sub.window, rows.ids) for sub, rows in fresh]
             known = self._sink.append(
-                [(sub.source, columns) for sub, columns in fresh], claims, copies)
+                [(sub.source, rows) for sub, rows in fresh], claims, copies)
             if known is None:
                 break
-            fresh, more = remove_rows(fresh, claims, known)
-            copies += more
-        for sub, columns in parts:
+            copies += [claim._replace(ids=[claim.ids[position] for position in out])
+                       for claim, out in zip(claims, known) if out]
+            fresh = [(sub, rest) for (sub, rows), out in zip(fresh, known)
+                     if (rest := rows.without(out)) is not None]
+        for sub, rows in segment:
             try:
-                sub.finish_ids(columns.ids)
+                sub.finish_ids(rows.ids)
             except NSQError as exc:
                 logger.debug("%s: FIN not sent: %s", sub.address, exc)
                 self._sink.conn_closed(sub.key, clean=False)
-        return sum(len(columns.ids) for _, columns in parts)
+        return sum(len(rows) for _, rows in segment)
 
 
-def split_by_rows(segment: SegmentBuffer, rows: int) -> tuple[SegmentBuffer, SegmentBuffer]:
+def split_by_rows(segment: list[Batch], most: int) -> tuple[list[Batch], list[Batch]]:
     """Split after so many messages."""
-    first: SegmentBuffer = []
-    rest: SegmentBuffer = []
-    for sub, messages in segment:
-        if messages[:rows]:
-            first.append((sub, messages[:rows]))
-        if messages[rows:]:
-            rest.append((sub, messages[rows:]))
-        rows = max(0, rows - len(messages))
+    first: list[Batch] = []
+    rest: list[Batch] = []
+    for sub, rows in segment:
+        taken = min(most, len(rows))
+        if taken:
+            first.append((sub, rows.slice(0, taken)))
+        if taken < len(rows):
+            rest.append((sub, rows.slice(taken, len(rows))))
+        most -= taken
     return first, rest
-
-
-def remove_rows(
-    parts: list[tuple[BulkSubscription, Columns]], claims: list[Claim], positions: list[list[int]]
-) -> tuple[list[tuple[BulkSubscription, Columns]], list[Claim]]:
-    """Remove messages; return the others, and the claims on the removed ones."""
-    left: list[tuple[BulkSubscription, Columns]] = []
-    removed: list[Claim] = []
-    for (sub, columns), claim, out in zip(parts, claims, positions):
-        drop = set(out)
-        rest = [message for n, message in enumerate(zip(*columns)) if n not in drop]
-        if rest:
-            left.append((sub, columns_of(rest)))
-        if drop:
-            removed.append(claim._replace(ids=[claim.ids[n] for n in out]))
-    return left, removed

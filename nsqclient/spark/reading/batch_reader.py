@@ -11,14 +11,14 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsqclient.spark.ingest.message_buffer import size_of, split_segment
+from nsqclient.spark.ingest.message_buffer import split_segment
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
 from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.reading.replay import select_stored
-from nsqclient.spark.segment import columns_of, encode_segment
+from nsqclient.spark.segment import Rows, encode_segment
 from nsqclient.spark.session import brief_errors
 from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
 
@@ -48,10 +48,9 @@ class NsqBatchReader(DataSourceReader):
         options = self._options
         if options.mode == "peek":
             return [
-                PeekedPartition(bytes(encode_segment(options.topic, options.channel, [
-                    (source, columns_of(messages)) for source, messages in part])))
+                PeekedPartition(bytes(encode_segment(options.topic, options.channel, part)))
                 for part in split_segment(
-                    (source, messages, size_of(messages)) for source, messages in peek(options))
+                    (source, Rows.of(messages)) for source, messages in peek(options))
             ] or [StoredPartition("", [])]
         if options.mode == "drain":
             url, segments = take_snapshot(options, self._load)

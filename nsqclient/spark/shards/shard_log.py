@@ -28,7 +28,7 @@ from nsqclient.spark.errors import (
     DamagedSegmentError, ObjectNotFoundError, StorageError, StorageFullError,
 )
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
-from nsqclient.spark.segment import Columns, check_segment, encode_segment, read_ids
+from nsqclient.spark.segment import Rows, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.listing import (
     list_segments, newest_note, newest_number, read_segment,
 )
@@ -190,7 +190,7 @@ class ShardLog:
     # -- writing: the sink of an ingest
 
     def append(
-        self, parts: Sequence[tuple[str, Columns]], claims: Sequence[Claim],
+        self, parts: Sequence[tuple[str, Rows]], claims: Sequence[Claim],
         copies: Sequence[Claim] = (),
     ) -> list[list[int]] | None:
         """Make messages the next segment, unless some of them are known.
@@ -205,7 +205,7 @@ class ShardLog:
         Raises:
             StorageError: it may be stored or not; send no FIN. Later ones may be.
         """
-        keys, rows = self._keys, sum(len(columns.ids) for _, columns in parts)
+        keys, rows = self._keys, sum(len(one) for _, one in parts)
         data = bytearray()
         if rows:
             data = encode_segment(keys.topic, keys.channel, parts, self.writer, self.owner)

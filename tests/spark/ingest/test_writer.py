@@ -11,7 +11,7 @@ from nsqclient.spark.ingest import message_buffer
 from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_segment
 from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
-from nsqclient.spark.segment import ROW_BYTES
+from nsqclient.spark.segment import ROW_BYTES, Rows
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.shards.shard_log import End, ShardLog
 from nsqclient.spark.storage import open_store
@@ -44,6 +44,16 @@ def log(tmp_path):
 
 def message(number, attempts=1, size=1):
     return (number, attempts, b"%016x" % number, b"x" * size)
+
+
+def rows(*numbers):
+    return Rows.of([message(number) for number in numbers])
+
+
+def plain(batches):
+    """Each message, after the key of its connection."""
+    return [(sub.key, (row["timestamp_ns"], row["attempts"], row["message_id"], row["body"]))
+            for sub, found in batches for row in found.columns.to_pylist()]
 
 
 def run(log, *segments, limit=None):
@@ -96,8 +106,8 @@ def test_a_full_disk_is_no_failure(log, monkeypatch):
     writer = Writer(buffer, log, stored.append, failures.append, Quota(1))
     with monkeypatch.context() as patch:
         patch.setattr(log, "append", Mock(side_effect=error))
-        writer._handle([(one, [message(1)])])
-    writer._handle([(two, [message(2)])])
+        writer._handle([(one, rows(1))])
+    writer._handle([(two, rows(2))])
     assert one.requeued_unstarted == [message(1)[2]] and two.finished == [message(2)[2]]
     assert stored == [0, 1] and failures == [] and log.full_error is error
 
@@ -140,18 +150,19 @@ def test_a_segment_is_due_when_it_is_large_or_old():
     buffer.add(sub, [message(1)])
     assert buffer.take(0.0) == ([], False) and not buffer.is_idle
     buffer.add(sub, [message(2)])
-    assert buffer.take(0.0) == ([(sub, [message(1), message(2)])], False)
+    batches, is_last = buffer.take(0.0)
+    assert (plain(batches), is_last) == ([("0", message(1)), ("0", message(2))], False)
     assert not buffer.is_idle
     assert buffer.take(0.0) == ([], False) and buffer.is_idle
     quick = MessageBuffer(roll_interval=0.0)
     quick.set_segment_rows(1000)
     quick.add(sub, [message(1)])
-    assert quick.take(1.0)[0] == [(sub, [message(1)])]
+    assert plain(quick.take(1.0)[0]) == [("0", message(1))]
 
 
 def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
     """max_in_flight counts messages; these may be large."""
-    monkeypatch.setattr(message_buffer, "MOST_BYTES", 10)
+    monkeypatch.setattr(message_buffer, "MOST_BYTES", 10 + ROW_BYTES)
     calls = []
     buffer, sub = MessageBuffer(3600.0, lambda: calls.append(buffer.is_full)), FakeSub()
     buffer.set_segment_rows(1000)
@@ -181,30 +192,30 @@ def test_large_segments_are_split(most, sizes):
     """A segment fits into a task, whose rows have more than their bodies."""
     most *= ROW_BYTES + 1
     one, two = FakeSub("1"), FakeSub("2")
-    batches = [(one, [message(1), message(2)], 2), (one, [message(3)], 1),
-               (two, [message(4), message(5)], 2)]
+    batches = [(one, rows(1, 2)), (one, rows(3)), (two, rows(4, 5))]
     parts = split_segment(batches, most_bytes=most)
-    assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
-    assert [m for part in parts for _, messages in part for m in messages] == [
-        message(number) for number in range(1, 6)]
+    assert [sum(len(found) for _, found in part) for part in parts] == sizes
+    assert [one for part in parts for one in plain(part)] == [
+        *(("1", message(number)) for number in (1, 2, 3)),
+        *(("2", message(number)) for number in (4, 5))]
 
 
 @pytest.mark.parametrize("most, sizes", [(5, [5]), (4, [4, 1]), (3, [3, 2]), (1, [1] * 5)])
 def test_segments_of_many_rows_are_split(most, sizes):
     """So that maxMessagesPerTrigger can hold."""
     one, two = FakeSub("1"), FakeSub("2")
-    batches = [(one, [message(1), message(2)], 2), (one, [message(3)], 1),
-               (two, [message(4), message(5)], 2)]
+    batches = [(one, rows(1, 2)), (one, rows(3)), (two, rows(4, 5))]
     parts = split_segment(batches, most)
-    assert [sum(len(messages) for _, messages in part) for part in parts] == sizes
-    assert [m for part in parts for _, messages in part for m in messages] == [
-        message(number) for number in range(1, 6)]
+    assert [sum(len(found) for _, found in part) for part in parts] == sizes
+    assert [one for part in parts for one in plain(part)] == [
+        *(("1", message(number)) for number in (1, 2, 3)),
+        *(("2", message(number)) for number in (4, 5))]
 
 
 def test_a_split_keeps_the_order():
     one, two = FakeSub("1"), FakeSub("2")
-    segment = [(one, [message(1), message(2)]), (two, [message(3)])]
-    assert split_by_rows(segment, 1) == (
-        [(one, [message(1)])], [(one, [message(2)]), (two, [message(3)])])
-    assert split_by_rows(segment, 9) == (segment, [])
-    assert split_by_rows(segment, 0) == ([], segment)
+    segment = [(one, rows(1, 2)), (two, rows(3))]
+    whole = plain(segment)
+    for most in (0, 1, 2, 9):
+        first, rest = map(plain, split_by_rows(segment, most))
+        assert first + rest == whole and len(first) == min(most, 3)

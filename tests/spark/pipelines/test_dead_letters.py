@@ -16,14 +16,14 @@ from nsqclient.spark.pipelines.archiving import choose_dead_letters
 from nsqclient.spark.pipelines import dead_letters
 from nsqclient.spark.pipelines.dead_letters import FolderDeadLetters, TopicDeadLetters
 from nsqclient.spark.pipelines.transforms import BodyMapper
-from nsqclient.spark.segment import columns_of, encode_segment, read_rows
+from nsqclient.spark.segment import Rows, encode_segment, read_rows
 
 SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
 
 
 def rows(*bodies):
     """Rows as the source gives them."""
-    return read_rows(encode_segment("t", "c", [("n:1", columns_of([
+    return read_rows(encode_segment("t", "c", [("n:1", Rows.of([
         (number, 2, b"%016x" % number, body) for number, body in enumerate(bodies)]))]))
 
 

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 
 from nsqclient.spark.errors import DamagedSegmentError, StorageError, StorageFullError
-from nsqclient.spark.segment import columns_of, encode_segment
+from nsqclient.spark.segment import Rows, encode_segment
 from nsqclient.spark.shards import shard_log as module
 from nsqclient.spark.shards.listing import list_segments
 from nsqclient.spark.shards.log_reader import ShardedLog
@@ -325,7 +325,7 @@ def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request
 def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, awake):
     """It died between the create and the look at the floor."""
     data = bytes(encode_segment("t", "c", [
-        (NSQD, columns_of([(1, 1, message_id(1), b"x")]))]))
+        (NSQD, Rows.of([(1, 1, message_id(1), b"x")]))]))
     store.create(KEYS.segment(1, 0), data)
     assert put(log(), [5]) == [5] and numbers(store) == [1, 5, 6]
 
