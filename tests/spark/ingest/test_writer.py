@@ -171,7 +171,7 @@ def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
     buffer.add(sub, [message(2)])
     buffer.add(sub, [message(3)])
     assert calls == [True]
-    assert [len(messages) for _, messages in buffer.take(0.0)[0]] == [3]
+    assert len(plain(buffer.take(0.0)[0])) == 3
     assert calls == [True, False]
 
 
