@@ -389,9 +389,10 @@ class ClientProtocol:
         self._out.append(commands.rdy(count, self.settings.max_rdy_count))
 
     def send_fin(self, message_ids: Iterable[bytes]) -> None:
-        """Send FIN for each message, at least one. Their ids came from nsqd and are not checked."""
+        """Send FIN for each of the messages. Their ids came from nsqd and are not checked."""
         self._need(_MAY_ANSWER, "FIN")
-        self._out.append(b"FIN " + b"\nFIN ".join(message_ids) + b"\n")
+        joined = b"\nFIN ".join(message_ids)
+        self._out.append(b"FIN %b\n" % joined if joined else b"")
 
     def send_req(self, message_id: bytes, delay_ms: int) -> None:
         """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""

@@ -7,11 +7,11 @@
     │   ├── LogInUseError      another query reads it
     │   ├── LogMismatchError   a checkpoint or a snapshot belongs to another topic or channel
     │   └── DataLossError      segments that a batch needs are gone
-    │       └── DamagedSegmentError  a segment is not what was written: .damage
+    │       └── DamagedSegmentError  the bytes of a segment have changed: .damage
     └── StorageError           its storage cannot be used, or did not answer: .url
-        ├── ObjectNotFoundError     it has no such object: .key
-        ├── StorageFullError        it has no space left: .missing
-        └── StorageUnsuitableError  it cannot create an object only if there is none
+        ├── ObjectNotFoundError     the object does not exist: .key
+        ├── StorageFullError        the disk is full: .missing
+        └── StorageUnsuitableError  it replaces objects that exist
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _PlacedError(NSQError):
 
 
 class LogError(_PlacedError):
-    """The log cannot be used as it is. ``url`` is where it is."""
+    """The log cannot be used. ``url`` says which one."""
 
     kind = "log"
 
@@ -54,7 +54,7 @@ class DataLossError(LogError):
 
 
 class DamagedSegmentError(DataLossError):
-    """A segment is not what was written. ``damage`` says what is known of its messages."""
+    """The bytes of a segment have changed. ``damage`` says how."""
 
     def __init__(self, url: str, damage: str) -> None:
         super().__init__(url, f"{damage}. Restore it, or set failOnDataLoss=false to read the rest"
@@ -64,13 +64,13 @@ class DamagedSegmentError(DataLossError):
 
 
 class StorageError(_PlacedError):
-    """The storage cannot be used, or did not answer. ``url`` is where it is."""
+    """The storage cannot be used, or does not respond. ``url`` names it."""
 
     kind = "storage"
 
 
 class ObjectNotFoundError(StorageError):
-    """The storage has no object of this ``key``."""
+    """The object ``key`` does not exist."""
 
     def __init__(self, url: str, key: str) -> None:
         super().__init__(url, f"there is no object {key}")
@@ -79,7 +79,7 @@ class ObjectNotFoundError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """The disk, or the user's quota, has no space left: ``missing`` more bytes are needed."""
+    """The disk, or the user's quota, is full: ``missing`` more bytes are needed."""
 
     def __init__(self, url: str, reason: str, missing: int) -> None:
         super().__init__(url, reason)
@@ -88,4 +88,4 @@ class StorageFullError(StorageError):
 
 
 class StorageUnsuitableError(StorageError):
-    """The storage cannot create an object only if there is none, so it cannot be used."""
+    """The storage replaces an object instead of refusing to create it again."""

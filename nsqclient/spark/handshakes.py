@@ -1,4 +1,4 @@
-"""Connects to nsqds once, so that what they do not grant is an error before a message comes."""
+"""Connects to nsqds once, so that a rejected option is an error before a message arrives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_handshakes(
     Raises:
         NegotiationError: TLS, compression or authentication was asked for and is not granted, or
             the other way round.
-        ServerError, NotNSQError: nsqd rejects us, or it is none.
+        ServerError, NotNSQError: nsqd rejects us, or the server is not an nsqd.
     """
     addresses = list(nsqds)
     for lookupd in lookupds:

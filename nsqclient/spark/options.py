@@ -32,7 +32,7 @@ ROW_DDL = (
     " timestamp timestamp_ltz, timestamp_ns bigint, body binary"
 )
 
-#: Where a source needs another default than a single consumer.
+#: Defaults that differ from those of a single consumer.
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "read": {
         "max_in_flight": 10_000,  # over all connections; nsqd caps each, at 2500 by default
@@ -102,7 +102,7 @@ class SparkOption(NamedTuple):
     default: Any
     low: int | None  #: smallest value, as it is written; None: no limit
     choices: tuple[str, ...]
-    sides: tuple[str, ...]  #: where it has a meaning: "stream", "batch", "write"
+    sides: tuple[str, ...]  #: the sides that accept it: "stream", "batch", "write"
     help: str
 
 
@@ -300,7 +300,7 @@ def read_options(options: Mapping[str, str], side: str) -> ReadOptions:
 
 
 def ingest_options(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of ``nsqclient spark ingest``: those of a stream, with ``storage``."""
+    """Check the options of ``nsqclient spark ingest``: a stream's, with ``storage``."""
     found = read_options(options, STREAM)
     _check_receiving(found)
     if found.channel.endswith("#ephemeral"):
@@ -464,7 +464,7 @@ def _only_for(row: SparkOption) -> str:
 
 
 def _unknown(key: str, group: str) -> str:
-    """Say that there is no such option, and what to write instead."""
+    """Build the error text for an unknown option, with a hint."""
     name = key.strip().lower()
     plain = name.replace("-", "_").replace("_", "")
     hint = _HINTS.get(name) or _HINTS.get(plain)

@@ -1,9 +1,9 @@
-"""What is in a segment: an Arrow IPC file of one record batch, and how it becomes Spark's rows.
+"""A segment, an Arrow IPC file of one record batch, and its conversion to Spark's rows.
 
 Written once, by owners, which are short of time, and read by many: so a segment has only what
 differs from row to row, and readers add the rest. The metadata of its schema, which Arrow writes at
 both ends of the file, say which writer wrote it, and the CRC-32 of the whole file,
-computed with eight zeros where it stands. So any tool that reads Arrow reads a segment as it is.
+computed with eight zeros in its place. So any tool that reads Arrow reads a segment.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Rows:
                     *_sized(self.columns.slice(start, stop - start)))
 
     def without(self, positions: Iterable[int]) -> Rows | None:
-        """The rows at other positions; None: there is none."""
+        """The rows at other positions; None if all are dropped."""
         dropped = set(positions)
         kept = [position for position in range(len(self)) if position not in dropped]
         if not kept:
@@ -152,7 +152,7 @@ def _seal(data: Any) -> bytearray:
 
 
 def _places(data: Any) -> list[int]:
-    """Where the checksum stands: first and last, whatever bodies have between. Empty: nowhere."""
+    """The two positions of the checksum: the first and last match. Empty if they are missing."""
     first, last = data.find(b"nsq-writer:"), data.rfind(b"nsq-writer:")
     found = [_SEAL.match(data, place) for place in (first, last) if place >= 0]
     places = [match.start(2) for match in found if match is not None]
@@ -184,7 +184,7 @@ def _find_damage(data: bytes) -> str:
 
 @functools.lru_cache(maxsize=1000)
 def warn_of_loss(url: str, text: str) -> None:
-    """Log what is lost and skipped, once in this process: tasks read a segment again and again."""
+    """Log a loss once in this process: tasks read a segment again and again."""
     logger.warning("log %s %s; continuing because of failOnDataLoss=false", url, text)
 
 
@@ -194,7 +194,7 @@ def read_rows(data: Any) -> Any:
     rows = batch.num_rows
     nsqd, ids, attempts, timestamps, bodies = batch.columns
     metadata = batch.schema.metadata
-    # Not checked: an id that is no text must not make the other messages unreadable.
+    # Not checked: an id that is not text must not make the other messages unreadable.
     texts = ids.cast(pa.string(), safe=False)
     micros = timestamps.view(pa.timestamp("ns", tz="UTC")).cast(ROWS.field("timestamp").type, False)
     return pa.record_batch(
@@ -208,7 +208,7 @@ def read_rows(data: Any) -> Any:
 
 
 class SegmentIds(NamedTuple):
-    """What a writer, and the state of shards, need of a segment."""
+    """The part of a segment that writers and ``status`` need."""
 
     rows: int
     ids: Mapping[str, Sequence[bytes]]  #: by nsqd

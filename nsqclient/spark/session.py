@@ -1,4 +1,4 @@
-"""What a session needs: the version of PySpark, the Python of its workers, no tables; and errors
+"""The needs of a session: PySpark's version, the Python of its workers, no tables; and errors
 that a user can read."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: The first with every class of the sink, of peeks and of drains.
 _OLDEST = (4, 1)
-#: The first where a source can limit its batches, and end with ``trigger(availableNow=True)``.
+#: The first version in which a source can limit its batches, and end (``availableNow``).
 _STREAMING = (4, 2)
-#: What a worker imports before it can read or write.
+#: The imports of a worker.
 _IMPORTS = "import nsqclient, pyarrow"
 _OUR_ERROR = re.compile(r"\bnsqclient\.[\w.]*Error: (.+)")
 _NO_TABLES = ("does not work with nsq, which keeps no tables: write"
@@ -56,7 +56,7 @@ def choose_python(context: SparkContext, is_local: bool) -> None:
 
 
 def check_python(python: str, sent: Sequence[str] = ()) -> None:
-    """Check that a Python can import what a worker needs."""
+    """Check that a Python can import the packages of a worker."""
     paths = [path for path in (os.environ.get("PYTHONPATH"), *sent) if path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:

@@ -42,7 +42,7 @@ class NsqDataSource(DataSource):
 
     @brief_errors()
     def schema(self) -> str:
-        """What a row has. Spark asks in ``load()``, which is when options are checked."""
+        """The columns of a row. Spark asks in ``load()``, so options are checked there."""
         check_load(self.options)
         return ROW_DDL
 
@@ -91,8 +91,8 @@ class NsqDataSource(DataSource):
 class FailedStreamReader(DataSourceStreamReader):
     """Raises an error in the first call, whichever that is.
 
-    PySpark calls ``stop()`` of the reader also where ``streamReader()`` has raised and there is
-    none, so that its own UnboundLocalError would be the last line of a long text.
+    PySpark calls ``stop()`` of the reader even if ``streamReader()`` has raised and the reader does
+    not exist, so that its own UnboundLocalError would be the last line of a long text.
     """
 
     def __init__(self, error: NSQError) -> None:

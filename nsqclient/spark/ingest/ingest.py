@@ -38,7 +38,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds of a stop's time that are kept for closing connections.
 _GRACE = 1.0
-#: Errors that no retry fixes: nsqd rejects us, it is no nsqd, or a partitioned one by its address.
+#: Errors that retries do not fix: nsqd rejects us, the peer is not nsqd, or partitions are named by
+#: an address.
 _FATAL = (ServerError, NegotiationError, NotNSQError, PartitionError)
 
 
@@ -59,7 +60,7 @@ class Ingest:
         on_stored: called by the writer after each segment.
         on_failed: called when nothing more can be stored or read; open messages are requeued.
         quota: of messages to take; None: all.
-        partitions: those of a partitioned topic to read; None: all of them.
+        partitions: partitions to read of a partitioned topic; None: all of them.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Ingest:
             lane.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish what has come, requeue the rest, and close. Idempotent.
+        """Store and finish the received messages, requeue later ones, and close. Idempotent.
 
         1. No more dials; RDY 0 on each connection.
         2. The buffer becomes a last segment and is finished; messages that come from now on are
@@ -194,7 +195,7 @@ class Ingest:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether all that has come is stored."""
+        """True if every received message is stored."""
         return self._buffer.is_idle
 
     # -- from the writer
@@ -242,7 +243,7 @@ class Ingest:
         self._buffer.set_segment_rows(1 if is_ordered else rows)
 
     def on_partitions(self, count: int) -> None:
-        """For ConnectionManager: the topic has so many partitions."""
+        """For ConnectionManager: the number of the topic's partitions."""
         if self._flow.max_in_flight < count:
             warn_of_few_in_flight(self._log, self._flow.max_in_flight, count)
 

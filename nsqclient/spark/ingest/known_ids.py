@@ -1,8 +1,8 @@
 """``KnownIds``: the messages that are durable here and perhaps not finished at nsqd. Pure.
 
 A FIN has no answer, so for a while after it was sent the message may still come again: the FIN
-was refused, or lost with the connection. Such a copy must be recognised. What is known, and when
-it may be forgotten:
+was refused, or lost with the connection. Such a copy must be recognised. Known ids, and when
+they may be forgotten:
 
 - *pending*: FIN was sent, or is about to be, on a connection that lives. nsqd lets no more than
   the connection's RDY be out, and takes commands in order; so of all messages that were received
@@ -10,7 +10,7 @@ it may be forgotten:
   those that are older than the time in which a dead connection is noticed.
 - *doubtful*: the connection ended before that, FIN was refused, or a crash left no trace of it.
   The copy may come at any time; remembered until it has, and over restarts.
-- *proven*: no copy is to be expected, and nothing is kept on disk for it. Yet there are two ways
+- *proven*: a copy is unlikely, and the id is not kept on disk. Yet there are two ways
   for one to come: during a stall of several message timeouts nsqd sends one window after another,
   and its refusal of the first FIN stands behind them; and an nsqd that was killed begins again
   where its own disk queue was last noted. So the last of them are remembered all the same.
@@ -32,7 +32,7 @@ MOST_DOUBTFUL = 1_000_000
 MOST_PROVEN = 200_000
 #: How far behind the last message of a connection a FIN may be, in windows of RDY.
 _WINDOWS = 2
-#: The number of what is in no segment (any more): it is in the list of its own.
+#: The segment number of ids that are only in the list of saved ids.
 _SAVED = 0
 
 
@@ -190,7 +190,7 @@ class KnownIds:
         self._prove(self._insert(_Batch(nsqd, fresh, _SAVED, 0.0, False)))
 
     def is_held(self, number: int) -> bool:
-        """Return whether FINs of this segment are not proven, and soon will be."""
+        """True if FINs of this segment are not proven, but soon will be."""
         return any(batch.pending for batch in self._by_number.get(number, ()))
 
     def leave_segments(self, numbers: Iterable[int]) -> None:

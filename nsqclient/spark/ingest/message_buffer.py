@@ -99,13 +99,13 @@ class MessageBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so many bytes wait that the flow must pause."""
+        """True if the waiting bytes exceed ``MOST_BYTES``, so that the flow must pause."""
         with self._due:
             return self._bytes > MOST_BYTES
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing waits, and the writer has stored all that it took."""
+        """True if the buffer is empty and the writer has stored all that it took."""
         with self._due:
             return not self._batches and not self._busy
 
@@ -114,7 +114,7 @@ def split_segment(
     batches: Iterable[tuple[_Source, Rows]], most_rows: float = math.inf,
     most_bytes: int = SEGMENT_BYTES,
 ) -> list[list[tuple[_Source, Rows]]]:
-    """Join batches into segments of at most so many rows and bytes, each by source.
+    """Join batches into segments with at most ``most_rows`` and ``most_bytes``, each by source.
 
     A larger message is alone in a segment.
     """

@@ -1,4 +1,4 @@
-"""``Writer``: the thread that makes segments, and finishes at nsqd what is durable.
+"""``Writer``: the thread that makes segments, and finishes durable messages at nsqd.
 
 Nothing is finished before ``Sink.append`` has returned. Messages that cannot be stored are
 requeued.
@@ -56,7 +56,7 @@ class Quota:
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
-        """Take so many, or as many as there are; return how many."""
+        """Take up to ``wanted`` messages; return how many were left to take."""
         with self._lock:
             taken = min(wanted, self.left)
             self.left -= taken
@@ -94,7 +94,7 @@ class Writer:
         self._thread.start()
 
     def finish(self, deadline: Deadline) -> bool:
-        """Store what was gathered, and end. Close the buffer first. False: not in time."""
+        """Store the buffered messages, and end. Close the buffer first. False: not in time."""
         if self._thread.ident is not None:
             self._thread.join(deadline.remaining())
         return not self._thread.is_alive()
@@ -120,7 +120,7 @@ class Writer:
                 self.pass_reports()
                 for part in split_segment(batches, self._segment_rows):
                     self._handle(part)
-            except Exception as exc:  # the thread must live on, to requeue what comes
+            except Exception as exc:  # the thread must live on, to requeue messages
                 logger.exception("ingest: the writer failed")
                 self._fail(NSQError(f"the ingest failed: {exc!r}"))
 
@@ -177,7 +177,7 @@ class Writer:
 
 
 def split_by_rows(segment: list[Batch], most: int) -> tuple[list[Batch], list[Batch]]:
-    """Split after so many messages."""
+    """Split a segment after ``most`` messages."""
     first: list[Batch] = []
     rest: list[Batch] = []
     for sub, rows in segment:

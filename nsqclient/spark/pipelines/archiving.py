@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "delta", "orc", "json")
 DATE, HOUR = "date", "hour"
-#: What an archive may be partitioned by: two columns of ours, and two of the source.
+#: Columns that an archive may be partitioned by: two of ours, and two of the source.
 PARTITIONS = (DATE, HOUR, "nsqd", "channel")
 
 _HOUR_NS = 3_600_000_000_000
@@ -51,7 +51,7 @@ def archive(
 
     Exactly once from the log into the files (Spark's file sink and Delta skip a batch that they
     have); at least once from nsqd into the log, less every duplicate that the source causes.
-    Read the files with Spark, which passes over what a crash has left half done.
+    Read the files with Spark, which ignores files that a crash has left incomplete.
 
     Args:
         spark: a session.
@@ -63,10 +63,10 @@ def archive(
         format: of ``FORMATS``; ``delta`` needs the package delta-spark.
         every: seconds between two batches; longer means fewer and larger files. A batch that is
             full (``maxMessagesPerTrigger``, ``maxBytesPerTrigger``) begins at once.
-        available_now: take what is there, and end.
+        available_now: read all waiting messages, and end.
         files_per_batch: files at most for each partition and batch; 0: one for each task.
         query_name: shown by Spark's pages and in progress lines; default ``archive-TOPIC``.
-        map_body: a function of one body, as for ``stream``; what it returns is archived, with the
+        map_body: a function of one body, as for ``stream``; its results are archived, with the
             other columns of the message. A row that it fails on ends the query, unless it has a
             place:
         dead_letter_topic: such rows are published there, with their bodies as they came, at least
@@ -76,7 +76,7 @@ def archive(
         sink_options: for ``dead_letter_topic``; as for ``stream``.
         options: of the data source (``nsqd``, ``lookupd``, ``storage``, ...); ``storage`` is
             ``<checkpoint>/nsq-log`` by default. Without ``nsqd`` and ``lookupd`` owners receive,
-            and this query reads what they have stored.
+            and this query reads the segments that they have stored.
 
     Raises:
         ConfigError: an argument or option is wrong, or delta-spark is missing.
@@ -110,7 +110,7 @@ def archive(
 def check_target(
     path: str, format: str, partition_by: Sequence[str], files_per_batch: int
 ) -> None:
-    """Check what says where an archive goes, and that its files can be written here."""
+    """Check the target of an archive, and that its files can be written here."""
     wrong = [name for name in partition_by if name not in PARTITIONS]
     if wrong:
         raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")
@@ -130,7 +130,7 @@ def choose_dead_letters(
     source: Mapping[str, str], is_mapped: bool, dead_letter_topic: str, dead_letter_path: str,
     sink_options: Mapping[str, Any],
 ) -> DeadLetters | None:
-    """Build the place for rows that ``map_body`` fails on; None: there is none."""
+    """Build the destination of rows for which ``map_body`` fails; None if neither is given."""
     if (dead_letter_topic or dead_letter_path) and not is_mapped:
         raise ConfigError(
             "only map_body fails on rows: an archive of messages as they are needs no"
@@ -146,9 +146,9 @@ def choose_dead_letters(
 
 
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-    """Add the columns ``date`` and ``hour`` where they are asked for.
+    """Add the columns ``date`` and ``hour`` if ``partition_by`` names them.
 
-    They come from ``timestamp_ns``, so the session's time zone has no say.
+    They come from ``timestamp_ns``, so the session's time zone does not matter.
     """
     from pyspark.sql import functions as F
 

@@ -35,7 +35,7 @@ _PARTITION = re.compile(r"((?:[A-Za-z_]+=[^/]*/)*)[^/]+$")
 
 
 class Compaction(NamedTuple):
-    """What a run has done."""
+    """The result of a run."""
 
     partitions: int  #: folders that got new files
     files_before: int
@@ -61,12 +61,12 @@ def compact(
         spark: a session with a JVM beside it (not Spark Connect).
         path: an archive in Parquet, as ``archive`` writes it.
         target: another folder, with the same partitions.
-        older_than: seconds since the end of an hour (or day) after which it is compacted; what
-            comes later still is compacted by the next run, into a file of its own.
+        older_than: seconds since the end of an hour (or day) after which it is compacted.
+            Later messages are compacted by the next run, into a file of their own.
         target_bytes: how large files should be.
         now: seconds since 1970; default: the clock's.
 
-    Returns: what was done.
+    Returns: the number of files and bytes, before and after.
 
     Raises:
         ConfigError: the target is the archive, or ``target_bytes`` is less than 1.
@@ -97,7 +97,7 @@ def compact(
 
 
 def _committed_files(spark: SparkSession, path: str) -> list[str]:
-    """Return the files of an archive; none where no batch is committed yet."""
+    """Return the files of an archive; empty if no batch is committed yet."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -125,7 +125,7 @@ def relative(name: str, path: str) -> str:
 
 
 def is_over(partition: str, limit: float) -> bool:
-    """Return whether the hour or day of a partition ended before ``limit``, in UTC.
+    """True if the hour or day of a partition ended before ``limit``, in UTC.
 
     A partition without a date is never over, and so always compacted.
     """
@@ -143,7 +143,7 @@ def _merge(
     """Make one partition's new files; return {name: bytes}."""
     run = f"{time.time_ns():x}"
     work = f"{_WORK}/{run}"
-    # The base is the partition's own folder, so that its columns are no columns of the file.
+    # The base is the partition's own folder, so that the file lacks the partition's columns.
     frame = spark.read.option("basePath", files[0].rpartition("/")[0]).parquet(*files)
     frame.coalesce(max(1, -(-size // target_bytes))).write.options(
         **LARGE_ROWS).parquet(f"{folder.path}/{work}")
@@ -160,7 +160,7 @@ def _merge(
 
 
 def _finish_plans(folder: HadoopFolder) -> set[str]:
-    """Carry out what an earlier run has left; return every file that is in the target."""
+    """Carry out the plan of an interrupted run; return every file that is in the target."""
     done: set[str] = set()
     for name in folder.names(_PLANS):
         run, _, state = name.rpartition(".")
@@ -197,7 +197,7 @@ class HadoopFolder:
         self.path: str = path.rstrip("/")
 
     def names(self, within: str = "") -> list[str]:
-        """The names in a folder below this one, sorted; empty where there is none."""
+        """The names in a folder below this one, sorted; empty if it does not exist."""
         where = self._at(within)
         if not self._system.exists(where):
             return []
@@ -208,7 +208,7 @@ class HadoopFolder:
         return int(self._system.getFileStatus(self._at(name)).getLen())
 
     def exists(self, name: str) -> bool:
-        """Return whether a file or folder is there."""
+        """True if a file or folder exists."""
         return bool(self._system.exists(self._at(name)))
 
     def read(self, name: str) -> str:
@@ -237,7 +237,7 @@ class HadoopFolder:
             raise OSError(f"cannot rename {self._at(old)} to {target}")
 
     def delete(self, name: str) -> None:
-        """Delete a file or a folder with all in it; nothing where there is none."""
+        """Delete a file, or a folder with all its files. A missing one is ignored."""
         self._system.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps rows that a function fails on: a topic, or a folder.
+"""Keeps rows for which a pipeline's function fails: in a topic, or a folder.
 
 The rows of a task are durable before it ends. A task that runs again keeps them again: a topic has
 them twice then, a folder once.
@@ -59,7 +59,7 @@ class TopicDeadLetters:
             publisher.finish()
 
     def describe(self) -> str:
-        """What a log line says of the rows that were kept."""
+        """The destination, for a log line."""
         return f"published to {self.options.topic}"
 
 
@@ -71,7 +71,7 @@ class FolderDeadLetters:
     and parts of the source that one task reads (``files_per_batch``) never the same.
 
     A line has the names of ``nsq_tail --json``: ``topic``, ``id``, ``timestamp``, ``attempts``,
-    ``nsqd``, and ``body``, or ``body_base64`` where it is no UTF-8; also ``channel`` and ``error``.
+    ``nsqd``, and ``body``, or ``body_base64`` if it is not UTF-8; also ``channel`` and ``error``.
     """
 
     path: str
@@ -79,7 +79,7 @@ class FolderDeadLetters:
 
     @classmethod
     def prepare(cls, path: str) -> FolderDeadLetters:
-        """Make the folder, where the driver runs."""
+        """Make the folder, on the driver."""
         if not os.path.isabs(path):
             raise ConfigError(
                 f"dead_letter_path {path!r}: give an absolute path of a file system that is mounted"
@@ -128,7 +128,7 @@ class FolderDeadLetters:
                     sync_folder(self.path)
 
     def describe(self) -> str:
-        """What a log line says of the rows that were kept."""
+        """The destination, for a log line."""
         return f"written to {self.path}"
 
     def _check_visible(self) -> None:

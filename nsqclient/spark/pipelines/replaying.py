@@ -1,4 +1,4 @@
-"""``replay``: what a log still has, once more, into files or a topic."""
+"""``replay``: writes the kept segments of a log again, into files or a topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Replayed(NamedTuple):
-    """What a replay has written."""
+    """The result of a replay."""
 
     start: dict[str, int]  #: the offset after which it began: the number of a segment, by nsqd
     end: dict[str, int]  #: the offset with which it ended
@@ -50,7 +50,7 @@ def replay(
 
     Args:
         spark: a session with a JVM beside it (not Spark Connect).
-        storage: that of the query.
+        storage: the storage of the query.
         path: a folder that is not there yet, for files with the columns of an archive. Give this
             or ``sink_topic``.
         sink_topic: where to publish the bodies, at least once and in any order.
@@ -60,7 +60,7 @@ def replay(
             ``endingOffsets`` or ``endingTimestamp``, which say what (all, by default);
             ``failOnDataLoss``.
 
-    Returns: what was written.
+    Returns: the range, and the number of messages.
 
     Raises:
         ConfigError: an argument or option is wrong, or the path is there already.
@@ -76,7 +76,7 @@ def replay(
             f"{path} is there already: a replay writes into a folder of its own. What is added to"
             " the folder of a query is in no batch of it, and Spark does not read it")
     chosen = select_stored(read_options(texts, BATCH))
-    # What comes or goes until Spark asks again does not change the range.
+    # Segments that are added or deleted until Spark asks again do not change the range.
     for name in ("startingtimestamp", "endingtimestamp"):
         texts.pop(name, None)
     texts["startingoffsets"] = json.dumps({"v": 2, "shards": chosen.start})
@@ -104,7 +104,7 @@ def check_sink(
     path: str, sink_topic: str, partition_by: Sequence[str], format: str,
     sink_options: Mapping[str, Any],
 ) -> Sink | None:
-    """Check where a replay goes; return the sink of a topic, None for files."""
+    """Check the target of a replay; return the sink of a topic, None for files."""
     if bool(path) == bool(sink_topic):
         raise ConfigError("give a path or a sink_topic: where to write what is replayed")
     if path:

@@ -1,4 +1,4 @@
-"""What a pipeline begins with: Spark, checked options, a log beside the checkpoint, a trigger."""
+"""The start of a pipeline: Spark, checked options, a log beside the checkpoint, a trigger."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def stream(
       result has the column ``body`` (binary or string), and ``topic`` or ``defer_ms`` where rows
       have their own. It sees one batch at a time.
     - ``map_body``: a function of one body; it returns a body, several, or None for none.
-    - ``for_each_batch``: does what it likes with each batch; nothing is published for it.
+    - ``for_each_batch``: a function of a batch and its id; nothing is published for it.
 
     A row that fails goes to ``dead_letter_topic`` with its body as it came. ``map_body`` fails
     row by row. Where ``transform`` fails, the batch is halved until the rows are found that fail
@@ -73,8 +73,8 @@ def stream(
         checkpoint: folder in which the query keeps its place; one for one query.
         sink_topic: where to publish; not needed where rows have a column ``topic``.
         sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
-            with them TLS, authentication and compression. Where owners receive, the source has
-            none, so they are needed there. ``publish_timeout`` is 60 s by default.
+            with them TLS, authentication and compression. If owners receive, the source
+            lacks addresses, so they are needed there. ``publish_timeout`` is 60 s by default.
         max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
         every: seconds between two batches, unless one is full before; 0: each as soon as the last
             has ended.
@@ -112,7 +112,7 @@ def stream(
 
 
 def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
-    """Check where a stream publishes against what it reads; an empty name is none."""
+    """Check the topics that a stream publishes to against its source; a name may be empty."""
     for name in (sink_topic, dead_letter_topic):
         if name:
             check_topic(name)
@@ -121,7 +121,7 @@ def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
 
 
 class Sink:
-    """Where a stream publishes."""
+    """The destination of a stream's messages."""
 
     def __init__(
         self, source: Mapping[str, str], own: Mapping[str, Any], topic: str,
@@ -151,7 +151,7 @@ class Sink:
 
     @property
     def dead_letters(self) -> TopicDeadLetters | None:
-        """Where single rows that fail go; None: there is no topic for them."""
+        """The destination of failed rows; None if no topic is given for them."""
         if not self.dead_letter_topic:
             return None
         return TopicDeadLetters(dataclasses.replace(self.checked, topic=self.dead_letter_topic))

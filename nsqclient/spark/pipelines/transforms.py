@@ -1,4 +1,4 @@
-"""What a stream does with its rows: an SQL text, a function of DataFrames, a function of bodies."""
+"""The transforms of a stream: an SQL text, a function of DataFrames, a function of bodies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def sql(text: str) -> Transform:
 class BodyMapper:
     """Applies a function of bodies to rows, which keep their other columns.
 
-    Pickles; runs where the executors run.
+    Pickles; runs on the executors.
 
     Args:
         function: see ``BodyFunction``; a row becomes one for each body.
@@ -120,7 +120,7 @@ class BodyMapper:
                 self._dead_letters.describe())
 
     def _mapped(self, batch: Any, bad: list[int], errors: list[str]) -> Any:
-        """Map a batch; note the rows that fail, where there is a place for them."""
+        """Map a batch; note the failed rows if dead letters are kept."""
         import pyarrow as pa
 
         at = batch.schema.names.index("body")
@@ -153,7 +153,7 @@ def _check_sizes(bodies: list[bytes], max_size: int) -> None:
 
 
 def bodies_of(found: Any) -> list[bytes]:
-    """Read what a function of a body returned."""
+    """Convert the result of a function of a body."""
     if found is None:
         return []
     parts: Iterable[Any] = [found] if isinstance(found, _BODIES) else found

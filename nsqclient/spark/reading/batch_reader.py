@@ -1,4 +1,4 @@
-"""``spark.read``: what Spark calls to read what a channel has now.
+"""``spark.read``: reads the messages that a channel has now.
 
 Of a loaded DataFrame, which is a snapshot, Spark asks for the partitions once, at the first action:
 that is when messages are peeked at, or drained. Every action then reads the same rows.
@@ -24,7 +24,7 @@ from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
 
 
 class NsqBatchReader(DataSourceReader):
-    """Reads what a channel has now.
+    """Reads the messages that a channel has now.
 
     ``peek`` (the default) requeues every message. ``drain`` takes them: they are in the snapshot
     under ``storage`` until ``nsqclient.spark.release`` deletes it. ``replay`` reads what is in the
@@ -44,7 +44,7 @@ class NsqBatchReader(DataSourceReader):
 
     @brief_errors()
     def partitions(self) -> Sequence[InputPartition]:
-        """Peek, drain, or look what a log has; return the tasks."""
+        """Peek, drain, or list a log; return the tasks."""
         options = self._options
         if options.mode == "peek":
             return [

@@ -1,6 +1,6 @@
 """``IngestJob``: a Spark job whose tasks own shards for as long as it runs.
 
-Spark places the tasks, and starts those that fail anew, elsewhere if need be. Everything else goes
+Spark places the tasks, and restarts failed ones, elsewhere if need be. Everything else goes
 through the storage: which task has which shard (``shards.membership``), and that the job is to end.
 So a task needs nothing of the driver while it runs, neither its disk nor a port.
 """
@@ -39,7 +39,7 @@ DEFAULTS = {
 #: And a setting that nobody may change: a second attempt would be one more owner, not a faster one.
 FORCED = {"spark.speculation": "false"}
 
-#: Seconds for what has come to be stored and finished at the end.
+#: Seconds to store and finish the received messages at the end.
 STOP_TIMEOUT = 10.0
 #: Seconds for a task to see that the job is to end, and to do so.
 _JOB_STOP_TIMEOUT = STOP_TIMEOUT + 15.0
@@ -79,7 +79,7 @@ class IngestJob:
 
     @property
     def is_active(self) -> bool:
-        """Return whether the job runs."""
+        """True while the job runs."""
         return self._thread.is_alive()
 
     def report(self) -> None:
@@ -99,9 +99,9 @@ class IngestJob:
                         counted(self._tasks, "task"), failed)
 
     def stop(self) -> None:
-        """End the tasks in order, then what is left of the job.
+        """End the tasks in order, then cancel the job if some do not end.
 
-        Blocks: until what has come is stored and finished, 25 s at most.
+        Blocks: until the received messages are stored and finished, 25 s at most.
         """
         if not self._thread.is_alive():
             return
@@ -122,7 +122,7 @@ class IngestJob:
         try:
             self._context.setJobGroup(self.name, self._description)
             self._context.parallelize(range(self._tasks), self._tasks).foreachPartition(self._work)
-        except Exception as exc:  # Spark's errors have no root of their own
+        except Exception as exc:  # Spark's errors do not share a base class
             self.error = exc
 
 

@@ -21,12 +21,12 @@ from nsqclient.spark.storage.store import Store
 _T = TypeVar("_T")
 
 #: A slow topic makes a segment of each few rows. Spark takes a batch for each, at a price, so small
-#: ones are joined until they have so many rows or bytes.
+#: ones are joined until they have this many rows or bytes.
 _ENOUGH_ROWS, _ENOUGH_BYTES = 1000, 1024 * 1024
 
 
 class PeekedPartition(InputPartition):
-    """A segment of what a peek has received, which is sent with its task."""
+    """A segment of peeked messages, which is sent with its task."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(None)
@@ -57,7 +57,7 @@ def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
     runs: list[list[_T]] = []
     before = 0
     for part, size in parts:
-        # Where the middle of the part lies decides.
+        # The middle of the part decides.
         if len(runs) < count and (before + size / 2) * count >= total * len(runs):
             runs.append([])
         runs[-1].append(part)

@@ -24,7 +24,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 DEFAULT_ROWS = 1000
 #: Seconds without any connection after which the peek fails.
 _CONNECT_TIMEOUT = 5.0
-#: Seconds without a message that are the end where the depth is unknown, unless ``idleMs`` is more.
+#: Seconds without a message after which a peek ends if the depth is unknown, unless idleMs is more.
 _SILENCE = 2.0
 
 
@@ -33,12 +33,12 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
 
     Their attempts grow by one, and their order may change.
 
-    Blocks: until ``maxMessages`` came, or all that waited did. Where the depth is unknown, until
-    ``idleMs``, or 2 s where that is more, passed in silence.
+    Blocks: until ``maxMessages`` or all waiting messages have come. If the depth is unknown, until
+    ``idleMs``, or 2 s if that is more, passed in silence.
 
     Raises:
         ConfigError: the channel has other consumers.
-        NegotiationError: an nsqd does not grant what was asked for, also where nothing waits.
+        NegotiationError: an nsqd rejects a requested option, even if its channel is empty.
         PartitionError: the topic is ordered.
         NSQError: no nsqd can be reached, or messages wait and do not come for ``drain_patience``.
     """
@@ -63,7 +63,7 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
             f" peek#ephemeral, or set allowShared=true"
         )
     if depths.is_complete:
-        # There is no more than this: an empty channel needs no wait.
+        # An empty channel needs no wait.
         wanted = min(wanted, depths.waiting - depths.paused)
     # Held messages use up RDY, which is shared evenly: one of many nsqds may have all of them.
     sources = max(len(depths.known) + len(depths.unknown), routes.usable_partitions)
@@ -71,7 +71,7 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
 
 
 def _find_partitions(options: ReadOptions) -> TopicRoutes:
-    """Return what an nsqlookupd says of the partitions of the topic; empty for one without any."""
+    """Return the partitions of the topic, from an nsqlookupd; empty if it has no partitions."""
     for lookupd in options.lookupd:
         try:
             found = lookup_routes(lookupd, options.topic, "r", options.config).routes

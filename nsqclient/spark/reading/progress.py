@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from nsqclient.display import counted
 from nsqclient.spark.session import reason_of
 
-#: Shards that a line names, those that are most behind.
+#: Shards that a line names: the ones furthest behind.
 _MOST_SHARDS = 3
 
 

@@ -47,11 +47,11 @@ _DRAIN_WAIT = 0.05
 
 
 class _Opened:
-    """What a reader has in the driver's process while a query runs.
+    """The state of a reader in the driver's process while a query runs.
 
     Args:
-        position: where Spark's checkpoint is, or would be; empty: there is none.
-        drains: whether the query ends with what is there now.
+        position: the position of Spark's checkpoint; empty if it has none.
+        drains: True if the query ends after the messages that are there now.
     """
 
     def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
@@ -66,9 +66,9 @@ class _Opened:
         try:
             probe(self.store)
             self._claim.take()
-            self.lost: list[str] = self.log.check(position)  #: shards that begin anew
+            self.lost: list[str] = self.log.check(position)  #: shards that begin again
             if options.is_receiving:
-                # Takes long to import, and executors have no use for it.
+                # Takes long to import, and executors do not need it.
                 from nsqclient.spark.reading.receiver import Receiver
 
                 self.receiver = Receiver(options, self.store, self.news.set)
@@ -92,7 +92,7 @@ class _Opened:
             self.receiver.check()
 
     def close(self) -> None:
-        """Stop the owners, note what was committed, and close."""
+        """Stop the owners, note the last commit, and close."""
         if self.receiver is not None:
             self.receiver.stop()
         self.log.stop()
@@ -112,8 +112,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._drains = False
         self._target: dict[str, int] | None = None  # of a drain: the last segments
         self._listed = float("-inf")  # when the storage was listed
-        self._registered: dict[str, int] = {}  # shards, each with the place where it begins
-        self._begun: dict[str, int] | None = None  # where this run began, as it is noted
+        self._registered: dict[str, int] = {}  # shards, each with its first position
+        self._begun: dict[str, int] | None = None  # start of this run, as noted in the storage
         self._has_committed = False  # the checkpoint has a batch
         self._is_first = True  # no batch was planned
         self._is_full = False  # nothing could be added to the last batch
@@ -127,15 +127,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief_errors()
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins: see ``startingOffsets``.
+        """The start of a query without a checkpoint: see ``startingOffsets``.
 
-        By default after what was committed, of each shard. Until the first commit a query whose
+        By default after the last commit of each shard. Until the first commit a query whose
         options say the same begins there again.
 
         Raises:
             DataLossError: it cannot begin there.
             LogInUseError: another query reads the log.
-            NSQError: an nsqd does not grant what was asked for.
+            NSQError: an nsqd rejects a requested option.
         """
         opened, options = self._open({}), self._options
         log = opened.log
@@ -155,7 +155,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what nsqd, or without one the storage, has now, and end then."""
+        """Read the messages that nsqd, or without one the storage, has now, and end then."""
         self._drains = True
 
     @brief_errors()
@@ -204,7 +204,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             opened.check()
             is_over = receiver.drain_is_over()
-            is_held = receiver.is_paused  # before the listing: what it has stays all there is
+            is_held = receiver.is_paused  # before the listing, which is then complete
             self._list(opened.log, position, is_due=True)
             if is_over and self._target is None:
                 self._set_target(opened.log, position)
@@ -231,7 +231,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_due = receiver is not None
         while True:
             opened.check()
-            # Both before the listing: what it has stays all there is.
+            # Both before the listing, which is then complete.
             is_silent = first is not None and first.is_silent()
             is_held = receiver is not None and receiver.is_paused
             self._list(opened.log, position, is_due)
@@ -253,7 +253,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened.news.clear()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """What ``progress.sources[0].latestOffset`` shows: the newest segments, and what waits."""
+        """``progress.sources[0].latestOffset``: the newest segments, and uncommitted messages."""
         opened = self._opened
         if opened is None:
             return self._offset({})
@@ -283,7 +283,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: ``latestOffset`` comes earlier, and also after the last batch."""
 
     def stop(self) -> None:
-        """Store and finish what has come, requeue the rest, note what was committed, and close."""
+        """Store and finish received messages, requeue later ones, note commits, and close."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
@@ -301,9 +301,9 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _list(self, log: ShardedLog, position: dict[str, int], is_due: bool = False) -> None:
-        """List what is new, if that was not done just now, or is due."""
+        """List new segments, unless that was done just now and is not due."""
         if self._target is not None:
-            # A drain has an end: what comes later is the next one's.
+            # A drain has an end: later segments belong to the next one.
             log.refresh(position)
             return
         now = time.monotonic()
@@ -329,7 +329,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f" least {shard.largest}, or its owners a smaller max_in_flight")
 
     def _set_target(self, log: ShardedLog, position: Mapping[str, int]) -> None:
-        """Let the query end with what is stored now, also of shards that join."""
+        """Let the query end with the segments that are stored now, also in new shards."""
         joined = {**self._registered, **position}
         log.refresh(joined)
         self._target = {nsqd: log.shards[nsqd].last for nsqd in joined}
@@ -337,7 +337,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _plan(
         self, log: ShardedLog, position: dict[str, int], limit: ReadLimit
     ) -> dict[str, int]:
-        """The end of the next batch; ``position`` where there is nothing to read."""
+        """The end of the next batch; ``position`` if it would be empty."""
         rows: int | None = self._options.max_messages_per_trigger
         size = self._options.max_bytes_per_trigger
         if isinstance(limit, ReadMaxRows):

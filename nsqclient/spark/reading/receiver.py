@@ -53,7 +53,7 @@ class Receiver:
             options, store, is_alone=True, on_stored=on_stored, quota=self._quota)
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # by _lock
-        #: When the nsqds were asked last, and what they said. Replaced by _lock, never changed.
+        #: When the nsqds were asked last, and their answers. Replaced by _lock, never changed.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._asking = threading.Lock()  # a thread uses _query
         self._query = DepthQuery(
@@ -68,7 +68,7 @@ class Receiver:
     # -- life
 
     def prepare_drain(self) -> None:
-        """Read what is there now, and end then. Call it before ``open()``.
+        """Read the messages that are there now, and end then. Call it before ``open()``.
 
         Raises:
             ConfigError: an nsqd cannot be asked for its depth, and ``idleMs`` is not set.
@@ -96,7 +96,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish what has come, requeue the rest, close the logs. Idempotent."""
+        """Store and finish received messages, requeue later ones, close the logs. Idempotent."""
         self._end.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -141,11 +141,11 @@ class Receiver:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether a flow is stopped: Spark is behind, or the storage takes nothing."""
+        """True if a flow is stopped: Spark is behind, or the storage fails."""
         return any(owner.is_paused for owner in list(self._owners.owners.values()))
 
     def is_silent(self) -> bool:
-        """Return whether connections are open, and nothing comes that is not stored already."""
+        """True if connections are open and every received message is stored."""
         ingests = self._ingests
         is_connected = any(ingest.connections for ingest in ingests)  # before last_arrival
         return is_connected and all(
@@ -161,7 +161,7 @@ class Receiver:
         return found
 
     def lag(self) -> dict[str, object]:
-        """What the progress of the query says about the source."""
+        """The receiver's part of the query's progress."""
         owners = list(self._owners.owners.values())
         depths = self._seen[1]
         return {
@@ -178,7 +178,7 @@ class Receiver:
     # -- the end of a drain
 
     def drain_is_over(self) -> bool:
-        """Return whether all that was there is stored; stops the owners then.
+        """True if all messages that were there are stored; stops the owners then.
 
         Raises:
             NSQError: no nsqd can be reached at all, or an owner failed.
@@ -214,7 +214,7 @@ class Receiver:
             raise self._failure(drain.stuck(), errors[-1] if errors else None)
         self._log_end(depths, is_unknown, has_enough or drain.has_reached_target(progress))
         self.stop()
-        self._look()  # so that the last progress has what is left, now that every FIN was read
+        self._look()  # so that the last progress has the final depth, now that every FIN was read
         self.check()
         return True
 
@@ -228,7 +228,7 @@ class Receiver:
         return error
 
     def _log_end(self, depths: ChannelDepths, is_unknown: bool, has_enough: bool) -> None:
-        """Log what a drain leaves, or cannot know."""
+        """Log the messages that a drain leaves, or cannot know of."""
         options = self._options
         if is_unknown:
             logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
@@ -288,11 +288,11 @@ class Drain:
         self._quiet = 0.0  # seconds without a message, while one was expected
 
     def note(self, asked: float, depths: ChannelDepths) -> None:
-        """Note what the nsqds said when they were asked at that time."""
+        """Note the nsqds' answers, and when they were asked."""
         self._decision.on_answer(asked, depths)
 
     def decide(self, progress: Progress, now: float) -> Step:
-        """Return what the drain does next; ``FLUSH`` is not returned."""
+        """Return the next step of the drain, never ``FLUSH``."""
         self._quiet += self._decision.look(now)
         if progress.last_arrival != self._last_arrival:
             self._last_arrival = progress.last_arrival
@@ -311,5 +311,5 @@ class Drain:
         return self._decision.stuck(self._quiet)
 
     def has_reached_target(self, progress: Progress) -> bool:
-        """Return whether as many messages were stored as were there at the start."""
+        """True if as many messages are stored as were there at the start."""
         return self._target is not None and progress.stored >= self._target

@@ -24,7 +24,7 @@ from nsqclient.spark.storage.store import Store
 
 
 class ShardReplay(NamedTuple):
-    """What is read of one shard: the segments in ``(start, end]``."""
+    """The segments to read of one shard: those in ``(start, end]``."""
 
     nsqd: str
     start: int
@@ -46,7 +46,7 @@ class ShardReplay(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What is read of all shards."""
+    """The segments to read of all shards."""
 
     topic: str
     channel: str
@@ -82,8 +82,8 @@ def select_stored(options: ReadOptions) -> Replay:
     """Find the segments that a replay reads. To read is all that it may need.
 
     Raises:
-        StorageError: the storage cannot be used, or has no shards of the channel.
-        DataLossError: there is no such shard, or segments of the range are not kept any more.
+        StorageError: the storage cannot be used, or it has not stored this channel.
+        DataLossError: the shard does not exist, or segments of the range are deleted.
     """
     store = open_store(options.storage)
     shards = list_shards(store, options.topic, options.channel)
@@ -133,7 +133,7 @@ def count_messages(store: Store, topic: str, channel: str) -> int:
 
 
 def find_start(options: ReadOptions, store: Store) -> dict[str, int]:
-    """Find where a query begins: the last segment of each shard before that."""
+    """Find the start of a query: the last segment of each shard before it."""
     shards = list_shards(store, options.topic, options.channel)
     _check_known(store, shards, options)
     places: dict[str, int] = {}
@@ -151,7 +151,7 @@ def _check_known(store: Store, shards: list[ShardListing], options: ReadOptions)
 
 
 def _report(store: Store, options: ReadOptions, nsqd: str, lost: str) -> None:
-    """Raise, or log, why a range is not what was asked for."""
+    """Raise, or log, why a range differs from the requested one."""
     if not lost:
         return
     url = f"{store.url}/{channel_folder(options.topic, options.channel)}/{nsqd}"

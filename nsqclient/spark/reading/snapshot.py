@@ -41,7 +41,7 @@ class Snapshot(NamedTuple):
 
 
 def url_of(storage: str, name: str) -> str:
-    """The storage of one snapshot, below that of all."""
+    """The storage of one snapshot: a subfolder of the snapshots folder."""
     return f"{storage.rstrip('/')}/{_FOLDER}/{name}"
 
 
@@ -63,7 +63,7 @@ def release(storage: str, name: str) -> None:
     """Delete a snapshot: DataFrames that were loaded from it cannot be computed any more.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no snapshot has this name.
         LogInUseError: a drain is filling it.
         StorageError: the storage cannot be used.
     """
@@ -77,7 +77,7 @@ def release(storage: str, name: str) -> None:
         claim.release()
     whole = open_store(storage)
     folder = f"{_FOLDER}/{name}"
-    # It is no longer complete first: a release that is cut off may be repeated.
+    # Mark it as incomplete first: a release that is cut off may be repeated.
     whole.delete(one.key for one in whole.list_objects(f"{folder}/{_COMPLETE}"))
     whole.delete(one.key for one in whole.list_objects(folder))
 
@@ -89,12 +89,12 @@ def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str,
 
     Args:
         load: the name of one ``load()``, and of its snapshot unless ``options`` name one. Actions
-            on a DataFrame share a load, so the later ones read what the first one has drained.
+            on a DataFrame share a load, so the later ones read what the first has drained.
 
     Raises:
         LogMismatchError: the snapshot holds another topic or channel, or another load has
             completed it.
-        StorageError: it cannot be used; what was not stored is still nsqd's.
+        StorageError: it cannot be used; messages that are not stored stay at nsqd.
         NSQError: no nsqd can be reached.
     """
     name = options.snapshot or load
@@ -125,7 +125,7 @@ def read_snapshot(options: ReadOptions) -> tuple[str, list[tuple[str, int]]]:
     """Find a complete snapshot again; return its storage and segments.
 
     Raises:
-        ConfigError: there is no complete snapshot of this name.
+        ConfigError: no complete snapshot has this name.
         LogMismatchError: it holds another topic or channel.
     """
     url = url_of(options.storage, options.snapshot)

@@ -64,7 +64,7 @@ class ShardSegments:
 
     @property
     def last(self) -> int:
-        """The newest segment; the last committed one when there is none."""
+        """The newest segment; the last committed one if all are committed."""
         return self._segments[-1].number if self._segments else self._committed
 
     def add(self, segment: Segment) -> None:
@@ -87,16 +87,16 @@ class ShardSegments:
 
     @property
     def largest(self) -> int:
-        """The most rows of a segment, as far as they are known: not those of the newest one."""
+        """The most rows of a segment. The rows of the newest one are unknown."""
         return max((later.before - one.before
                     for one, later in zip(self._segments, self._segments[1:])), default=0)
 
     def between(self, start: int, end: int) -> list[Segment]:
-        """The segments in ``(start, end]``, as far as they are there."""
+        """The known segments in ``(start, end]``."""
         return self._segments[self._index(start):self._index(end)]
 
     def last_within(self, start: int, rows: float, size: float) -> int:
-        """The last segment after ``start`` with which there are so many rows and bytes at most."""
+        """The last segment after ``start`` within this number of rows and bytes."""
         low, count = self._index(start), len(self._segments)
         end = bisect_right(self._bytes, self._bytes[low] + size, low + 1) - 1
         # The rows up to the end of a segment are those before the next one.
@@ -130,7 +130,7 @@ def plan_batch(
     shards: Mapping[str, ShardSegments], start: Mapping[str, int], max_rows: int | None,
     max_bytes: int | None, limit: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Share a batch over shards by what they have, as far as whole segments allow.
+    """Share a batch over shards in proportion to their uncommitted bytes, in whole segments.
 
     Each shard is given a segment first, so that none is starved by a larger one; where the limits
     are too small for that, another one begins with each batch. At least one segment is in a batch,
@@ -153,7 +153,7 @@ def plan_batch(
     ends = dict(start)
 
     def give(nsqd: str, last: int, part: float = 1.0) -> None:
-        """Let a shard have more segments, up to ``last``, of a part of what is left."""
+        """Add segments of a shard, up to ``last``, from a part of the remaining limits."""
         nonlocal rows_left, bytes_left
         end = shards[nsqd].last_within(ends[nsqd], rows_left * part, bytes_left * part)
         end = max(ends[nsqd], min(last, end))
@@ -165,7 +165,7 @@ def plan_batch(
         give(nsqd, start[nsqd] + 1)
     waiting = {nsqd: shards[nsqd].total(ends[nsqd], lasts[nsqd])[1] for nsqd in names}
     total = sum(waiting.values())
-    for nsqd in sorted(names, key=waiting.__getitem__):  # the largest has what the others round off
+    for nsqd in sorted(names, key=waiting.__getitem__):  # the largest gets the rounding errors
         if waiting[nsqd]:
             give(nsqd, lasts[nsqd], waiting[nsqd] / total)
             total -= waiting[nsqd]

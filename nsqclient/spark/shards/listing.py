@@ -1,8 +1,8 @@
-"""What the logs of a topic and channel have, as listed; and where reading begins and ends.
+"""Listings of the logs of a topic and channel; and where reading begins and ends.
 
 An offset is the number of a segment, and means everything up to its end. ``list_shards`` is for
-what is done now and then: a query that begins, a replay, the state of shards. A query that runs
-lists what is new only, see ``log_reader``.
+occasional work: the start of a query, a replay, ``status``. A running query lists only new
+segments, see ``log_reader``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ShardListing(NamedTuple):
     """The log of one shard."""
 
     nsqd: str  #: address
-    segments: Sequence[Segment]  #: those that are kept, in order
-    committed: int  #: the last segment that Spark has committed, as far as it is noted
+    segments: Sequence[Segment]  #: the kept segments, in order
+    committed: int  #: the last segment that is noted as committed by Spark
 
     @property
     def first(self) -> int:
-        """The oldest segment that is kept; the next one when there is none."""
+        """The oldest kept segment; the next one if all are deleted."""
         return self.segments[0].number if self.segments else self.last + 1
 
     @property
@@ -58,7 +58,7 @@ def list_shards(store: Store, topic: str, channel: str) -> list[ShardListing]:
 
 def _list(store: Store, keys: ShardKeys) -> ShardListing:
     segments = list_segments(store, keys)
-    # After the segments: what is deleted meanwhile is under a floor that is seen.
+    # After the segments: a segment that is deleted meanwhile is under a floor that is seen.
     floor = newest_number(store, keys.of("floors"))
     committed = newest_number(store, keys.of("commits"))
     return ShardListing(
@@ -73,19 +73,19 @@ def list_segments(store: Store, keys: ShardKeys, after: int = 0) -> list[Segment
 
 
 def newest_number(store: Store, folder: str, after: str = "") -> int:
-    """The highest number of the commits or floors in a folder; 0: there is none."""
+    """The highest number of the commits or floors in a folder; 0 if it is empty."""
     return max((parse_number(found.key) or 0 for found in store.list_objects(folder, after)),
                default=0)
 
 
 def newest_note(store: Store, keys: ShardKeys) -> NoteKey:
-    """The key of the newest note of a shard; ``NoteKey(0, 0)``: there is none."""
+    """The key of the newest note of a shard; ``NoteKey(0, 0)`` if it has no notes."""
     found = (parse_note(one.key) for one in store.list_objects(keys.of("notes")))
     return max((note for note in found if note is not None), default=NoteKey(0, 0))
 
 
 def delete_older(store: Store, folder: str, number: int) -> None:
-    """Delete the commits or floors in a folder that are older than that of this number."""
+    """Delete the commits or floors in a folder with lower numbers."""
     store.delete(found.key for found in store.list_objects(folder)
                  if (parse_number(found.key) or number) < number)
 
@@ -95,7 +95,7 @@ def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
 
     Raises:
         ObjectNotFoundError: it was deleted.
-        DamagedSegmentError: it is not what was written.
+        DamagedSegmentError: its bytes have changed.
     """
     key = keys.segment(segment.number, segment.before)
     return read_ids(check_segment(store.url, key, store.read(key)))
@@ -107,14 +107,14 @@ class Found(NamedTuple):
     """Where reading begins, or ends."""
 
     number: int  #: of a segment
-    lost: str  #: why it is not where it was to be; empty: it is
+    lost: str  #: why it differs from the requested place; empty if it does not
 
 
 def find_start(shard: ShardListing, options: ReadOptions, default: str) -> Found:
     """Find the segment of a shard after which reading begins, as the options say.
 
     Args:
-        default: where they do not: "committed", "earliest" or "latest".
+        default: used if the options do not say: "committed", "earliest" or "latest".
     """
     if options.starting_timestamp is not None:
         return Found(_before_time(shard, options.starting_timestamp), "")
@@ -169,7 +169,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}..{b}" for a, b in parts)
 
 
-# -- the state of shards: which process writes, and what waits for Spark
+# -- the state of shards: the last writer, and the uncommitted messages
 
 class ShardStatus(NamedTuple):
     """The state of one shard. Times are seconds since 1970."""
@@ -182,8 +182,8 @@ class ShardStatus(NamedTuple):
     committed: int = 0  #: the last segment that Spark has committed
     lag_messages: int = 0  #: that Spark has not committed
     lag_bytes: int = 0  #: of these
-    oldest: float = 0.0  #: when the oldest of these was stored; 0: there is none
-    written: float = 0.0  #: when the newest segment was stored; 0: there is none
+    oldest: float = 0.0  #: when the oldest of these was stored; 0: unknown
+    written: float = 0.0  #: when the newest segment was stored; 0: never
     stored_bytes: int | None = None  #: of all segments that are kept; None: not known
     depth: int | None = None  #: messages that wait at nsqd; None: not known
     in_flight: int | None = None  #: messages that nsqd has sent, and waits for FIN of

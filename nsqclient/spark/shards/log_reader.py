@@ -1,6 +1,6 @@
 """``ShardedLog``: the logs of all shards, as Spark's driver plans batches of them.
 
-A batch is planned from listings alone, each of what is new; no row is read here. ``nsq-retention``
+A batch is planned from listings of new segments alone; rows are not read here. ``nsq-retention``
 is its only thread of its own: it notes what Spark has committed, and deletes.
 """
 
@@ -54,7 +54,7 @@ class ShardedLog:
         self._retention_seconds = retention_seconds
         self._retention_bytes = retention_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self.shards: dict[str, ShardSegments] = {}  #: by nsqd, of those in an offset
+        self.shards: dict[str, ShardSegments] = {}  #: by nsqd, the shards of the offset
         self._lock = threading.Lock()
         self._committed: dict[str, int] = {}  # by _lock
         self._noted: dict[str, int] = {}  # written by the thread, then by stop
@@ -71,7 +71,7 @@ class ShardedLog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Note what was committed, and end. Idempotent."""
+        """Note the last commit, and end. Idempotent."""
         if self._end.is_set():
             return
         self._end.set()
@@ -91,14 +91,14 @@ class ShardedLog:
         return [parse_shard(found.key) for found in listed]
 
     def places(self, nsqds: Iterable[str]) -> dict[str, int]:
-        """Where the reading of a shard begins that is in no offset: after what is committed."""
+        """The start of shards that are not in an offset: after their last commit."""
         nsqds = list(nsqds)
         found = self._pool.map(
             lambda nsqd: newest_number(self._store, self._keys(nsqd).of("commits")), nsqds)
         return dict(zip(nsqds, found))
 
     def check(self, position: Mapping[str, int]) -> list[str]:
-        """Check that the log has got as far as Spark's checkpoint; return the shards that have not.
+        """Check that the log reaches Spark's checkpoint; return the shards that do not.
 
         A log keeps its newest segment, so a log that ends earlier was lost, and may be a new one.
         """
@@ -119,7 +119,7 @@ class ShardedLog:
         return lost
 
     def begun(self, start: str) -> dict[str, int] | None:
-        """Where a query began whose options say ``start``, and that has committed nothing yet."""
+        """The start of a query with these options that has not committed a batch yet."""
         try:
             found = self._store.read(start_key(*self._names, start))
         except ObjectNotFoundError:
@@ -127,13 +127,13 @@ class ShardedLog:
         return read_offset(*self._names, json.loads(found))
 
     def begin(self, start: str, places: Mapping[str, int]) -> None:
-        """Note where a query begins; Spark may plan a batch of which its log has the end only."""
+        """Note the start of a query: Spark's log may have only the end of its first batch."""
         self._store.create(
             start_key(*self._names, start),
             json.dumps(make_offset(*self._names, places)).encode())
 
     def forget_begun(self) -> None:
-        """The query has committed a batch, so its checkpoint says where it is."""
+        """Delete the note of ``begin()``: the query has committed a batch."""
         self._store.delete(
             found.key for found in self._store.list_objects(starts(*self._names)))
 
@@ -189,16 +189,16 @@ class ShardedLog:
     def _keys(self, nsqd: str) -> ShardKeys:
         return ShardKeys(*self._names, nsqd)
 
-    # -- what is committed
+    # -- commits
 
     def mark_committed(self, offset: Mapping[str, int]) -> None:
         """Spark has committed everything up to an offset."""
         with self._lock:
-            # Also shards that have left it: what they have is noted and deleted all the same.
+            # Also shards that have left the offset: their commits are noted all the same.
             self._committed.update(offset)
 
     def is_noted(self, nsqd: str, number: int) -> bool:
-        """Return whether the storage says that a shard is committed up to ``number``.
+        """True if the storage says that a shard is committed up to ``number``.
 
         A shard leaves no sooner: when its nsqd comes back, its reading begins there.
         """
@@ -223,7 +223,7 @@ class ShardedLog:
         now = time.monotonic()
         for nsqd, number in committed.items():
             if nsqd not in self._retentions:
-                # What was committed before this run counts from now on.
+                # Earlier commits count from now on.
                 self._retentions[nsqd] = Retention(self._retention_seconds)
                 self._retentions[nsqd].committed(number, now)
             if number and number > self._noted.get(nsqd, 0):

@@ -2,7 +2,7 @@
 
 Every owner (a process that owns shards: a *member*) creates an object on the storage again and
 again, its heartbeat, whose key has a serial number and a digest of the nsqds that it can reach and
-of those that it has. Every member lists these objects, and computes from them, by itself, which
+of its own shards. Every member lists these objects, and computes from them, by itself, which
 shards are its own. So owners need no connection to each other, nor to a coordinator. This is advice
 only: while two members have seen different things, a shard has two owners for a moment, or none,
 and the log of the shard keeps them apart (see ``shard_log``).
@@ -40,7 +40,7 @@ _JOIN = 5.0
 
 
 class Membership:
-    """One member: what it can reach, and which shards are its own.
+    """One member: the nsqds that it can reach, and its shards.
 
     Life: created, ``join()``, ``leave()``; not used again. Threads: any.
 
@@ -54,7 +54,7 @@ class Membership:
         self._names = (topic, channel)
         self._ended_key = ended_key(topic, channel, job) if job else ""
         self._members = Members()  # of the thread that looks
-        #: What other members can reach, and what they have, after its digest; the same.
+        #: The nsqds and the shards of other members, after the digest; the same.
         self._others: dict[str, tuple[str, list[str], list[str]]] = {}
         self._mine: list[str] = []  # keys of heartbeats that may be there; the same
         self._looking = threading.Lock()  # one look at a time
@@ -87,7 +87,7 @@ class Membership:
         self._wake.set()
 
     def assigned(self) -> list[str]:
-        """The nsqds whose shards are this member's, as far as is known now. Blocks: never."""
+        """The nsqds of this member's shards, as last computed. Blocks: never."""
         self.changed.clear()
         with self._lock:
             return list(self._assigned)
@@ -138,12 +138,12 @@ class Membership:
             self._store.delete(heartbeat_key(*self._names, key) for key in dead)
 
     def _read(self, alive: list[MemberKey]) -> None:
-        """Find out what the other members say: read when the digest is a new one."""
+        """Read the heartbeats of other members whose digest is new."""
         former, self._others = self._others, {}
         for key in alive:
             known = former.get(key.member, ("", [], []))
             if known[0] != key.digest:
-                # Where it was deleted meanwhile, there is a newer one, which the next look finds.
+                # If it was deleted meanwhile, the next look finds a newer one.
                 with contextlib.suppress(ObjectNotFoundError):
                     said = json.loads(self._store.read(heartbeat_key(*self._names, key)))
                     known = key.digest, said["nsqds"], said["owned"]
@@ -173,7 +173,7 @@ UNPROVEN_LOOKS = 2
 
 
 class _Member(NamedTuple):
-    """What is known of another member."""
+    """The state of another member."""
 
     key: MemberKey  #: of its newest heartbeat
     is_proven: bool = False  #: whether it had a new one since it was seen first
@@ -187,7 +187,7 @@ class Members:
         self._members: dict[str, _Member] = {}
 
     def look(self, listed: Iterable[MemberKey]) -> list[MemberKey]:
-        """Take note of what a listing has; return the heartbeats that may be deleted."""
+        """Compare a listing with the last one; return the heartbeats that may be deleted."""
         listed = list(listed)
         newest: dict[str, MemberKey] = {}
         for key in listed:
@@ -220,13 +220,13 @@ def assign(
 ) -> dict[str, list[str]]:
     """Assign each shard to one member.
 
-    No member has more than its share, rounded up, as far as others reach the shard. A member keeps
-    what it has up to its share, so that when another one leaves, no shard of the others moves, and
-    when one joins, only those that it gets. Other shards are spread by rendezvous hashing.
+    A member has at most its share, rounded up, unless only it reaches a shard. It keeps its
+    shards up to its share: when another member leaves, the others keep theirs, and when one joins,
+    only its new shards move. Other shards are spread by rendezvous hashing.
 
     Args:
         reached: the nsqds that each member can reach.
-        held: those of the shards that each member has.
+        held: the shards that each member has.
     """
     reaching: dict[str, list[str]] = {}
     for member, nsqds in reached.items():
@@ -236,7 +236,7 @@ def assign(
     result: dict[str, list[str]] = {member: [] for member in reached}
     share = -(-len(reaching) // max(1, sum(1 for nsqds in reached.values() if list(nsqds))))
     order = sorted(reaching, key=lambda nsqd: (len(reaching[nsqd]), _score(nsqd)))
-    # Those that few can reach first, while these have space; of equals those that stay.
+    # Shards that few members reach come first; among equals, the ones that stay.
     for _, equals in itertools.groupby(order, key=lambda nsqd: len(reaching[nsqd])):
         moving = []
         for nsqd in equals:

@@ -6,7 +6,7 @@
     TOPIC/CHANNEL/readers/000000000007/000000000042
                                                   the 42nd heartbeat of the seventh query that reads
                                                   this; the one before all others has its process
-    TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         where a query without a checkpoint begins, until
+    TOPIC/CHANNEL/starts/4f0c1b6a7d2e9835         the start of a query without a checkpoint, until
                                                   its first commit; named by a hash of its option
     TOPIC/CHANNEL/HOST:PORT/segments/000000000/000000000812-000000000203000.arrow
                                                   segment 812; those before it have 203,000 rows
@@ -51,14 +51,14 @@ class Segment(NamedTuple):
 
 
 class NoteKey(NamedTuple):
-    """What the key of a note says. The highest one counts."""
+    """The content of a note's key. The highest one counts."""
 
     clean_to: int  #: the note is about the segments up to this one
     serial: int
 
 
 class MemberKey(NamedTuple):
-    """What the key of a heartbeat says."""
+    """The content of a heartbeat's key."""
 
     member: str
     serial: int
@@ -96,7 +96,7 @@ class ShardKeys(NamedTuple):
         return f"{self._segment_start(number)}-{before:015d}.arrow"
 
     def after_segment(self, number: int) -> str:
-        """What is before the keys of all segments with higher numbers, and behind the others."""
+        """A text before the keys of all segments with higher numbers, and after the others."""
         return self._segment_start(number + 1)
 
     def _segment_start(self, number: int) -> str:
@@ -111,7 +111,7 @@ class ShardKeys(NamedTuple):
         return f"{self.of('commits')}/{number:012d}"
 
     def floor(self, number: int) -> str:
-        """The key of what is deleted."""
+        """The key that marks segments up to ``number`` as deleted."""
         return f"{self.of('floors')}/{number:012d}"
 
 
@@ -126,7 +126,7 @@ def reader_beat(topic: str, channel: str, number: int, serial: int) -> str:
 
 
 def parse_reader(key: str) -> tuple[int, int] | None:
-    """Read the number of a reader and the serial number of its heartbeat; None: it is none."""
+    """Parse the number of a reader and the serial number of its heartbeat; None: another key."""
     match = _READER.search(key)
     return None if match is None else (int(match[1]), int(match[2]))
 
@@ -137,12 +137,12 @@ def registry(topic: str, channel: str) -> str:
 
 
 def starts(topic: str, channel: str) -> str:
-    """The folder that says where a query begins."""
+    """The folder of the starts of queries."""
     return f"{channel_folder(topic, channel)}/starts"
 
 
 def start_key(topic: str, channel: str, start: str) -> str:
-    """The key of where a query begins whose options say ``start``."""
+    """The key of the start of a query with the options ``start``."""
     digest = hashlib.sha256(start.encode()).hexdigest()[:16]
     return f"{starts(topic, channel)}/{digest}"
 
@@ -153,19 +153,19 @@ def parse_shard(key: str) -> str:
 
 
 def parse_segment(key: str, size: int = 0, stored: float = 0.0) -> Segment | None:
-    """Read an object, or its key alone, as a segment; None when it is none."""
+    """Parse an object, or its key alone, as a segment; None: another key."""
     match = _SEGMENT.search(key)
     return None if match is None else Segment(int(match[1]), int(match[2]), size, stored)
 
 
 def parse_note(key: str) -> NoteKey | None:
-    """Read the key of a note; None when it is none."""
+    """Parse the key of a note; None: another key."""
     match = _NOTE.search(key)
     return None if match is None else NoteKey(int(match[1]), int(match[2]))
 
 
 def parse_number(key: str) -> int | None:
-    """Read the key of a commit or a floor; None when it is none."""
+    """Parse the key of a commit or a floor; None: another key."""
     match = _NUMBER.search(key)
     return None if match is None else int(match[1])
 
@@ -186,6 +186,6 @@ def ended_key(topic: str, channel: str, job: str) -> str:
 
 
 def parse_heartbeat(key: str) -> MemberKey | None:
-    """Read the key of a heartbeat; None when it is none."""
+    """Parse the key of a heartbeat; None: another key."""
     match = _MEMBER.search(key)
     return None if match is None else MemberKey(match[1], int(match[2]), match[3])

@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _INTERVAL = 1.0
 #: Looks between two notes, where few segments are new.
 _LOOKS_PER_NOTE = 5
-#: Part of its limit that what waits must fall under before more is received.
+#: Part of its limit under which uncommitted messages must fall before more is received.
 _RESUME = 0.8
 
 
@@ -68,14 +68,14 @@ class ShardOwner:
             target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
 
     def start(self) -> None:
-        """Read what is in the log, then connect."""
+        """Read the log, then connect."""
         self.log.open()
         self.ingest.start()
         self.balance()
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Store and finish what has come, requeue the rest, and note that. Idempotent."""
+        """Store and finish the received messages, requeue later ones, and note that. Idempotent."""
         if self._thread.ident is None or self._end.is_set():
             return
         self._end.set()
@@ -86,11 +86,11 @@ class ShardOwner:
 
     @property
     def is_paused(self) -> bool:
-        """Return whether nothing is received: Spark is behind, or the storage takes nothing."""
+        """True if the flow is stopped: Spark is behind, or the storage fails."""
         return self._is_held or self.log.full_error is not None
 
     def status(self) -> ShardStatus:
-        """The state of the shard, as far as its owner knows it. Asks neither storage nor nsqd."""
+        """The owner's cached view of the shard. No I/O."""
         log, options = self.log, self._options
         messages, size = log.waiting
         return ShardStatus(

@@ -1,4 +1,4 @@
-"""``ShardOwners``: the owners of one process. No thread of its own but that of ``Membership``."""
+"""``ShardOwners``: the owners of one process. Its only thread is that of ``Membership``."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class ShardOwners:
     may be read by any.
 
     Args:
-        options: where the nsqds are, and how to receive.
+        options: the addresses of nsqds, and how to receive.
         job: name of the Spark job that this process works for, and ends with. Then a shard that
             fails is tried again at the next discovery, and the others go on.
-        is_alone: whether this is the process of a query, which owns what it reads.
+        is_alone: True in the process of a query, which owns all shards that it reads.
         on_stored: called after each segment, from any thread.
         quota: of messages to take; None: all.
     """
@@ -87,7 +87,7 @@ class ShardOwners:
         """Own shards until the end is asked for, here or for the job.
 
         Args:
-            wait: waits so many seconds, or less; returns whether to end.
+            wait: waits up to this number of seconds; returns True to end.
         """
         while not wait(_CHECK_INTERVAL) and not (
             self._members is not None and self._members.is_over
@@ -95,7 +95,7 @@ class ShardOwners:
             self.tend()
 
     def tend(self) -> None:
-        """Do what is due: look for failures, discover nsqds, take over shards, log."""
+        """Do the due work: look for failures, discover nsqds, take over shards, log."""
         self.check()
         now = time.monotonic()
         if now - self._discovered >= self._options.config.lookupd_poll_interval:
@@ -114,7 +114,7 @@ class ShardOwners:
             NSQError: an owner can receive nothing more, or cannot begin; not in a job.
         """
         self.check()
-        with self._lock:  # but not what has come since
+        with self._lock:  # but not newer errors
             self._errors = {nsqd: error for nsqd, error in self._errors.items()
                             if nsqd in self.owners}
         self._discover()
@@ -159,7 +159,7 @@ class ShardOwners:
         self.owners[nsqd] = owner
 
     def _keep_registry(self, ended: Sequence[ShardOwner]) -> None:
-        """Let shards end of which discovery has no nsqd any more; register those that are owned.
+        """Unregister shards whose nsqd discovery does not list any more; register the owned ones.
 
         Another owner may have let one of these end, from where its nsqd could not be seen.
         """
@@ -208,7 +208,7 @@ class ShardOwners:
                     lookup_routes(lookupd, options.topic, "r", options.config).routes)
             except NSQError as exc:
                 logger.warning("%s; trying again", exc)
-                found += self._reachable  # nothing is known of what is gone
+                found += self._reachable  # lost nsqds are not known
         # An nsqd may have left nsqlookupd, or nsqlookupd may have been restarted, and there are
         # messages all the same.
         connected = {nsqd for nsqd, owner in self.owners.items() if owner.ingest.connections}

@@ -26,7 +26,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two heartbeats.
 INTERVAL = 1.0
-#: Heartbeats that a reader misses before it is dead; and those that it has time for to end.
+#: Heartbeats that a reader misses before it is dead; and the time that it has to end.
 _MISSED, _PATIENCE = 5, 15
 #: Intervals for which a look counts: another reader begins after ``_MISSED`` at the earliest.
 _FRESH = 3
@@ -52,7 +52,7 @@ class ReaderClaim:
     def take(self) -> None:
         """Become the reader.
 
-        Blocks: as long as a former reader takes to end, or to be seen as dead; a moment where that
+        Blocks: until a former reader has ended or counts as dead; a moment if that
         was a process of this machine.
         """
         while True:

@@ -1,9 +1,9 @@
 """How long segments are kept that Spark has committed, and their deletion.
 
-After a power failure Spark's sink and checkpoint may lack what the log has, so committed
+After a power failure Spark's sink and checkpoint may lack rows of the log, so committed
 segments can be read again for a while. What counts is the time since the commit: before it a
 segment is needed anyway, and it is Spark's files that are the younger ones. A start begins that
-time anew, since the machine may have been off for longer.
+time again, because the machine may have been off for longer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Retention:
 def delete_committed(
     store: Store, keys: ShardKeys, committed: int, expired: int, most_bytes: int | None = None,
 ) -> tuple[int, int]:
-    """Delete what is committed and not needed any more, as far as a note says that it is not.
+    """Delete committed segments that are expired and that a note covers.
 
     Args:
         committed: the last segment that is noted as committed.
@@ -65,7 +65,7 @@ def delete_committed(
     floor = max(0, min(committed, expired, clean_to, listed[-1].number - 1))
     gone = [segment for segment in listed if segment.number <= floor]
     if gone:
-        # First the floor, which a writer looks at after a create, then what is under it.
+        # First the floor, which a writer looks at after a create, then the segments under it.
         store.create(keys.floor(floor), b"")
         store.delete(keys.segment(one.number, one.before) for one in gone)
         delete_older(store, keys.of("floors"), floor)

@@ -2,8 +2,8 @@
 
 The order of the steps matters. A segment is created under the one key that comes next, which the
 storage grants once; then it is known that it is not void; only then may FIN be sent. A segment is
-void where others have been and were deleted: a writer may create it that has slept for long, and
-nobody reads it. A floor is written before what is under it is deleted, so a look after the create
+void if later segments have been written and deleted: a suspended writer may create it,
+and nobody reads it. A floor is written before its segments are deleted, so a look after the create
 is enough. A writer whose create loses reads the ids of every segment that it did not write before
 it tries the next key. So whatever the number of writers, each of them knows all ids that are before
 its own segment, and stores no message twice.
@@ -38,7 +38,7 @@ from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Times that a recovery begins anew, since objects were deleted while it read them.
+#: Times that a recovery begins again because objects were deleted while it read them.
 _RECOVERIES = 10
 #: Requests at once while a new writer reads segments.
 _READERS = 8
@@ -47,7 +47,7 @@ SEGMENTS_PER_NOTE = 16
 
 
 class End(NamedTuple):
-    """The end of a log, as a writer knows it: what the next segment's key is made of."""
+    """The end of a log: the next segment's key follows from it."""
 
     number: int = 0  #: of the last segment
     rows: int = 0  #: in all segments
@@ -93,7 +93,7 @@ class ShardLog:
         #: The end of the log, as this writer knows it. Guarded by _appending.
         self.end: End = End()
         self._is_lost = True  # the end is not known: recover first. By _appending
-        #: What the newest note is about, as far as this writer knows, and whether it has news.
+        #: The newest note, and whether there is news for the next one.
         self._note = NoteKey(0, 0)  # guarded by _appending
         self._must_note = False  # guarded by _appending
         self._needed = 0  # bytes of the last segment. Guarded by _appending
@@ -104,7 +104,7 @@ class ShardLog:
         self.committed: int = 0  #: the last segment that Spark has committed, as is known here
         #: Why the storage did not take the last segment; None: it did.
         self.full_error: StorageError | None = None
-        #: When the newest segment was stored, in seconds since 1970; 0: there is none.
+        #: When the newest segment was stored, in seconds since 1970; 0: never.
         self.written: float = 0.0
         self.redelivered: int = 0  #: messages that came with attempts over 1
         #: Copies of durable messages that were finished and not stored.
@@ -117,7 +117,7 @@ class ShardLog:
     # -- life
 
     def open(self) -> None:
-        """Register the shard, and read what other writers have left.
+        """Register the shard, and read the segments of other writers.
 
         Raises:
             StorageError: the storage cannot be used, or the log has a gap.
@@ -133,11 +133,11 @@ class ShardLog:
         self._store.create(self._keys.shard, b"")
 
     def unregister(self) -> None:
-        """Say that there is no such shard any more: it ends when Spark has read it."""
+        """Unregister the shard: it ends when Spark has read it."""
         self._store.delete([self._keys.shard])
 
     def close(self) -> None:
-        """Note what is surely finished at nsqd. Connections must be closed before."""
+        """Note the messages that are surely finished at nsqd. Connections must be closed before."""
         try:
             self.write_note(at_least=1)
         except StorageError as exc:
@@ -261,7 +261,7 @@ class ShardLog:
     def _catch_up(self) -> None:
         """Read the segments that others have written. Needs _appending.
 
-        Their keys follow from what is known, so that no listing is needed, which a network file
+        Their keys follow from the known segments, so a listing is not needed, which a network file
         system may have an old one of.
         """
         is_first = True
@@ -308,11 +308,11 @@ class ShardLog:
         with self._appending:
             self._known.closed(conn, clean)
 
-    # -- what is not committed
+    # -- uncommitted segments
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Rows and bytes that Spark has not committed, as far as is known here."""
+        """The known rows and bytes that Spark has not committed."""
         with self._changed:
             return self._sums
 
@@ -324,7 +324,7 @@ class ShardLog:
             return self._waiting[0].stored if self._waiting else 0.0
 
     def retry(self) -> None:
-        """Look whether the storage takes segments again, where it did not take one.
+        """Try whether the storage takes segments again after a failure.
 
         A disk that is full is given space first: what Spark has committed is deleted, though its
         retention is not over.
@@ -344,12 +344,12 @@ class ShardLog:
     def _make_space(self) -> None:
         """Delete the older half of what Spark has committed, or more where more is needed.
 
-        Not all: a note lists the messages of these that are perhaps not finished, mostly those of
+        Not all: a note lists the messages of these that may be unfinished, mostly in
         the newest segments, and has to fit on the disk, too.
         """
         committed = [segment for segment in list_segments(self._store, self._keys)
                      if segment.number <= self.committed]
-        # Where the disk has space and a quota is used up, nothing is missing.
+        # Missing space is 0 if a quota is exhausted but the disk has space.
         wanted = max(self._needed, self._store.missing_space(self._needed),
                      sum(segment.size for segment in committed) // 2)
         gone: list[int] = []
@@ -366,7 +366,7 @@ class ShardLog:
             try:
                 self.write_note(1, up_to=last)
             except StorageFullError as exc:
-                logger.debug("%s: %s", self, exc)  # what an older note says may be enough
+                logger.debug("%s: %s", self, exc)  # an older note may be enough
             floor, freed = delete_committed(self._store, self._keys, self.committed, last)
             size += freed
         if size:
@@ -413,7 +413,7 @@ class ShardLog:
         """Write down which messages are perhaps not finished at nsqd; delete older notes.
 
         Args:
-            at_least: segments that are new in it, where nothing else is.
+            at_least: new segments in it, unless it has other news.
             up_to: the last segment that it is about although FINs of its messages are not proven.
 
         Returns: whether there was something to note.
@@ -455,7 +455,7 @@ class ShardLog:
         return True
 
 
-# -- pure: what a writer must read before it writes, and what is in the notes that it reads
+# -- pure: the segments that a writer must read before it writes, and the content of notes
 #
 # The log of a shard is dense: segment n is followed by n + 1, and the oldest are deleted first,
 # never the newest. A note that is clean_to a segment lists every message up to there that is
@@ -473,11 +473,11 @@ class RecoveryPlan(NamedTuple):
 def plan_recovery(
     segments: Sequence[Segment], clean_to: int, most_rows: int
 ) -> RecoveryPlan | None:
-    """Plan what a writer reads that starts, or has lost track.
+    """Plan the reading of a writer that starts, or has lost track.
 
     Args:
         segments: all that there are behind the floor, in order.
-        clean_to: of the newest note; 0: there is none.
+        clean_to: of the newest note; 0 without a note.
         most_rows: of proven segments, at most, save for the newest one.
 
     Returns: None when these do not belong together: the listings are of different moments.

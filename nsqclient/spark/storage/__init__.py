@@ -1,6 +1,6 @@
 """Shared storage: objects that are created once and never changed.
 
-``open_store`` opens one by its URL; ``store`` says what is needed of a storage and probes it;
+``open_store`` opens one by its URL; ``store`` is its interface, and the probe;
 ``local`` is a folder, ``object_store`` a bucket. Needs obstore for that alone, never pyspark or
 pyarrow.
 """

@@ -16,7 +16,7 @@ from nsqclient.spark.storage.store import StoredObject, is_ours
 
 TMP_PREFIX = ".tmp-"
 _counter = itertools.count()
-#: Space that is kept for what is small and lets segments be deleted: bytes, and part of the disk.
+#: Space that is kept for small objects and lets segments be deleted: bytes, and part of the disk.
 _RESERVED, _RESERVED_PART = 1024 * 1024, 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Folders are deleted when they become empty, perhaps between two steps of a create.
@@ -49,7 +49,6 @@ class LocalStore:
             raise StorageError(self.url, reason) from exc
 
     def create(self, key: str, data: Any) -> bool:
-        """See ``Store``."""
         path = self._name(key)
         # Of many machines, each with many processes.
         name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"
@@ -77,7 +76,6 @@ class LocalStore:
         return True
 
     def read(self, key: str) -> bytes:
-        """See ``Store``."""
         with self._explained(f"{key} cannot be read"):
             try:
                 with open(self._name(key), "rb") as file:
@@ -86,7 +84,7 @@ class LocalStore:
                 raise ObjectNotFoundError(self.url, key) from None
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """See ``Store``. A folder of which all keys are before ``after`` is not opened."""
+        """Folders whose keys are all before ``after`` are not opened."""
         found: list[StoredObject] = []
         with self._explained(f"{folder} cannot be listed"):
             self._walk(folder, after, found)
@@ -111,7 +109,6 @@ class LocalStore:
                         found.append(StoredObject(key, file.st_size, file.st_mtime))
 
     def list_folders(self, folder: str) -> list[str]:
-        """See ``Store``."""
         with self._explained(f"{folder or 'it'} cannot be listed"):
             try:
                 with os.scandir(self._name(folder)) as entries:
@@ -120,7 +117,7 @@ class LocalStore:
                 return []
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Store``. Folders that become empty are deleted, too."""
+        """Folders that become empty are deleted, too."""
         folders = set()
         with self._explained("cannot be cleaned up"):
             for key in keys:
@@ -135,7 +132,6 @@ class LocalStore:
                     folder = os.path.dirname(folder)
 
     def missing_space(self, size: int) -> int:
-        """See ``Store``."""
         with self._explained("the free space is not known"):
             try:
                 disk = os.statvfs(self._path)
@@ -151,7 +147,7 @@ class LocalStore:
 # -- files that are on the disk when a call returns, and that belong to their owner alone
 
 def make_durably(path: str) -> None:
-    """Make a folder for its owner alone, and bring its name and those of new ones above to disk.
+    """Make a folder for its owner alone, and bring the names of new folders to disk.
 
     Raises OSError.
     """

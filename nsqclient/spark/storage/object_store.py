@@ -51,7 +51,7 @@ class ObjectStore:
         self._url = url
         try:
             self._store: Any = from_url(url, client_options=_OPTIONS, retry_config=_RETRIES)
-        except Exception as exc:  # obstore's errors and Python's have no common base
+        except Exception as exc:  # obstore's errors and Python's do not share a base class
             scheme = url.partition(":")[0]
             raise ConfigError(f"storage {url}: {_text(exc)}: {_CREDENTIALS[scheme]}") from exc
 
@@ -70,11 +70,10 @@ class ObjectStore:
             raise ObjectNotFoundError(self.url, key) from exc
         except StorageError:
             raise
-        except Exception as exc:  # obstore's errors and Python's have no common base
+        except Exception as exc:  # obstore's errors and Python's do not share a base class
             raise StorageError(self.url, _reason(exc, self.url)) from exc
 
     def create(self, key: str, data: Any) -> bool:
-        """See ``Store``."""
         body = bytes(data)
         with self._explained(key):
             for left in reversed(range(_TRIES)):
@@ -90,12 +89,11 @@ class ObjectStore:
         return is_ours(self, key, body)  # the library repeats a PUT whose answer was lost
 
     def read(self, key: str) -> bytes:
-        """See ``Store``."""
         with self._explained(key):
             return bytes(obstore.get(self._store, key).bytes())
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
-        """See ``Store``: one request for each 1000 objects after ``after``.
+        """Sends one request for each 1000 objects after ``after``.
 
         A server may ignore the start key, as Azurite does: then all objects are listed.
         """
@@ -107,13 +105,13 @@ class ObjectStore:
                 for item in chunk if item["path"] > after)
 
     def list_folders(self, folder: str) -> list[str]:
-        """See ``Store``: one request for each 1000 folders."""
+        """Sends one request for each 1000 folders."""
         with self._explained(folder):
             found = obstore.list_with_delimiter(self._store, prefix=folder or None)
             return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Store``: one request for each object.
+        """Sends one request for each object.
 
         Azure and GCS answer 404 to the deletion of a missing object. In a list of keys, obstore
         then leaves some of the others.
@@ -126,12 +124,12 @@ class ObjectStore:
             obstore.delete(self._store, key)
 
     def missing_space(self, size: int) -> int:
-        """See ``Store``: an object store has no end."""
+        """Return 0: an object store is never full."""
         return 0
 
 
 def _code(error: Exception) -> str:
-    """The code of the storage in the text of an error; empty: there is none."""
+    """The storage's error code in the text of an error, or empty."""
     found = re.search(r"<Code>(\w+)</Code>", str(error))
     return "" if found is None else found[1]
 

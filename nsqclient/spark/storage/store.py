@@ -1,4 +1,4 @@
-"""``Store``: what is needed of a storage, and the probe.
+"""``Store``: the interface of a storage, and the probe.
 
 Everything that decides between two writers is one operation, ``create``: it stores an object
 unless there is one of that key. No object is ever changed.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageUnsuitableError
 
-#: Where the probe writes. No topic has a name with a percent sign.
+#: The folder of the probe. Names of topics have no percent sign.
 _PROBES = "%probe"
 
 
@@ -33,7 +33,7 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without secrets."""
+        """The URL, without secrets."""
         ...
 
     def create(self, key: str, data: Any) -> bool:
@@ -61,13 +61,13 @@ class Store(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, in any order. A missing one is no error."""
+        """Delete objects, in any order. Missing ones are ignored."""
         ...
 
     def missing_space(self, size: int) -> int:
-        """How many bytes are missing for so many; 0: none, or that is not known.
+        """How many bytes are missing to store ``size``; 0: none, or unknown.
 
-        Some space is kept back for small objects: those that let others be deleted.
+        Some space is kept back for small objects, without which others cannot be deleted.
         """
         ...
 
@@ -76,8 +76,8 @@ def probe(store: Store) -> None:
     """Try everything that is needed of a storage.
 
     Raises:
-        StorageUnsuitableError: it replaces an object that is to be created, does not read or list
-            what it has stored, or finds nothing after a key.
+        StorageUnsuitableError: it replaces objects that exist, does not read or list its own
+            objects, or finds nothing after a key.
         StorageError: it cannot be used.
     """
     folder = f"{_PROBES}/{uuid.uuid4().hex}"
@@ -102,7 +102,7 @@ def probe(store: Store) -> None:
 
 
 def is_ours(store: Store, key: str, data: bytes) -> bool:
-    """Return whether the object that is there already has exactly these bytes.
+    """True if the existing object has exactly these bytes.
 
     It is ours then: the answer of the storage to our create was lost, and a repetition is refused.
     """

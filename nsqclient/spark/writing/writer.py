@@ -28,7 +28,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task that ended well has published, and how many rows without a body it skipped."""
+    """The numbers of a task that ended well: published messages, skipped rows without a body."""
 
     messages: int
     skipped: int = 0
@@ -43,13 +43,13 @@ class _Publishing:
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> Published:
-        """Publish the rows of one task; it runs where the executor runs."""
+        """Publish the rows of one task, on the executor."""
         return publish(iterator, self._options, self._columns)
 
     def commit(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
     ) -> None:
-        """Every task, of a stream those of a batch, has ended well."""
+        """Log the number of messages: every task of the write, or of the batch, has ended well."""
         logger.info("%s: published %s", _name(batchId), counted(_total(messages), "message"))
         skipped = sum(one.skipped for one in messages if isinstance(one, Published))
         if skipped:
@@ -59,7 +59,7 @@ class _Publishing:
     def abort(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
     ) -> None:
-        """A task has failed; what others published stays, and comes again with a batch."""
+        """Log that a task has failed. Messages of other tasks stay, and come again."""
         logger.warning(
             "%s failed after it had published %s of %s", _name(batchId),
             counted(_total(messages), "message"),
@@ -91,7 +91,7 @@ def check_appends(overwrite: bool) -> None:
 def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> Published:
     """Publish record batches and wait for nsqd's responses.
 
-    Without rows the first task of a job connects all the same, so that what nsqd does not grant
+    Without rows the first task of a job connects all the same, so that a rejected option
     is an error.
     """
     with Producer(

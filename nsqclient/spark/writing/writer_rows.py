@@ -16,11 +16,11 @@ from nsqclient.producer.producer import Producer
 from nsqclient.spark.options import WriteOptions
 
 TOPIC, DEFER = "topic", "defer_ms"
-#: What is said of an ordered topic, where a publish would name its own arguments.
+#: The error for an ordered topic: a publish would name its own arguments.
 _NO_KEYS = (": Spark's sink has no column for keys; publish to a topic that is not ordered, or with"
             " a Producer in foreachPartition")
 
-#: What a column may be, as Spark's ``simpleString`` calls it.
+#: Types of columns, as Spark's ``simpleString`` calls them.
 _BODY_TYPES = ("binary", "string")
 _DEFER_TYPES = ("tinyint", "smallint", "int", "bigint")
 
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> Columns:
-    """Check what a DataFrame has against what can be written.
+    """Check a DataFrame's columns.
 
     Raises:
         ConfigError: a column is missing, of a wrong type, or of no use for a message.
