@@ -12,8 +12,9 @@ import functools
 import logging
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain
+from struct import pack
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,13 +25,13 @@ from nsqclient.spark.errors import DamagedSegmentError
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-_COLUMNS = pa.schema([
+_SCHEMA = pa.schema([
+    ("nsqd", pa.dictionary(pa.int32(), pa.string())),
     ("message_id", pa.binary(16)),
     ("attempts", pa.int32()),
     ("timestamp_ns", pa.int64()),
     ("body", pa.binary()),
 ])
-_SCHEMA = pa.schema([("nsqd", pa.dictionary(pa.int32(), pa.string())), *_COLUMNS])
 #: The rows as Spark is given them; it accepts exactly these.
 ROWS = pa.schema([
     ("topic", pa.string()), ("channel", pa.string()), ("nsqd", pa.string()),
@@ -50,30 +51,29 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 class Rows:
     """Messages by column, at least one. Immutable.
 
-    Built by the reader that has received them: their bytes are then still in its processor's cache.
+    Built by the reader that has received them, while they are in its processor's cache. Of plain
+    bytes: pyarrow would release the interpreter lock for each column, and wait for it again.
     """
 
-    __slots__ = ("ids", "attempts", "columns", "size")
+    __slots__ = ("ids", "attempts", "timestamps", "lengths", "bodies")
 
     def __init__(
-        self, ids: Sequence[bytes], attempts: Sequence[int], columns: pa.RecordBatch, size: int
+        self, ids: Sequence[bytes], attempts: Sequence[int], timestamps: bytes, lengths: bytes,
+        bodies: bytes,
     ) -> None:
         self.ids = ids
         self.attempts = attempts
-        self.columns = columns
-        self.size: int = size  #: bytes
+        self.timestamps = timestamps  #: as int64
+        self.lengths = lengths  #: of the bodies, as int32
+        self.bodies = bodies  #: one after the other
 
     @classmethod
     def of(cls, messages: Sequence[RawMessage]) -> Rows:
         """Turn messages into rows."""
         timestamps, attempts, ids, bodies = zip(*messages)
-        columns = pa.RecordBatch.from_arrays([
-            pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(16), len(ids), [None, pa.py_buffer(b"".join(ids))]),
-            pa.array(attempts, pa.int32()), pa.array(timestamps, pa.int64()),
-            pa.array(bodies, pa.binary()),
-        ], schema=_COLUMNS)
-        return cls(ids, attempts, columns, sum(map(len, bodies)) + ROW_BYTES * len(ids))
+        rows = len(ids)
+        return cls(ids, attempts, pack(f"<{rows}q", *timestamps),
+                   pack(f"<{rows}i", *map(len, bodies)), b"".join(bodies))
 
     @classmethod
     def join(cls, parts: Sequence[Rows]) -> Rows:
@@ -81,38 +81,36 @@ class Rows:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            list(chain.from_iterable(part.ids for part in parts)),
-            list(chain.from_iterable(part.attempts for part in parts)),
-            pa.concat_batches([part.columns for part in parts]),
-            sum(part.size for part in parts))
+            list(chain.from_iterable([part.ids for part in parts])),
+            list(chain.from_iterable([part.attempts for part in parts])),
+            b"".join([part.timestamps for part in parts]),
+            b"".join([part.lengths for part in parts]),
+            b"".join([part.bodies for part in parts]))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return len(self.bodies) + ROW_BYTES * len(self.ids)
+
+    @property
     def sizes(self) -> list[int]:
-        """The bytes of each row."""
-        return [ROW_BYTES + size for size in pc.binary_length(self.columns.column(3)).to_pylist()]
+        """Bytes of each row."""
+        return [ROW_BYTES + length for length in self._lengths()]
 
-    def slice(self, start: int, stop: int) -> Rows:
-        """The rows from ``start`` up to ``stop``."""
-        return Rows(self.ids[start:stop], self.attempts[start:stop],
-                    *_sized(self.columns.slice(start, stop - start)))
+    def select(self, positions: Sequence[int]) -> Rows:
+        """The rows at these positions, at least one."""
+        ends = list(accumulate(self._lengths(), initial=0))
+        return Rows(
+            [self.ids[n] for n in positions], [self.attempts[n] for n in positions],
+            b"".join([self.timestamps[8 * n:8 * n + 8] for n in positions]),
+            b"".join([self.lengths[4 * n:4 * n + 4] for n in positions]),
+            b"".join([self.bodies[ends[n]:ends[n + 1]] for n in positions]))
 
-    def without(self, positions: Iterable[int]) -> Rows | None:
-        """The rows at other positions; None if all are dropped."""
-        dropped = set(positions)
-        kept = [position for position in range(len(self)) if position not in dropped]
-        if not kept:
-            return None
-        return Rows([self.ids[position] for position in kept],
-                    [self.attempts[position] for position in kept],
-                    *_sized(self.columns.take(pa.array(kept, pa.int64()))))
-
-
-def _sized(columns: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    return columns, (pc.sum(pc.binary_length(columns.column(3))).as_py()
-                     + ROW_BYTES * columns.num_rows)
+    def _lengths(self) -> memoryview:
+        return memoryview(self.lengths).cast("i")
 
 
 def encode_segment(
@@ -129,13 +127,23 @@ def encode_segment(
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
     numbers = pa.concat_arrays([
         pa.repeat(pa.scalar(nsqds.index(nsqd), pa.int32()), len(rows)) for nsqd, rows in parts])
-    columns = Rows.join([rows for _, rows in parts]).columns
+    whole = Rows.join([rows for _, rows in parts])
+    rows = len(whole)
+
+    def column(kind: pa.DataType, *buffers: bytes) -> pa.Array:
+        return pa.Array.from_buffers(kind, rows, [None, *map(pa.py_buffer, buffers)])
+
+    ends = pc.cumulative_sum(column(pa.int32(), whole.lengths))
     schema = _SCHEMA.with_metadata({
         "seal": f"nsq-writer:{writer} nsq-crc:{'0' * _CRC}", "owner": owner,
         "topic": topic, "channel": channel})
-    batch = pa.RecordBatch.from_arrays(
-        [pa.DictionaryArray.from_arrays(numbers, pa.array(nsqds, pa.string())), *columns.columns],
-        schema=schema)
+    batch = pa.RecordBatch.from_arrays([
+        pa.DictionaryArray.from_arrays(numbers, pa.array(nsqds, pa.string())),
+        column(pa.binary(16), b"".join(whole.ids)),
+        column(pa.int32(), pack(f"<{rows}i", *whole.attempts)),
+        column(pa.int64(), whole.timestamps),
+        column(pa.binary(), bytes(4) + memoryview(ends.buffers()[1])[:4 * rows], whole.bodies),
+    ], schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as file:
         file.write_batch(batch)

@@ -135,10 +135,10 @@ def split_segment(
         for stop, row in enumerate(rows.sizes):
             if (length >= most_rows or total + row > most_bytes) and length:
                 if stop > start:
-                    add(source, rows.slice(start, stop))
+                    add(source, rows.select(range(start, stop)))
                 segments.append({})
                 start, count, size, length, total = stop, 0, 0, 0, 0
             length, total = length + 1, total + row
-        add(source, rows.slice(start, len(rows)))
+        add(source, rows.select(range(start, len(rows))))
     return [[(source, Rows.join(parts)) for source, parts in segment.items()]
             for segment in segments if segment]

@@ -165,8 +165,10 @@ class Writer:
                 break
             copies += [claim._replace(ids=[claim.ids[position] for position in out])
                        for claim, out in zip(claims, known) if out]
-            fresh = [(sub, rest) for (sub, rows), out in zip(fresh, known)
-                     if (rest := rows.without(out)) is not None]
+            kept = [sorted(set(range(len(rows))).difference(out))
+                    for (_, rows), out in zip(fresh, known)]
+            fresh = [(sub, rows.select(positions))
+                     for (sub, rows), positions in zip(fresh, kept) if positions]
         for sub, rows in segment:
             try:
                 sub.finish_ids(rows.ids)
@@ -183,8 +185,8 @@ def split_by_rows(segment: list[Batch], most: int) -> tuple[list[Batch], list[Ba
     for sub, rows in segment:
         taken = min(most, len(rows))
         if taken:
-            first.append((sub, rows.slice(0, taken)))
+            first.append((sub, rows.select(range(taken))))
         if taken < len(rows):
-            rest.append((sub, rows.slice(taken, len(rows))))
+            rest.append((sub, rows.select(range(taken, len(rows)))))
         most -= taken
     return first, rest

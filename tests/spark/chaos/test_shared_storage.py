@@ -2,12 +2,13 @@
 
 A master and three workers, each in a folder of its own; a driver for the job of owners and one for
 the query, in a new folder at each start, which workers do not see; four nsqds and an nsqlookupd.
-Only the storage, and the folder of output and checkpoint, are common to them. ``STORE=minio`` takes
-MinIO as the store, where tools/build_minio.py has built it; else it is a folder, and moto behind a
-proxy that can be killed.
+Only the storage, and the folder of output and checkpoint, are common to them. ``STORE=minio`` and
+``STORE=azurite`` choose a store that tools/fetch.sh has fetched; the default is a folder, and then
+moto behind a proxy that can be killed.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -25,8 +26,9 @@ import pytest
 
 from tests.spark.jobs import FAST_START, Ingest, Job, JobEndedError, Publisher, each_process
 from tests.spark.logs import counts
-from tests.support.servers.object_store import environment, make_bucket
+from tests.support.servers.object_store import make_bucket, s3_variables
 from tests.support.servers.ports import free_port
+from tests.support.servers.storages import AZURITE, MINIO, make_container, variables_set
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark_chaos, pytest.mark.real, pytest.mark.timeout(3600)]
@@ -36,7 +38,6 @@ KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("SEED", "1"))
 STORE = os.environ.get("STORE", "")
 FRONT = Path(__file__).resolve().parents[1] / "programs" / "store_front.py"
-MINIO = Path(__file__).resolve().parents[3] / ".cache" / "minio" / "minio"
 #: Seconds for what has to happen before the next event, and to read all in the end.
 WAIT, END = 300, 900
 #: Seconds for which an owner is stopped: its heartbeats are missed.
@@ -149,43 +150,64 @@ class Store:
                 process.stdin.close()
 
 
-@pytest.fixture(params=["minio"] if STORE == "minio" else ["file", "moto"])
+def start_minio(port: int, folder: Path) -> Store:
+    """MinIO, which may be killed, behind the front."""
+    back = free_port()
+    (folder / "minio").mkdir()
+    return Store(port, [_front(port, back), [
+        str(MINIO), "server", "--quiet", "--address", f"127.0.0.1:{back}", str(folder / "minio")]],
+        1, MINIO_ROOT_USER="key", MINIO_ROOT_PASSWORD="secretsecret", HOME=str(folder))
+
+
+def start_azurite(port: int, folder: Path) -> Store:
+    """Azurite; its front is killed, since a killed Azurite loses its last objects."""
+    back = free_port()
+    return Store(port, [_front(port, back), [
+        str(AZURITE), "--blobPort", str(back), "--inMemoryPersistence", "--skipApiVersionCheck",
+        "--disableTelemetry", "--silent"]], 0)
+
+
+def _front(port: int, back: int) -> list[str]:
+    return [sys.executable, str(FRONT), str(port), str(back)]
+
+
+@pytest.fixture(params=[STORE] if STORE else ["file", "moto"])
 def storage(s3_endpoint, leak_guard, request, tmp_path) -> Iterator[tuple[str, Store | None]]:
     """The URL of an empty storage, and the store behind it."""
     if request.param == "file":
         yield f"file://{tmp_path}/storage", None
         return
-    front, back = free_port(), free_port()
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    variables, url, create = s3_variables(endpoint), "s3://bucket/nsq", make_bucket
+    if request.param == "minio":
+        if not os.access(MINIO, os.X_OK):
+            pytest.skip("no MinIO: run tools/build_minio.py")
+        store = start_minio(port, tmp_path)
+        variables["AWS_SECRET_ACCESS_KEY"] = "secretsecret"
+    elif request.param == "azurite":
+        if not os.access(AZURITE, os.X_OK):
+            pytest.skip("no Azurite: run tools/fetch.sh")
+        store, url = start_azurite(port, tmp_path), "az://bucket/nsq"
+        variables = {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": endpoint}
+        create = functools.partial(make_container, endpoint)
+    else:
+        # moto holds everything in memory, so it is its front that is killed.
+        store = Store(port, [_front(port, int(s3_endpoint.rpartition(":")[2]))], 0)
+
+    def is_there() -> bool:
+        try:
+            create("bucket")
+        except Exception:  # it does not listen yet; of many kinds
+            return False
+        return True
+
     with contextlib.ExitStack() as stack:
-        if request.param == "minio":
-            if not os.access(MINIO, os.X_OK):
-                pytest.skip("no MinIO: run tools/build_minio.py")
-            (tmp_path / "minio").mkdir()
-            minio = [str(MINIO), "server", "--quiet", "--address", f"127.0.0.1:{back}",
-                     str(tmp_path / "minio")]
-            store = Store(front, [
-                [sys.executable, str(FRONT), str(front), str(back)], minio,
-            ], 1, MINIO_ROOT_USER="key", MINIO_ROOT_PASSWORD="secretsecret", HOME=str(tmp_path))
-            password = "secretsecret"
-        else:
-            # moto holds everything in memory, so it is its front that is killed.
-            back = int(s3_endpoint.rpartition(":")[2])
-            store = Store(front, [[sys.executable, str(FRONT), str(front), str(back)]], 0)
-            password = "secret"
         store.start()
         stack.callback(store.close)
-        stack.enter_context(environment(f"http://127.0.0.1:{front}"))
-        os.environ["AWS_SECRET_ACCESS_KEY"] = password
-
-        def is_there() -> bool:
-            try:
-                make_bucket("bucket")
-            except Exception:  # it does not listen yet; of many kinds
-                return False
-            return True
-
+        stack.enter_context(variables_set(variables))
         wait_until(is_there, WAIT, "the store answers")
-        yield "s3://bucket/nsq", store
+        yield url, store
 
 
 class Run:

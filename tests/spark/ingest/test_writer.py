@@ -52,8 +52,13 @@ def rows(*numbers):
 
 def plain(batches):
     """Each message, after the key of its connection."""
-    return [(sub.key, (row["timestamp_ns"], row["attempts"], row["message_id"], row["body"]))
-            for sub, found in batches for row in found.columns.to_pylist()]
+    found = []
+    for sub, rows in batches:
+        ends = [size - ROW_BYTES for size in rows.sizes]
+        bodies = [rows.bodies[sum(ends[:n]):sum(ends[:n + 1])] for n in range(len(rows))]
+        times = memoryview(rows.timestamps).cast("q")
+        found += [(sub.key, one) for one in zip(times, rows.attempts, rows.ids, bodies)]
+    return found
 
 
 def run(log, *segments, limit=None):

@@ -53,15 +53,22 @@ class StorageServer:
     @contextlib.contextmanager
     def new_url(self) -> Iterator[str]:
         """Give the URL of a prefix in a new bucket, and set the environment for it."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name in os.environ:
-                if name.startswith(_PREFIXES):
-                    patch.delenv(name)
-            for name, value in self._variables.items():
-                patch.setenv(name, value)
+        with variables_set(self._variables):
             bucket = f"bucket-{next(_buckets)}"
             self._create(bucket)
             yield f"{self._scheme}://{bucket}/some/prefix"
+
+
+@contextlib.contextmanager
+def variables_set(variables: dict[str, str]) -> Iterator[None]:
+    """Set these variables, and no others that clients of storages read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_PREFIXES):
+                patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
 
 
 def moto(endpoint: str) -> StorageServer:
