@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 #: Ids of one nsqd that are doubtful, at most; the oldest are forgotten first. 100 bytes each.
@@ -47,7 +48,7 @@ class Claim(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Batch:
-    """Ids that became durable together; the value of each id."""
+    """Ids that became durable together. Most ids have their batch as their value."""
 
     nsqd: str
     ids: Sequence[bytes]
@@ -55,6 +56,7 @@ class _Batch:
     since: float
     pending: bool
     proven: bool = False
+    is_whole: bool = True  # no id has moved to another batch
 
 
 class KnownIds:
@@ -110,7 +112,9 @@ class KnownIds:
             by_number: dict[int, list[bytes]] = {}
             for message_id in claim.ids:
                 first = known.get(message_id)
-                number = _SAVED if first is None else first.number
+                number = _SAVED
+                if first is not None:
+                    number, first.is_whole = first.number, False
                 if number == _SAVED and (first is None or first.proven):
                     self.saved_grew = True  # its segment is gone, and no list has it
                 by_number.setdefault(number, []).append(message_id)
@@ -148,9 +152,12 @@ class KnownIds:
 
     def _forget(self, batch: _Batch) -> None:
         known = self._known[batch.nsqd]
-        for message_id in batch.ids:
-            if known.get(message_id) is batch:
-                del known[message_id]
+        if batch.is_whole:
+            deque(map(known.pop, batch.ids, repeat(None)), maxlen=0)  # a loop in C
+        else:
+            for message_id in batch.ids:
+                if known.get(message_id) is batch:
+                    del known[message_id]
         batch.ids = ()  # its segment may stay for long, and the batch with it
 
     def settle(self, before: float) -> None:
@@ -178,6 +185,8 @@ class KnownIds:
         batches: dict[int, list[bytes]] = {}
         for message_id in fresh:
             old = known.get(message_id)
+            if old is not None:
+                old.is_whole = False
             batches.setdefault(number if old is None else old.number, []).append(message_id)
         for segment, members in batches.items():
             self._insert(_Batch(nsqd, members, segment, 0.0, False))

@@ -69,6 +69,23 @@ def test_only_the_last_proven_messages_are_remembered(monkeypatch):
     assert [len(known._by_number[number][0].ids) for number in (5, 6)] == [0, 10]
 
 
+def test_an_id_that_has_moved_to_a_later_batch_is_not_forgotten_with_the_first(monkeypatch):
+    """Also if a copy came twice in one claim."""
+    monkeypatch.setattr(known_ids, "MOST_PROVEN", 10)
+    for move in (lambda one: one.doubt("n:1", ids(3, 1)),
+                 lambda one: one.add_copies([Claim("n:1", "b", 10, ids(3, 1) * 2)], 1.0)):
+        known = KnownIds()
+        known.add([claim(0, 10)], 1, 0.0)
+        move(known)
+        known.closed("a", clean=True)
+        known.add([claim(10, 10, conn="c")], 2, 0.0)
+        known.closed("c", clean=True)
+        assert known.find_copies([claim(0, 10, conn="d")]) == [[3]]
+        known.closed("b", clean=True)
+        known.add([claim(20, 10, conn="e")], 3, 0.0)
+        known.closed("e", clean=True)
+
+
 def test_a_copy_of_a_proven_message_is_saved_when_its_segment_is_gone(known):
     """So a crash before its FIN is proven makes no duplicate."""
     known.closed("a", clean=True)
