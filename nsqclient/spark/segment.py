@@ -133,7 +133,8 @@ def encode_segment(
         "seal": f"nsq-writer:{writer} nsq-crc:{'0' * _CRC}", "owner": owner,
         "topic": topic, "channel": channel})
     batch = pa.RecordBatch.from_arrays([
-        pa.DictionaryArray.from_arrays(_array(pa.int32(), rows, numbers), _texts([nsqd.encode() for nsqd in nsqds])),
+        pa.DictionaryArray.from_arrays(
+            _array(pa.int32(), rows, numbers), _texts([nsqd.encode() for nsqd in nsqds])),
         _array(pa.binary(16), rows, b"".join(whole.ids)),
         _array(pa.int32(), rows, pack(f"<{rows}i", *whole.attempts)),
         _array(pa.int64(), rows, whole.timestamps),
