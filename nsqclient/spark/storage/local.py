@@ -49,6 +49,7 @@ class LocalStore:
             raise StorageError(self.url, reason) from exc
 
     def create(self, key: str, data: Any) -> bool:
+        """Write the object under a temporary name, then link it."""
         path = self._name(key)
         # Of many machines, each with many processes.
         name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"
@@ -76,6 +77,7 @@ class LocalStore:
         return True
 
     def read(self, key: str) -> bytes:
+        """Read the file."""
         with self._explained(f"{key} cannot be read"):
             try:
                 with open(self._name(key), "rb") as file:
@@ -109,6 +111,7 @@ class LocalStore:
                         found.append(StoredObject(key, file.st_size, file.st_mtime))
 
     def list_folders(self, folder: str) -> list[str]:
+        """List the names of the folders in a folder."""
         with self._explained(f"{folder or 'it'} cannot be listed"):
             try:
                 with os.scandir(self._name(folder)) as entries:
@@ -132,6 +135,7 @@ class LocalStore:
                     folder = os.path.dirname(folder)
 
     def missing_space(self, size: int) -> int:
+        """Ask the file system."""
         with self._explained("the free space is not known"):
             try:
                 disk = os.statvfs(self._path)

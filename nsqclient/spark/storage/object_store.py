@@ -74,6 +74,7 @@ class ObjectStore:
             raise StorageError(self.url, _reason(exc, self.url)) from exc
 
     def create(self, key: str, data: Any) -> bool:
+        """Send a conditional PUT."""
         body = bytes(data)
         with self._explained(key):
             for left in reversed(range(_TRIES)):
@@ -89,6 +90,7 @@ class ObjectStore:
         return is_ours(self, key, body)  # the library repeats a PUT whose answer was lost
 
     def read(self, key: str) -> bytes:
+        """Send a GET."""
         with self._explained(key):
             return bytes(obstore.get(self._store, key).bytes())
 
