@@ -1,5 +1,5 @@
 """``nsqclient spark``: the pipelines on Spark, ``archive``, ``stream``, ``compact`` and ``replay``,
-and what is beside Spark: ``ingest`` and ``status``.
+and the commands beside Spark: ``ingest`` and ``status``.
 
 ``nsqclient spark script`` prints the path of a file that spark-submit can be given; its arguments
 are the same.
@@ -257,7 +257,7 @@ def _replay(parsed: Parsed) -> int:
         done = replay(spark, storage=values["storage"], **target, **source)
     except NSQError:
         raise
-    except Exception as exc:  # pyspark's errors have no root of their own here
+    except Exception as exc:  # pyspark's errors do not share a base class
         raise CommandLineError(f"the replay failed: {reason_of(exc)}") from exc
     finally:
         spark.stop()
@@ -267,7 +267,7 @@ def _replay(parsed: Parsed) -> int:
 
 
 def _range_options(values: dict[str, Any]) -> dict[str, Any]:
-    """The options of the source that say what a replay reads."""
+    """The options of the source for the range of a replay."""
     options: dict[str, Any] = {"failOnDataLoss": values["fail-on-data-loss"]}
     for name in ("starting", "ending"):
         if values[f"{name}-offset"]:
@@ -373,7 +373,7 @@ def _transform_argument(flag: str, text: str) -> dict[str, Any]:
     return {name: load_function(text)}
 
 
-#: command -> (what it does, its flags)
+#: command -> (its purpose, its flags)
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "archive": ("write a topic into Parquet by date and hour", _archive_flags),
     "compact": ("write an archive's small files into few large ones", _compact_flags),

@@ -1,4 +1,4 @@
-"""What the commands of ``nsqclient spark`` share: flags, a session, and waiting for a query."""
+"""Shared by the commands of ``nsqclient spark``: flags, a session, and waiting for a query."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_sources(values: dict[str, Any]) -> bool:
-    """Return whether the query receives, and not owners elsewhere."""
+    """True if the query receives, and not owners elsewhere."""
     return bool(values["nsqd-tcp-address"] or values["lookupd-http-address"])
 
 
@@ -157,7 +157,7 @@ def run_query(
             if between is not None and not signals.is_stopping:
                 between(spark, True)
     finally:
-        # A second signal ends the process at once; what is on disk stays.
+        # A second signal ends the process at once; files on disk stay.
         spark.stop()
     return 0
 
@@ -173,7 +173,7 @@ def finish(query: Any, stopping: bool) -> None:
     try:
         query.stop()
         query.awaitTermination()
-    except Exception as exc:  # pyspark's errors have no root of their own here
+    except Exception as exc:  # pyspark's errors do not share a base class
         if not stopping:
             raise CommandLineError(f"the query failed: {reason_of(exc)}") from exc
         # Ctrl-C reaches Spark's own processes too, and one of them may have been in a call.

@@ -140,7 +140,7 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     from nsqclient.spark.storage.store import probe
 
     store = open_store(options.storage)
-    # What is wrong everywhere is an error before Spark starts, which is slow.
+    # An error that every machine would have comes before Spark starts, which is slow.
     probe(store)
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
     conf = [*DEFAULTS.items(), *values["conf"], *FORCED.items()]
@@ -276,7 +276,7 @@ def status(parsed: Parsed) -> int:
 def _with_depths(
     shards: Sequence[ShardStatus], topic: str, channel: str, values: Mapping[str, Any]
 ) -> tuple[list[ShardStatus], dict[str, str]]:
-    """Add what waits at nsqds, also at those without a shard; and which could not be asked."""
+    """Add the depths at nsqds, also without a shard; and the addresses that could not be asked."""
     from nsqclient.spark.shards.listing import ShardStatus
 
     by_nsqd = {one.nsqd: one for one in shards}

@@ -1,1 +1,1 @@
-"""Tests of the Spark data source; those that need a JVM are marked ``spark``."""
+"""Tests of the Spark data source. The marker ``spark`` means that a test needs a JVM."""

@@ -22,7 +22,7 @@ from tests.support.servers.object_store import object_store
 from tests.support.servers.storages import SERVERS, StorageServer, moto
 from tests.support.waiting import wait_until
 
-#: Where a Python has no wheels of these.
+#: Tests are skipped on a Python for which these have no wheels.
 collect_ignore_glob = [] if has("pyspark") and has("pyarrow") and has("obstore") else ["*.py"]
 
 #: Seconds for one test: the first batch of a JVM takes long on a busy machine.
@@ -70,7 +70,7 @@ def quick_jvms() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skip what needs Spark where it cannot run; in CI it must."""
+    """Skip Spark's tests if it cannot run; fail in CI."""
     if not has("pandas"):
         pytest.skip("pandas has no wheel for this Python, and Spark's tests need it")
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -89,7 +89,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     from pyspark.sql import SparkSession
 
     saved = dict(os.environ)
-    # Spark looks for no data sources where the path of its Python has a space.
+    # Spark does not look for data sources if the path of its Python contains a space.
     python = tmp_path_factory.mktemp("bin") / "python3"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)

@@ -126,7 +126,7 @@ class Job:
         return str((errors or [self.log()])[-1]).strip().rpartition("\n")[2] or "no reason"
 
     def close(self) -> None:
-        """Wait for the process, a moment, then kill what is left."""
+        """Wait a moment for the process to end, then kill it and its children."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
         self.kill()

@@ -16,7 +16,7 @@ def message_id(number: int) -> bytes:
 
 def put(log: ShardLog, nsqd: str, numbers: Any, conn: str = "c-0", window: int = 2500,
         ) -> list[int]:
-    """Store messages as the writer thread of an ingest does; return those that were stored."""
+    """Store messages as the writer thread of an ingest does; return the stored ones."""
     numbers, copies = list(numbers), []
     while True:
         claims = []
@@ -35,7 +35,7 @@ def write_log(
     store: Any, nsqd: str, *sizes: int, first: int = 0, topic: str = "t", channel: str = "c",
     log: ShardLog | None = None,
 ) -> ShardLog:
-    """Write segments of so many messages with consecutive numbers; return their log."""
+    """Write segments of these sizes with consecutive numbers; return their log."""
     if log is None:
         log = ShardLog(store, ShardKeys(topic, channel, nsqd))
         log.open()

@@ -6,7 +6,7 @@ from typing import Any
 import nsqclient.spark
 
 COUNT = 100
-#: What the topics of the cluster hold.
+#: The messages of the cluster's topics.
 ORDERS = [
     json.dumps({"id": number, "state": "paid" if number % 2 else "open"}).encode()
     for number in range(COUNT)
@@ -14,7 +14,7 @@ ORDERS = [
 
 
 def run(spark: Any, cluster: Any, text: str, **names: Any) -> dict[str, Any]:
-    """Run a block in the session; return its names. It takes what is there, and ends."""
+    """Run a block in the session; return its names. It reads the waiting messages, and ends."""
     for usual, here in {
         **cluster[1], 'processingTime="30 seconds"': "availableNow=True",
         'orders-checkpoint")': 'orders-checkpoint", available_now=True)',

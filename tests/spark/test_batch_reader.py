@@ -33,7 +33,7 @@ def texts(server):
 
 
 def batch_rows(texts, name="s", **options):
-    """What a batch read gives."""
+    """The rows of a batch read."""
     one = NsqBatchReader(read_options({**texts, **options}, "batch"), name)
     return [body for partition in one.partitions()
             for rows in one.read(partition) for body in rows.column("body").to_pylist()]

@@ -1,4 +1,4 @@
-"""What nsqd does not grant is an error before a message comes: reading and writing. No JVM."""
+"""A rejected option is an error before a message arrives: reading and writing. No JVM."""
 
 import pyarrow as pa
 import pytest

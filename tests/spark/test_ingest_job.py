@@ -119,7 +119,7 @@ def test_a_job_that_ends_by_itself_has_its_reason(options):
 
 
 def test_tasks_that_do_not_end_are_cancelled(options, monkeypatch, caplog):
-    """As where the storage does not say that the job is to end."""
+    """As if the storage did not say that the job has ended."""
     monkeypatch.setattr(module, "_JOB_STOP_TIMEOUT", 1.0)
     context = Context(is_pickled=False)
     job = job_of(options, context, 1)

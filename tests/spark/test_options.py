@@ -1,4 +1,4 @@
-"""The options of the data source: what is taken, what is refused, and with which hint."""
+"""The options of the data source: accepted ones, rejected ones, and the hints."""
 
 import pytest
 

@@ -106,7 +106,7 @@ def test_every_partition_is_read_in_order(cluster, receive, mode, kind, stored_r
 def test_a_moved_leader_costs_nothing_and_no_copies(
     cluster, receive, ordered, stored_rows, has_rows
 ):
-    """Ids survive the move: what was stored and not finished is recognised."""
+    """Ids survive the move: stored messages that were not finished are recognised."""
     cluster.create_topic("t", 2, replicas=2, ordered=ordered, channels=["c"])
     receive()
     for step in range(4):
@@ -153,7 +153,7 @@ def test_an_nsqd_that_is_given_by_its_address_is_refused(cluster, receive):
 
 
 def test_shards_are_partitions_or_nsqds():
-    """Also a partition that has no leader for the moment."""
+    """Even a partition without a leader at the moment."""
     assert shards_of(TopicRoutes(("n:1", "n:2"))) == ["n:1", "n:2"]
     led = TopicRoutes(partitions={1: "n:1"}, meta=TopicMeta(2), is_partitioned=True)
     assert shards_of(led) == ["partition-0", "partition-1"]
@@ -162,7 +162,7 @@ def test_shards_are_partitions_or_nsqds():
 
 
 def test_a_peek_gives_all_that_uneven_partitions_have_and_takes_nothing(cluster, texts):
-    """Held messages use up the RDY of their partition, and not that of another one."""
+    """Held messages use up the RDY of their partition, not of another one."""
     counts = [1, 2, 40, 0, 7, 150]
     cluster.create_topic("t", 6, channels=["c"])
     for partition, count in enumerate(counts):

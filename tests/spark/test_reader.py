@@ -27,7 +27,7 @@ A, B = "a:4150", "b:4150"
 
 @pytest.fixture
 def write(store):
-    """Write segments of a shard, each of so many messages with consecutive numbers."""
+    """Write segments of a shard, of these sizes, with consecutive numbers."""
     logs = {}
 
     def put(nsqd, *sizes, first=0):
@@ -75,7 +75,7 @@ def test_nothing_new_is_the_very_same_offset(reader, write):
 
 
 def test_a_checkpoint_of_another_topic_or_channel_is_refused(reader, write):
-    """It would go on there at the same numbers, and what is before them would be skipped."""
+    """It would go on there at the same numbers, and skip the messages before them."""
     write(A, 1, 1, 1)
     for options in ({"topic": "other"}, {"channel": "other"}):
         for ask in (lambda one: one.latestOffset(offset(a=1), ALL),
@@ -189,7 +189,7 @@ def test_a_query_without_a_checkpoint_begins_after_what_was_committed(reader, wr
 def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_place(
     reader, write, store
 ):
-    """Spark has the end of its first batch only; after a commit a new query begins anew."""
+    """Spark has only the end of its first batch; after a commit a new query begins again."""
     write(A, 1, 1)
     one = reader(startingOffsets="latest")
     start = one.initialOffset()
@@ -319,7 +319,7 @@ def test_committed_segments_are_kept_by_bytes(write, store):
 
 
 def test_a_second_query_on_a_log_is_refused(storage_url, reader, write, store, monkeypatch):
-    """Each deletes what it has committed; when the first has ended, the second may begin."""
+    """Each deletes its committed segments; when the first has ended, the second may begin."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.05)
     write(A, 1)
     first = reader()

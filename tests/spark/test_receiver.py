@@ -1,6 +1,6 @@
 """A query that receives by itself: from nsqd into the log and out of it, on both kinds of server.
 
-No JVM. What an owner does is tested in ``shards/test_owners.py``.
+No JVM. ``shards/test_owners.py`` tests owners.
 """
 
 import errno
@@ -70,7 +70,7 @@ def reader(log_path):
 
 
 def run(reader, limit=ALL, start=None, until=None):
-    """Do as Spark does with a drain, or until so many rows were read; return rows and the place."""
+    """Drain as Spark does, or until this many rows were read; return rows and the position."""
     found, place, batches = [], start or reader.initialOffset(), 0
     while until is None or len(found) < until:
         end = reader.latestOffset(place, limit)
@@ -98,7 +98,7 @@ def test_a_stream_reads_what_comes_and_finishes_it(server, reader):
 
 
 def test_a_restarted_query_stores_nothing_twice(server_factory, reader):
-    """Also what was finished by nobody, since it was killed."""
+    """Even messages that nobody finished, because their owner was killed."""
     server = server_factory(msg_timeout=1.0)
     publish(server, 500)
     one = reader(server)
@@ -171,7 +171,7 @@ def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory,
 
 
 def test_a_drain_that_cannot_know_its_end_fails(server, drain):
-    """Before it takes a message, where nsqd has no HTTP address; else after drain_patience."""
+    """Before it takes a message, if nsqd has no HTTP address; else after drain_patience."""
     publish(server, 10)
     with pytest.raises(ConfigError, match=f"{server.tcp_address} is not known: set nsqdHttp"):
         drain(server, nsqdHttp="")
@@ -223,7 +223,7 @@ def disk(monkeypatch):
 def test_a_disk_smaller_than_the_topic_passes_every_message_once(
     server, reader, disk, drains, caplog
 ):
-    """Full, it deletes what is committed though its retention is not over, and says so."""
+    """On a full disk it deletes committed segments before their retention is over, with a warning."""
     publish(server, 20_000, size=200)
     disk[0] = 1_500_000
     one = reader(server, drains=drains, max_in_flight="2000")
@@ -250,7 +250,7 @@ def test_what_is_not_committed_is_never_deleted(server, reader, disk):
 
 
 def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypatch):
-    """It has an end: what is stored is read, and the rest is at nsqd."""
+    """It has an end: stored messages are read, and the others stay at nsqd."""
     monkeypatch.setattr(module, "_SPACE_PATIENCE", 0.2)
     publish(server, 100, size=200)
     disk[0] = 2000  # less than a segment of one message
@@ -281,7 +281,7 @@ UNKNOWN = ChannelDepths({}, {"a:1": "refused"})
 def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_empty(
     target, depths, change, step
 ):
-    """A silence is the end where the depth is unknown, and the caller allows that."""
+    """A silence is the end if the depth is unknown, and the caller allows that."""
     drain = Drain(target, DrainRules(silence=2.0))
     for look in range(5):
         assert drain.decide(QUIET._replace(is_idle=False), 1.0 + look / 2) is Step.WAIT

@@ -1,4 +1,4 @@
-"""What is in a segment, and how segments become tasks and Spark's rows. No JVM."""
+"""The content of a segment, and how segments become tasks and Spark's rows. No JVM."""
 
 import datetime
 import gc
@@ -53,7 +53,7 @@ def test_an_id_that_is_no_text_keeps_no_other_message():
 
 
 def test_any_tool_that_reads_arrow_reads_a_segment():
-    """It is a file of its own, and says what it is."""
+    """It is a complete file, with its description."""
     data = bytes(encode_segment("topic", "channel", PARTS, WRITER))
     table = pa.ipc.open_file(data).read_all()
     assert table.column("body").to_pylist() == [ONE[3], TWO[3], THREE[3]]
@@ -100,7 +100,7 @@ def test_the_error_has_all_that_is_known():
 
 
 def tasks_of(folder, *sizes, parts=2):
-    """The tasks of segments of so many rows."""
+    """The tasks of segments of these rows."""
     store = open_store(str(folder))
     write_log(store, "a:4150", *sizes)
     listed = store.list_objects(ShardKeys("t", "c", "a:4150").of("segments"))
@@ -109,7 +109,7 @@ def tasks_of(folder, *sizes, parts=2):
 
 @pytest.mark.parametrize("count", [1, 7, 100])
 def test_segments_are_spread_evenly_and_in_order(count):
-    """As many tasks as are wanted, where there are so many segments."""
+    """As many tasks as are wanted, if there are enough segments."""
     runs = spread([(number, 10) for number in range(12)], count)
     assert [number for run in runs for number in run] == list(range(12))
     assert len(runs) == min(count, 12)
@@ -131,7 +131,7 @@ def test_small_segments_are_joined_and_large_ones_are_not(tmp_path):
 
 
 def test_garbage_is_freed_however_many_storages_a_process_opens(tmp_path):
-    """Spark's processes live for many tasks; what is frozen with the modules stays for ever."""
+    """Spark's processes live for many tasks; objects that are frozen with the modules stay."""
     first, second = (tasks_of(tmp_path / name, 1, parts=1)[0] for name in "ab")
     list(read_partition(first))
 

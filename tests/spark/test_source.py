@@ -22,7 +22,7 @@ GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150"}
     {}, {"mode": "drain", "storage": "/data"}, {"maxLogBytes": "5", "STORAGE": "/data"},
 ])
 def test_the_schema_is_known_at_load(options):
-    """It does not depend on the options, which may be those of a stream or of a batch."""
+    """It does not depend on the options, which may be a stream's or a batch's."""
     assert NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).schema() == ROW_DDL
 
 
@@ -99,7 +99,7 @@ def test_a_python_without_nsqclient_is_refused_unless_spark_sends_it(tmp_path, m
     ("4.1.2.dev0", True, False), ("4.2.0", True, True), ("4.10.0", True, True),
 ])
 def test_pyspark_4_1_is_needed_and_4_2_for_streaming_reads(version, streams, is_enough):
-    """The error names what it is, and what to install."""
+    """The error names the Python, and the missing package."""
     if is_enough:
         check_version(version, streams=streams)
     else:

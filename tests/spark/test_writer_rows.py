@@ -1,4 +1,4 @@
-"""Tests of what a DataFrame must have, and of the publishing of a task's rows."""
+"""The columns of a DataFrame, and the publishing of a task's rows."""
 
 from concurrent.futures import Future
 from unittest.mock import Mock
@@ -71,7 +71,7 @@ def test_a_column_that_cannot_be_published_is_an_error_with_a_hint(columns, give
 
 
 def test_the_body_is_binary_or_text_and_may_have_another_name():
-    """bodyColumn names it, even where that is topic."""
+    """bodyColumn names it, even if its name is topic."""
     assert check_columns([BODY], options(topic="t")) == ONLY_BODY
     found = check_columns([("topic", "string")], options(topic="t", bodyColumn="topic"))
     assert found == Columns("topic", False, False)

@@ -38,11 +38,11 @@ KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("SEED", "1"))
 STORE = os.environ.get("STORE", "")
 FRONT = Path(__file__).resolve().parents[1] / "programs" / "store_front.py"
-#: Seconds for what has to happen before the next event, and to read all in the end.
+#: Seconds until the next event is possible, and to read all messages in the end.
 WAIT, END = 300, 900
 #: Seconds for which an owner is stopped: its heartbeats are missed.
 STOPPED = 25.0
-#: Drivers that may end by themselves: a query fails where the storage does, or Python starts late.
+#: Drivers that may end by themselves: a query fails if its storage does, or if Python starts late.
 MOST_FAILURES = 5 + KILLS // 4
 
 
@@ -221,7 +221,7 @@ class Run:
         # By its port a driver's executors are known.
         self.ports = {"owners": free_port(), "query": free_port()}
         self.jobs: dict[str, Job] = {}  # the drivers that run
-        self.ended: list[str] = []  # the last lines of those that ended by themselves
+        self.ended: list[str] = []  # the last lines of drivers that ended by themselves
 
     def note(self, event: str, shown: str = "") -> None:
         """Print a row of the table."""
@@ -325,7 +325,7 @@ class Run:
         return f"of the {kind}; with an empty disk"
 
     def kill_store(self) -> str:
-        """The store, or its front; a folder has none."""
+        """The store, or its front; not with a folder."""
         if self.store is None:
             return f"a folder has none: an owner, {self.kill_owner()}"
         self.store.kill()

@@ -1,4 +1,4 @@
-"""What the writer does with segments: split, cut, store, finish, give back."""
+"""The writer splits, stores, finishes and requeues segments."""
 
 from unittest.mock import Mock
 
@@ -104,7 +104,7 @@ def test_a_bug_of_the_writer_is_reported_and_finishes_nothing(log):
 
 
 def test_a_full_disk_is_no_failure(log, monkeypatch):
-    """What cannot be stored goes back, and what comes later is stored; a limit counts rows."""
+    """Messages that cannot be stored are requeued, and later ones are stored; a limit counts rows."""
     error = StorageError("/x", "disk full")
     one, two = FakeSub("1"), FakeSub("2")
     buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []
@@ -141,7 +141,7 @@ def test_messages_over_the_limit_are_requeued(log):
 
 
 def test_a_closed_buffer_accepts_nothing():
-    """What comes then is given back by the reader."""
+    """Later messages are requeued by the reader."""
     buffer = MessageBuffer(1.0)
     buffer.close()
     assert buffer.add(FakeSub(), [message(1)]) is False

@@ -63,11 +63,11 @@ def test_the_drain_of_the_manual_works(spark, cluster, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_the_commands_of_the_manual_work(cluster, run_command, tmp_path):
-    """archive and stream take what is there; compact has nothing to do before the hour is over."""
+    """archive and stream read the waiting messages; compact waits for the end of the hour."""
     nsqd = cluster[0]
     nsqd.delete_topic("orders")
     nsqd.create_topic("orders")
-    for name in ("archive", "paid"):  # a channel has what is published after it was made
+    for name in ("archive", "paid"):  # a channel has only messages that are published later
         nsqd.create_channel("orders", name)
     nsqd.publish_many("orders", ORDERS)
     archive, compact, stream = (block.commands[0] for block in named("nsqclient spark"))

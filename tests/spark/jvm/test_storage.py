@@ -35,7 +35,7 @@ def bodies(spark, path):
 
 
 def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, tmp_path):
-    """Once, over two runs from one checkpoint; what comes between them is in the second one."""
+    """Once, over two runs from one checkpoint; the second reads the messages published between them."""
     nsqd = cluster[0]
     url = f"file://{tmp_path}/data/nsq"
     own(url, nsqd)
@@ -52,7 +52,7 @@ def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, t
 def test_the_commands_of_the_manual_archive_and_replay_shared_storage(
     spark, cluster, run_command, tmp_path
 ):
-    """The archive has every message, and so has what is replayed."""
+    """The archive has every message, and so has the replay."""
     own(f"file://{tmp_path}/data/nsq", cluster[0])
     [archiving] = named("nsqclient spark archive from storage")
     [replaying] = named("nsqclient spark replay from storage")

@@ -1,7 +1,7 @@
-"""What works on every PySpark from 4.1 on, on a real nsqd, and what an older one says of the rest.
+"""Features that work on every PySpark from 4.1 on, on a real nsqd, and the errors of older ones.
 
 ``tox -e spark41`` runs this on 4.1. On the version of the other tests these show that it works, so
-that what is marked ``long`` repeats them.
+that tests marked ``long`` repeat them.
 """
 
 import pytest

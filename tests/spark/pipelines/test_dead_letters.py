@@ -144,7 +144,7 @@ def test_bad_rows_are_published_when_the_task_ends(caplog):
 
 
 def test_nsqd_that_is_away_ends_the_task():
-    """It is no fault of the rows, and none may be lost; without bad rows it is not needed."""
+    """The rows are not at fault, and must not be lost; without bad rows it is not needed."""
     dead = TopicDeadLetters(write_options(
         {"nsqd": "127.0.0.1:1", "topic": "dead", "publish_timeout": "100ms"}))
     assert mapped(dead, b"a", b"x") == [(0, b"A"), (1, b"X")]
@@ -168,7 +168,7 @@ def test_wrong_arguments_are_rejected(arguments, words):
 
 
 def test_dead_letters_go_where_messages_come_from(tmp_path):
-    """Unless the options of the sink say otherwise; without a place there are none."""
+    """Unless the options of the sink say otherwise."""
     def choose(topic="dead", path="", **own):
         return choose_dead_letters(SOURCE, True, topic, path, own)
 

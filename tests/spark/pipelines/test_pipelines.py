@@ -69,7 +69,7 @@ def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
     left.touch()
     with pytest.raises(Exception, match="should be empty on batch 0"):
         archive(spark, path=str(tmp_path / "out"), **arguments).awaitTermination()
-    settings = open_session("nsqclient tests", "local[2,4]").conf  # that of the commands
+    settings = open_session("nsqclient tests", "local[2,4]").conf  # as the commands set them
     try:
         archive(spark, path=str(tmp_path / "out"), **arguments).awaitTermination()
     finally:

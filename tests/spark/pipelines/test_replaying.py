@@ -1,4 +1,4 @@
-"""A replay without Spark: what is read, what is refused, and what is said of it."""
+"""A replay without Spark: its range, its errors, and its summary."""
 
 import os
 import pickle
@@ -72,7 +72,7 @@ def at(number):
 
 
 def again(storage, **options):
-    """Replay into a topic; return what was read."""
+    """Replay into a topic; return the messages."""
     return replay(FakeSpark(), storage=storage, sink_topic="again",
                   sink_options={"nsqd": "127.0.0.1:1"}, **WHERE, **options)
 
@@ -113,7 +113,7 @@ def test_segments_that_cannot_be_read_are_named(storage, published, number, left
 
 
 def selected(path, **more):
-    """What a replay of a log selects."""
+    """The selection of a replay."""
     return select_stored(read_options(
         {"mode": "replay", "storage": path, **WHERE, **more}, "batch"))
 

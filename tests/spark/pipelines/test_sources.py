@@ -94,5 +94,5 @@ def test_a_file_is_named_by_its_place_in_the_archive():
     ("", True),
 ])
 def test_an_hour_is_over_when_its_end_is_past(partition, over):
-    """A day at its end; what has no date is always ready."""
+    """A day at its end; a partition without a date always."""
     assert is_over(partition, NOON) is over

@@ -1,4 +1,4 @@
-"""Functions by import path, what they may return, and the search for rows that fail alone."""
+"""Functions by import path, their results, and the search for rows that fail alone."""
 
 import json
 

@@ -1,6 +1,6 @@
 """A streaming job as a user would write it: nsq to Parquet. Settings are a JSON text.
 
-Prints a line when it has started, and at the end what the sink has committed.
+Prints a line when it has started, and at the end the committed rows.
 """
 
 import json

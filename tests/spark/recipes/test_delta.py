@@ -44,7 +44,7 @@ def archive(terminal: Terminal, command: str) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_topic_is_archived_as_a_delta_table(spark, cluster, tmp_path):
-    """By both commands of the page; the jars are those that Maven has fetched."""
+    """By both commands of the page, with the jars that Maven has fetched."""
     nsqd, _ = cluster
     jars = os.environ["SPARK_JARS"]
     nsqd.create_channel("orders", "delta")
@@ -64,7 +64,7 @@ def test_a_topic_is_archived_as_a_delta_table(spark, cluster, tmp_path):
 
 
 def test_a_table_has_the_latest_state(spark, cluster, tmp_path):
-    """Each order has one row; a batch that comes again changes nothing, nor does what is late."""
+    """Each order has one row; a repeated batch changes nothing, and neither do late messages."""
     from pyspark.sql import functions as F
 
     table = "spark_catalog.default.latest"

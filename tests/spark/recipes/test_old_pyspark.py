@@ -1,4 +1,4 @@
-"""PySpark 3.5 has no data sources: its tasks publish with a Producer."""
+"""PySpark 3.5 without data sources: its tasks publish with a Producer."""
 
 from tests.spark.pages import COUNT, run
 from tests.support.docs.pages import named, text_of

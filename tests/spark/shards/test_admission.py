@@ -12,7 +12,7 @@ from nsqclient.spark.shards.names import Segment
 
 
 def shard(number, rows, size=1000, before=0):
-    """Segments after a number: of so many rows each, the last one's are estimated."""
+    """Segments after a number, with these rows; the last one's rows are estimated."""
     found = ShardSegments(number)
     for n, one in enumerate(rows, number + 1):
         found.add(Segment(n, before, size))
@@ -39,7 +39,7 @@ def test_another_checkpoint_is_refused_on_one_line(offset, words):
 
 
 def test_rows_are_known_by_the_next_segment():
-    """Those of the newest are estimated, by the bytes of a row before."""
+    """The rows of the newest segment are estimated, by the bytes of a row before."""
     one = shard(4, [10, 30], size=900)
     assert one.total(4, 6) == (20, 1800)
     one.add(Segment(7, 40, 450))
@@ -114,7 +114,7 @@ def test_a_batch_is_within_its_limits_and_has_an_end():
 
 
 def test_a_drain_ends_where_it_is_to():
-    """What came later is left; so is a shard that came later."""
+    """Later segments and later shards are left out."""
     shards = {"a": shard(0, [10] * 5), "b": shard(0, [10] * 5)}
     assert plan_batch(shards, {"a": 0, "b": 0}, None, None, {"a": 3}) == {"a": 3, "b": 0}
     assert plan_batch(shards, {"a": 4, "b": 0}, 10, None, {"a": 3}) == {"a": 4, "b": 0}

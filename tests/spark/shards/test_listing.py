@@ -1,4 +1,4 @@
-"""What a writer, a query and a replay make of a listing, and what is kept how long, by value."""
+"""How a writer, a query and a replay read a listing, and how long segments are kept, by value."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_listing_of_new_segments_begins_between_two(number):
     (FIVE[3:], 4, RecoveryPlan(FIVE[4:], [FIVE[3]])),
 ])
 def test_a_new_writer_reads_all_behind_the_note_and_some_before(segments, clean_to, plan):
-    """Of the clean ones so many rows; those of the newest segment are not known from a listing."""
+    """Of the clean ones this many rows; a listing does not show the rows of the newest segment."""
     assert plan_recovery(segments, clean_to, most_rows=20) == plan
 
 
@@ -70,7 +70,7 @@ def test_listings_of_different_moments_are_not_believed(segments, clean_to):
     assert plan_recovery(segments, clean_to, most_rows=20) is None
 
 
-# -- where a query begins, and what a replay reads
+# -- the start of a query, and the range of a replay
 
 A = "a:4150"
 #: Segments 4 to 9, which were stored at the times 40.0 to 90.0; Spark has committed up to 7.

@@ -1,4 +1,4 @@
-"""Members on a storage: they find each other, divide shards, and notice what is gone."""
+"""Members on a storage: they find each other, divide shards, and notice the loss of others."""
 
 from unittest.mock import Mock
 
@@ -88,7 +88,7 @@ def test_a_job_ends_with_its_object(join, store):
 
 
 def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
-    """Which members live is not known then, so that all shards stay where they are."""
+    """The members that live are not known then, so all shards stay."""
     first, second = join(), join()
     for member in (first, second, first):
         member.look()
@@ -124,5 +124,5 @@ def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
 
 
 def test_a_killed_owner_is_noticed_in_half_the_time_that_is_promised():
-    """30 s until its messages go on, with what the next owner reads first, and msg_timeout."""
+    """30 s until its messages go on, including the next owner's first reads, and msg_timeout."""
     assert (PROVEN_LOOKS + 1) * module.INTERVAL <= 15

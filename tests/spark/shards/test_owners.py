@@ -68,7 +68,7 @@ def stored(storage, *servers):
 
 
 def has_stored(storage, server, count):
-    """Wait for so many rows, and until nsqd has nothing left."""
+    """Wait for this many rows, and until nsqd is empty."""
     wait_until(lambda: len(stored(storage, server)) >= count, 30, f"{count} rows")
     wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
 
@@ -96,7 +96,7 @@ def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, st
 
 
 def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage, monkeypatch):
-    """What it cannot store goes back; then it goes on by itself."""
+    """Messages that it cannot store are requeued; then it goes on by itself."""
     owner = own(server)
     fail = Mock(side_effect=StorageError(storage, "503 Slow Down"))
     with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage,
 
 @pytest.mark.real
 def test_a_killed_nsqd_makes_no_duplicate(real_nsqd, own, storage):
-    """It delivers again what was finished after the last note of its disk queue."""
+    """It delivers messages again that were finished after the last sync of its disk queue."""
     server = real_nsqd(mem_queue_size=100)
     server.post("/topic/create", topic="t")
     server.post("/channel/create", topic="t", channel="c")
@@ -150,7 +150,7 @@ def test_every_nsqd_of_a_topic_has_an_owner(server_factory, lookupd_factory, sto
         wait_until(lambda: len(stored(storage, *servers)) == 150, 30, "all is stored")
         lookupd.stop()
         owners.update()
-        assert len(owners.owners) == 2  # nothing is known of what is gone
+        assert len(owners.owners) == 2  # the lost nsqd is not known
     finally:
         owners.stop()
     assert stored(storage, *servers) == list(range(150))
@@ -199,7 +199,7 @@ def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
         assert len(listed()) == 1
         monkeypatch.setattr(
             store, "list_objects", Mock(side_effect=StorageError("file:///x", "no")))
-        owners.update()  # a storage that does not answer is no reason to end
+        owners.update()  # a storage that does not respond does not end it
     finally:
         monkeypatch.undo()
         owners.stop()
@@ -315,4 +315,4 @@ def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
     stats = server.stats("events", "spark")
     assert stats["in_flight_count"] == 0 and len(rows) + stats["depth"] == 1500
     assert len({row["message_id"] for row in rows}) == len(rows)
-    assert len(store.list_objects(keys.of("notes"))) <= 1  # none where no FIN was proven yet
+    assert len(store.list_objects(keys.of("notes"))) <= 1  # 0 if no FIN was proven yet

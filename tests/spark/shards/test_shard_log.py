@@ -142,7 +142,7 @@ def test_a_note_names_what_is_perhaps_not_finished(store, log):
 
 
 def test_a_note_leaves_out_what_is_still_pending(store, log, clock):
-    """FIN was sent on a connection that lives: what comes after proves it, or the time."""
+    """FIN was sent on a connection that lives: later messages prove it, or time."""
     one = log()
     put(one, [1])
     assert not one.write_note(1)
@@ -222,7 +222,7 @@ def test_what_no_note_has_is_not_deleted(store, log, clock):
 
 @pytest.mark.parametrize("is_proven", [False, True])
 def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplog, is_proven):
-    """Also before its retention is over and its FINs are proven; and says what is missing."""
+    """Even before its retention is over and its FINs are proven; the error has the missing bytes."""
     one = log()
     for number in range(5):
         put(one, [number])
@@ -236,14 +236,14 @@ def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplo
         put(one, [5])
     one.report_full(failed.value)
     for _ in range(4):
-        one.retry()  # what is deleted is not enough
+        one.retry()  # the deleted segments are not enough
     assert numbers(store) == [4, 5] and one.full_error
     assert "700 B more are needed" in caplog.text
     assert "committed segments up to 3" in caplog.text and "cannot be replayed" in caplog.text
     missing[0] = 0
     one.retry()
     assert one.full_error is None and put(one, [2, 4, 5]) == [5]
-    # No copy is to be expected of what is proven; those of deleted segments are not known.
+    # Copies of proven messages are not expected; ids of deleted segments are not known.
     assert put(log(), [1, 3, 6]) == ([1, 6] if is_proven else [6])
 
 
@@ -279,7 +279,7 @@ def test_a_full_disk_frees_the_older_half_of_what_is_committed(store, log, six, 
 
 
 def test_a_full_disk_frees_space_for_the_note_that_frees_more(store, log, six, monkeypatch):
-    """The note about all that is to be deleted does not fit: the oldest segments go first."""
+    """The note about all segments to delete does not fit: the oldest go first."""
     one, sizes = six
     create = store.create
 
@@ -315,7 +315,7 @@ def awake(store, log, clock):
 
 
 def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request):
-    """Its create succeeds where a deleted segment was; nobody would read it."""
+    """Its create succeeds at the place of a deleted segment; nobody would read it."""
     asleep, awake = log(), request.getfixturevalue("awake")
     assert put(asleep, [9]) == [9]
     assert numbers(store) == [5, 6] and bodies(store) == [4, 9]

@@ -29,7 +29,7 @@ KEYS = ShardKeys("t", "c", A)
 
 
 def write(store, keys, *sizes):
-    """Write segments of so many messages, as a new writer; return its log."""
+    """Write segments of these sizes, as a new writer; return its log."""
     log = ShardLog(store, keys)
     log.open()
     return write_log(store, keys.nsqd, *sizes, first=log.end.rows, log=log)
@@ -52,7 +52,7 @@ def test_the_state_of_a_shard_is_what_its_storage_has(store):
 
 
 def test_an_owner_has_the_same_state_without_asking(store):
-    """But for what is kept of committed segments."""
+    """Except the size of kept committed segments."""
     log = write(store, KEYS, 5, 10)
     store.create(KEYS.commit(1), b"")
     log.look_for_commits()
@@ -67,7 +67,7 @@ def test_an_owner_has_the_same_state_without_asking(store):
 
 
 def test_a_shard_without_segments_or_with_a_damaged_one_is_shown(store):
-    """What is not known is empty."""
+    """Unknown values are empty."""
     write(store, KEYS)
     assert read_status(store, "t", "c")[0].owner == ""
     store.create(KEYS.segment(1, 0), b"damaged")

@@ -31,7 +31,7 @@ def owned(store) -> dict[str, ShardStatus]:
 
 
 def is_settled(store, number: int) -> bool:
-    """Whether so many owners know each other for so long that no shard moves any more."""
+    """True if this many owners know each other for long enough, so that shards stay."""
     beats = [beat for one in store.list_objects(members("t", "c"))
              if (beat := parse_heartbeat(one.key)) is not None]
     return len({beat.member for beat in beats}) == number and all(

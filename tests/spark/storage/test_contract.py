@@ -1,6 +1,6 @@
-"""What a storage has to do, and what owners and readers rely on, on each kind of storage.
+"""The contract of a storage, and owners and readers on it, on each kind of storage.
 
-MinIO and Azurite run in ``make test-external``, where they could be fetched.
+MinIO and Azurite run in ``make test-external``, if they could be fetched.
 """
 
 import pickle
@@ -68,7 +68,7 @@ def test_a_listing_begins_behind_a_key(store):
 
 
 def test_a_long_listing_is_whole(store, monkeypatch):
-    """An object store gives so many at once, and a mark that leads to the next ones."""
+    """An object store lists a page at once, with a token for the next one."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
     keys = [f"t/{number:05d}" for number in range(25)]
     for key in keys:

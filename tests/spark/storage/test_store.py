@@ -1,4 +1,4 @@
-"""What is special to a folder or to obstore, the probe, and URLs. See also ``test_contract``."""
+"""Features of folders and of obstore, the probe, and URLs. See also ``test_contract``."""
 
 import errno
 import os
@@ -199,7 +199,7 @@ def test_a_full_disk_says_what_is_missing(tmp_path, monkeypatch):
      "No such file or directory .*: set GOOGLE_APPLICATION_CREDENTIALS"),
 ])
 def test_settings_that_are_missing_or_wrong_are_named(monkeypatch, url, set_up, words):
-    """In one line, and those of the scheme."""
+    """In one line, with the variables of the scheme."""
     for name in os.environ:
         if name.startswith(("AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)
