@@ -223,7 +223,7 @@ def disk(monkeypatch):
 def test_a_disk_smaller_than_the_topic_passes_every_message_once(
     server, reader, disk, drains, caplog
 ):
-    """On a full disk it deletes committed segments before their retention is over, with a warning."""
+    """On a full disk it deletes committed segments before their retention is over, and warns."""
     publish(server, 20_000, size=200)
     disk[0] = 1_500_000
     one = reader(server, drains=drains, max_in_flight="2000")

@@ -104,7 +104,7 @@ def test_a_bug_of_the_writer_is_reported_and_finishes_nothing(log):
 
 
 def test_a_full_disk_is_no_failure(log, monkeypatch):
-    """Messages that cannot be stored are requeued, and later ones are stored; a limit counts rows."""
+    """Messages that cannot be stored are requeued, later ones are stored; a limit counts rows."""
     error = StorageError("/x", "disk full")
     one, two = FakeSub("1"), FakeSub("2")
     buffer, stored, failures = MessageBuffer(roll_interval=60.0), [], []

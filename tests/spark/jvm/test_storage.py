@@ -35,7 +35,7 @@ def bodies(spark, path):
 
 
 def test_the_query_of_the_manual_reads_what_owners_have_stored(spark, cluster, tmp_path):
-    """Once, over two runs from one checkpoint; the second reads the messages published between them."""
+    """Once, over two runs from one checkpoint; the second reads messages from between them."""
     nsqd = cluster[0]
     url = f"file://{tmp_path}/data/nsq"
     own(url, nsqd)

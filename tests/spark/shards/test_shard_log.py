@@ -222,7 +222,7 @@ def test_what_no_note_has_is_not_deleted(store, log, clock):
 
 @pytest.mark.parametrize("is_proven", [False, True])
 def test_a_full_disk_frees_what_is_committed_only(store, log, monkeypatch, caplog, is_proven):
-    """Even before its retention is over and its FINs are proven; the error has the missing bytes."""
+    """Even before its retention is over and its FINs are proven; the error has the size."""
     one = log()
     for number in range(5):
         put(one, [number])
