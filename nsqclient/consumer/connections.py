@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.subscription import Subscription
+from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.discovery import LookupResult, Poller, config_for, lookup_topic
 from nsqclient.display import without_password
 from nsqclient.errors import ConnectError, DiscoveryError, NSQError
@@ -37,6 +37,7 @@ from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.timer import TimerTask
 
 C = TypeVar("C")
+S = TypeVar("S", bound=NsqdSubscription)
 
 #: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
 HANDSHAKE_TIMEOUT = 5.0
@@ -79,7 +80,7 @@ class NsqdEntry:
 
     direct: bool  # the user gave its address
     has_worked: bool = False  # it took our subscription once
-    sub: Subscription | None = None  # open, or being opened
+    sub: Any | None = None  # the subscription that is open, or being opened
     is_open: bool = False  # ``sub`` is subscribed
     opened_at: float = 0.0  # when ``sub`` was subscribed, on time.monotonic()
     failures: int = 0  # dials in a row that failed
@@ -99,14 +100,14 @@ class Redial(Enum):
     NEVER = "never"  #: no dial can succeed
 
 
-class ConnectionsOwner(Protocol):
+class ConnectionsOwner(Protocol[S]):
     """What a ConnectionManager reports to. Called from the threads that dial and ask."""
 
-    def make_subscription(self, place: Endpoint) -> Subscription:
+    def make_subscription(self, place: Endpoint) -> S:
         """Build a Subscription that is not open yet."""
         ...
 
-    def on_connected(self, sub: Subscription) -> None:
+    def on_connected(self, sub: S) -> None:
         """The Subscription is open; give it RDY and start it."""
         ...
 
@@ -115,7 +116,7 @@ class ConnectionsOwner(Protocol):
         ...
 
 
-class ConnectionManager:
+class ConnectionManager(Generic[S]):
     """Keeps a consumer connected.
 
     Each nsqlookupd that the user gave, and the nsqds that the user gave, may use an equal part of
@@ -126,7 +127,7 @@ class ConnectionManager:
     """
 
     def __init__(
-        self, context: ConsumerContext, sources: NsqdSources, owner: ConnectionsOwner, *,
+        self, context: ConsumerContext, sources: NsqdSources, owner: ConnectionsOwner[S], *,
         max_dials: int = MAX_DIALS,
     ) -> None:
         self._topic = context.topic
@@ -176,7 +177,7 @@ class ConnectionManager:
         if self._sources.lookupds:
             self.poll()
 
-    def stop(self) -> list[Subscription]:
+    def stop(self) -> list[S]:
         """Dial and ask no more; return the subscriptions that are open or being opened."""
         with self._lock:
             self._stopped = True
@@ -189,7 +190,7 @@ class ConnectionManager:
             if entry.sub is not None:
                 entry.sub.abandon()
 
-    def subscriptions(self) -> list[Subscription]:
+    def subscriptions(self) -> list[S]:
         """Those that are open or being opened."""
         with self._lock:
             return [entry.sub for entry in self._entries.values() if entry.sub is not None]
@@ -222,7 +223,7 @@ class ConnectionManager:
         with self._lock:
             return self._http.get(nsqd, "")
 
-    def lost(self, sub: Subscription, error: NSQError | None = None) -> None:
+    def lost(self, sub: S, error: NSQError | None = None) -> None:
         """A connection ended: see to it that it comes back."""
         self.last_failure = error
         with self._lock:
@@ -255,7 +256,7 @@ class ConnectionManager:
         """Return what is noted of a new nsqd."""
         return NsqdEntry(is_direct)
 
-    def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
+    def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         """Return a Subscription that is not open yet. Needs _lock."""
         sub = self._owner.make_subscription(place)
         sub.has_address_only = True
@@ -296,7 +297,7 @@ class ConnectionManager:
             self._want([Endpoint(nsqd) for nsqd in nsqds], lookupd)
         self.dials.dispatch()
 
-    def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[Subscription]:
+    def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[S]:
         """An nsqd took our subscription; return others to close. Needs _lock."""
         return []
 
@@ -337,7 +338,8 @@ class ConnectionManager:
             entry = self._entries.get(place)
             if self._stopped or entry is None or entry.sub is not None:
                 return
-            sub = entry.sub = self.make_subscription(place, entry)
+            sub: S = self.make_subscription(place, entry)
+            entry.sub = sub
         try:
             if self._sources.check_nsqd is not None:
                 self._sources.check_nsqd(place)
@@ -495,9 +497,9 @@ class ConnectionManager:
                                extra=log_fields(nsqd=str(place)))
                 self._forget([place])
 
-    def _forget(self, places: Iterable[Endpoint]) -> list[Subscription]:
+    def _forget(self, places: Iterable[Endpoint]) -> list[S]:
         """Dial these no more; return their connections. Needs _lock."""
-        subs = []
+        subs: list[S] = []
         for place in places:
             sub = self._entries.pop(place).sub
             self.dials.discard(place)

@@ -29,10 +29,11 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.in_flight import UnhandledDeliveries
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats, Health
-from nsqclient.consumer.subscription import Subscription, UnhandledDeliveries
+from nsqclient.consumer.subscription import Subscription
 from nsqclient.consumer.watchdog import Watchdog
 from nsqclient.display import counted, without_password
 from nsqclient.errors import ConnectError, NSQError
@@ -119,7 +120,7 @@ class ConsumerCore:
         context = ConsumerContext(
             settings.topic, settings.channel, config, self._timer, self._background.put, self.log)
         self.context: ConsumerContext = context
-        self.flow: FlowControl = FlowControl(
+        self.flow: FlowControl[Subscription] = FlowControl(
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
         if not handling.workers:
@@ -129,7 +130,7 @@ class ConsumerCore:
         #: For a Subscription, without a call in between: it is called for every message.
         self.on_messages: Callable[[Subscription, list[Message], int], None] = (
             self.backpressure.enqueue)
-        self.connections: ConnectionManager = self.make_connections(settings.sources)
+        self.connections: ConnectionManager[Subscription] = self.make_connections(settings.sources)
         self._watchdog = Watchdog(context, self.flow, self._fetch_depth)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
         self._batch = batch
@@ -188,7 +189,7 @@ class ConsumerCore:
         """Return what runs the handler."""
         return MessageProcessor(self.context, self.flow, handling)
 
-    def make_connections(self, sources: NsqdSources) -> ConnectionManager:
+    def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
         """Return what keeps the consumer connected."""
         return ConnectionManager(self.context, sources, self)
 

@@ -12,13 +12,14 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.rdy import (
     WINDOW, LevelReason, RdyDistributor, RdyLevel, Snapshot,
 )
-from nsqclient.consumer.subscription import Subscription
+from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.display import counted
 from nsqclient.message import Message
 from nsqclient.runtime.lock import Lock
@@ -33,11 +34,14 @@ _ORPHAN_AGE = 60.0
 _STARVED = 0.85
 
 
+S = TypeVar("S", bound=NsqdSubscription)
+
+
 class _StrategyError(Exception):
     """The user's ``backoff_strategy`` raised; the cause says what."""
 
 
-class FlowControl:
+class FlowControl(Generic[S]):
     """The RDY and the backoff of all connections of one consumer.
 
     Args:
@@ -78,7 +82,7 @@ class FlowControl:
         #: The ceiling on messages. Written under _lock.
         self.max_in_flight: int = config.max_in_flight
         #: Those that are attached; replaced as a whole.
-        self.subscriptions: tuple[Subscription, ...] = ()
+        self.subscriptions: tuple[S, ...] = ()
         self._workers = workers or 0
         #: Loops that take messages; changed by single calls, which no signal interrupts.
         self.loops: set[object] = set()
@@ -103,7 +107,8 @@ class FlowControl:
         self._is_reporting = False
         #: ``set_paused(True)`` is in force, or there is no loop where there may be some.
         self.is_paused: bool = False
-        self._held = False  # by max_queued_bytes
+        #: Too many bytes wait; call ``update()`` after a change.
+        self.is_held: bool = False
         self._stopped = False  # written without the lock
         self._waits_until = 0.0  # when the wait of the backoff is over, at the latest
         self._retry_is_due = False
@@ -146,14 +151,14 @@ class FlowControl:
         # thread that holds it.
         self._stopped = True
 
-    def attach(self, sub: Subscription) -> None:
+    def attach(self, sub: S) -> None:
         """Take a new connection in and give it its share."""
         with self._lock:
             sub.rdy_state = self._distributor.add(sub, sub.max_rdy, self._clock())
             self.subscriptions = (*self.subscriptions, sub)
         self.update()
 
-    def detach(self, sub: Subscription) -> None:
+    def detach(self, sub: S) -> None:
         """Forget a connection and give its share to the others."""
         with self._lock:
             self._distributor.remove(sub)
@@ -161,7 +166,7 @@ class FlowControl:
                 other for other in self.subscriptions if other is not sub)
         self.update()
 
-    def retire(self, sub: Subscription) -> None:
+    def retire(self, sub: S) -> None:
         """Give a connection that is being replaced no more RDY."""
         with self._lock:
             if sub.rdy_state is not None:
@@ -178,12 +183,6 @@ class FlowControl:
         """Stop the flow, or let it go on."""
         with self._lock:
             self.is_paused = paused
-        self.update()
-
-    def set_held(self, held: bool) -> None:
-        """Stop the flow because too many bytes wait, or let it go on."""
-        with self._lock:
-            self._held = held
         self.update()
 
     def begin_loop(self, loop: object) -> None:
@@ -371,12 +370,12 @@ class FlowControl:
         if is_news:
             self._log_level()
 
-    def _post(self, subs: Iterable[Subscription]) -> None:
+    def _post(self, subs: Iterable[S]) -> None:
         for sub in subs:
             if not sub.post_rdy():
                 self._run_in_background(sub.flush_rest)
 
-    def _decide(self) -> list[Subscription]:
+    def _decide(self) -> list[S]:
         """Decide, and see to the next look. Needs _lock."""
         if self._stopped:
             return []
@@ -387,7 +386,7 @@ class FlowControl:
         self._decide_level(now)
         level = self._level.value
         ceiling = self.max_in_flight
-        if self.is_paused or self._held or self._backoff.phase is Phase.WAITING:
+        if self.is_paused or self.is_held or self._backoff.phase is Phase.WAITING:
             ceiling = 0
         testing = self._backoff.phase is Phase.TESTING
         changes = distributor.decide(now, ceiling, level=level, only_one=testing)
@@ -418,7 +417,7 @@ class FlowControl:
             for sub, count in self.rdy_by_connection().items()
         )
 
-    def rdy_by_connection(self) -> dict[Subscription, int]:
+    def rdy_by_connection(self) -> dict[S, int]:
         """The RDY that was sent last on each connection."""
         with self._lock:
             return dict(

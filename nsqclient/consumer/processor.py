@@ -71,7 +71,7 @@ class MessageProcessor:
     """
 
     def __init__(
-        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings
+        self, context: ConsumerContext, flow: FlowControl[Subscription], settings: HandlerSettings
     ) -> None:
         self._log = context.log
         self.topic: str = context.topic

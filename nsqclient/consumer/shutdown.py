@@ -53,8 +53,8 @@ class Shutdown:
     def __init__(
         self,
         context: ConsumerContext,
-        connections: ConnectionManager,
-        flow: FlowControl,
+        connections: ConnectionManager[Subscription],
+        flow: FlowControl[Subscription],
         processor: MessageProcessor,
         background: WorkerPool[Callable[[], None]],
         batch: BatchHandler | None = None,

@@ -35,7 +35,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, context: ConsumerContext, flow: FlowControl,
+        self, context: ConsumerContext, flow: FlowControl[Subscription],
         fetch_depth: Callable[[Subscription], int | None],
     ) -> None:
         self._context = context

@@ -99,11 +99,13 @@ def test_a_hold_is_rdy_0_independent_of_a_pause_and_no_reason_for_a_repair():
     world = World(Config(), 10)
     world.add("a")
     world.commands()
-    world.flow.set_held(True)
+    world.flow.is_held = True
+    world.flow.update()
     assert world.commands() == [(0, "a RDY 0")]
     world.timer.advance(3600)
     world.flow.set_paused(True)
-    world.flow.set_held(False)
+    world.flow.is_held = False
+    world.flow.update()
     assert world.commands() == []
     world.flow.set_paused(False)
     assert world.commands() == [(3600, "a RDY 10")]
@@ -152,7 +154,8 @@ def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
             flow.set_paused(not flow.is_paused)
         elif event < 0.08:
             held = not held
-            flow.set_held(held)
+            flow.is_held = held
+            flow.update()
         elif event < 0.3 and world.nsqds:
             nsqd = rng.choice(world.nsqds)
             nsqd.queue += rng.choice([1, 5, 50])

@@ -9,7 +9,8 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor, WorkerTask
 from nsqclient.consumer.retry import Retry, RetryTable
-from nsqclient.consumer.subscription import InFlightTable, Subscription
+from nsqclient.consumer.in_flight import InFlightTable
+from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread

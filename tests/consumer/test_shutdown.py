@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import Consumer
 from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
-from nsqclient.consumer.subscription import InFlightTable
+from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool

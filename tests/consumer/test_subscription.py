@@ -15,9 +15,8 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.rdy import RdyState
-from nsqclient.consumer.subscription import (
-    InFlightTable, Subscription, UnhandledDeliveries,
-)
+from nsqclient.consumer.in_flight import InFlightTable, UnhandledDeliveries
+from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
 from nsqclient.protocol.extensions import Endpoint
@@ -231,14 +230,6 @@ def test_requeueing_unstarted_messages_sends_req_without_delay():
         assert session.sub.requeue_unstarted([session.one]) == 0
         assert session.sub.counters.requeued_unstarted == 1
         assert session.one.has_responded
-
-
-def test_a_message_that_may_not_be_queued_is_requeued_and_is_no_failed_attempt():
-    """Requeued at once; it cannot be given up because it came at a bad time."""
-    with Session(lines(b"REQ " + ID + b" 0")) as session:
-        session.sub.requeue_excess([session.one])
-        assert session.sub.counters.requeued_unstarted == 1
-        assert session.sub.count_handled(session.one) == session.one.attempts - 1
 
 
 def test_an_expired_message_is_not_finished():

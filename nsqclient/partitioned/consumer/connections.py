@@ -8,10 +8,9 @@ from collections.abc import Container
 from typing import Any, Protocol
 
 from nsqclient.consumer.connections import (
-    ConnectionManager, ConnectionsOwner, NsqdEntry, NsqdSources, Redial,
+    ConnectionManager, ConnectionsOwner, NsqdEntry, NsqdSources, Redial, S,
 )
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.subscription import Subscription
 from nsqclient.discovery import config_for
 from nsqclient.errors import DiscoveryError, NSQError, PartitionError, ServerError
 from nsqclient.partitioned.consumer.leaders import (
@@ -45,10 +44,10 @@ def choose_routes(
     )
 
 
-class PartitionsOwner(ConnectionsOwner, Protocol):
+class PartitionsOwner(ConnectionsOwner[S], Protocol[S]):
     """What PartitionedConnections report to."""
 
-    def make_partition_subscription(self, target: PartitionTarget) -> Subscription:
+    def make_partition_subscription(self, target: PartitionTarget) -> S:
         """Build a Subscription to a partition that is not open yet."""
         ...
 
@@ -57,7 +56,7 @@ class PartitionsOwner(ConnectionsOwner, Protocol):
         ...
 
 
-class PartitionedConnections(ConnectionManager):
+class PartitionedConnections(ConnectionManager[S]):
     """Keeps a consumer connected, to all nsqds of a topic, or to the leaders of its partitions.
 
     An nsqlookupd that another one listed uses the dials of that one.
@@ -66,7 +65,7 @@ class PartitionedConnections(ConnectionManager):
     _entries: dict[Endpoint, PartitionEntry]  # type: ignore[assignment]  # as make_entry makes
 
     def __init__(
-        self, context: ConsumerContext, sources: NsqdSources, owner: PartitionsOwner,
+        self, context: ConsumerContext, sources: NsqdSources, owner: PartitionsOwner[S],
         options: PartitionOptions, *, max_dials: int = MAX_DIALS,
     ) -> None:
         self._partitions = options.partitions
@@ -93,7 +92,7 @@ class PartitionedConnections(ConnectionManager):
     def make_entry(self, *, is_direct: bool) -> PartitionEntry:
         return PartitionEntry(is_direct, extended=self._is_extended)
 
-    def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> Subscription:
+    def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         if place.partition is None:
             sub = super().make_subscription(place, entry)
             sub.has_address_only = entry.direct
@@ -101,7 +100,7 @@ class PartitionedConnections(ConnectionManager):
         target = self._leaders.target(place, self._entries[place])
         return self._partition_owner.make_partition_subscription(target)
 
-    def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[Subscription]:
+    def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[S]:
         mine = self._entries[place]
         mine.has_toggled_extend = mine.has_followed_order = False
         return self._forget(self._leaders.take_over(place, self._entries))
@@ -188,7 +187,7 @@ class PartitionedConnections(ConnectionManager):
             self._seeds.update(dict.fromkeys(new, self._seeds[lookupd]))
             self._poller.ask(new)
             places = [Endpoint(address) for address in routes.plain]
-            gone: list[Subscription] = []
+            gone: list[S] = []
             for late in self._poller.late(LATE_AFTER):
                 self._table.on_late(late)  # newer answers replace its last one
             merged = self._table.merged()

@@ -40,7 +40,7 @@ class PartitionedCore(ConsumerCore):
             return OrderedProcessor(self.context, self.flow, handling, self._on_blocked)
         return super().make_processor(handling)
 
-    def make_connections(self, sources: NsqdSources) -> ConnectionManager:
+    def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
         return PartitionedConnections(self.context, sources, self, self._options)
 
     def make_partition_subscription(self, target: PartitionTarget) -> Subscription:

@@ -52,7 +52,7 @@ class OrderedProcessor(MessageProcessor):
     """
 
     def __init__(
-        self, context: ConsumerContext, flow: FlowControl, settings: HandlerSettings,
+        self, context: ConsumerContext, flow: FlowControl[Subscription], settings: HandlerSettings,
         on_blocked: BlockedPolicy | None,
     ) -> None:
         super().__init__(context, flow, settings)

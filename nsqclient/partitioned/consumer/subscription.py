@@ -24,12 +24,8 @@ from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer.leaders import PartitionTarget
 from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.consumer.subscription import (
-    Subscription,
-    SubscriptionOwner,
-    UnhandledDeliveries,
-    body_of,
-)
+from nsqclient.consumer.in_flight import UnhandledDeliveries
+from nsqclient.consumer.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.display import counted
 from nsqclient.errors import (
     ConnectError, NSQHTTPError, NSQHTTPStatusError, ServerError, as_cause, server_error,

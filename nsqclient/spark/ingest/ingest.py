@@ -92,7 +92,7 @@ class Ingest:
         self._context = ConsumerContext(
             options.topic, options.channel, options.config, self._timer, self._background.put,
             self._log)
-        self._flow = FlowControl(self._context, lambda phase, wait: None)
+        self._flow: FlowControl[Subscription] = FlowControl(self._context, lambda phase, wait: None)
         self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
         self._is_held = False  # by the owner, or after a failure; guarded by _lock
         self._writer = Writer(

@@ -1,0 +1,249 @@
+"""Tables of one connection's messages in flight, and of one consumer's unhandled deliveries."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+from nsqclient.consumer.stats import ConnectionCounters
+from nsqclient.errors import AlreadyRespondedError, ReentrantCallError
+from nsqclient.message import Message
+from nsqclient.protocol.extensions import Endpoint
+from nsqclient.runtime.lock import Lock
+
+#: Seconds between reports of messages that expired unhandled.
+_REPORT_INTERVAL = 60.0
+#: Unhandled messages that are remembered: 11 MB, where that many have expired.
+MAX_UNHANDLED_REMEMBERED = 50_000
+
+
+class UnhandledDeliveries:
+    """How often a message of one consumer expired before a handler had it.
+
+    nsqd counts each delivery as an attempt, also if it expired in the consumer's queue. Such
+    deliveries must not lead to giving up: nothing has failed.
+
+    Only the messages that expired last are remembered. A finished message stays until others
+    take its place: nsqd may refuse a late FIN and deliver the message again, and a look at each FIN
+    would cost every message something. Threads: any.
+    """
+
+    def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
+        self._most = most
+        self._lock = Lock()
+        # By where it came from as well: ids are unique there.
+        self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
+
+    def add(self, place: Endpoint, message_id: bytes) -> None:
+        """A delivery expired before a handler had it."""
+        key = place, message_id
+        with self._lock:
+            self._counts[key] = self._counts.pop(key, 0) + 1
+            if len(self._counts) > self._most:
+                self._counts.popitem(last=False)
+
+    def count(self, place: Endpoint, message_id: bytes) -> int:
+        """Return how many deliveries of the message expired like that."""
+        with self._lock:
+            return self._counts.get((place, message_id), 0)
+
+
+class InFlightTable:
+    """The messages that are out on one connection, by id.
+
+    Here it is decided that a message gets one answer. Nothing is sent from here.
+
+    Threads: every method, any thread; no other lock is taken inside.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._messages: dict[bytes, Message] = {}  # guarded by _lock
+        self.counters: ConnectionCounters = ConnectionCounters()  # written under _lock
+        #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
+        self.is_lost: bool = False
+        self._unreported = 0  # messages that expired since the last report; guarded by _lock
+        self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
+
+    def __len__(self) -> int:
+        """How many there are, expired ones included."""
+        return len(self._messages)
+
+    def count(self, now: float) -> int:
+        """How many there are that nsqd still counts as ours."""
+        with self._lock:
+            return sum(message.deadline > now for message in self._messages.values())
+
+    def messages(self) -> list[Message]:
+        """Return all of them, expired ones included."""
+        with self._lock:
+            return list(self._messages.values())
+
+    def unanswered(self, now: float) -> set[Message]:
+        """Those that may still be answered in time."""
+        with self._lock:
+            return set(
+                message for message in self._messages.values()
+                if message.deadline > now and not message.has_responded
+            )
+
+    def forget(self, before: float) -> None:
+        """Drop those whose deadline passed before ``before`` and that nobody answered."""
+        with self._lock:
+            old = list(m for m in self._messages.values() if m.deadline < before)
+            for message in old:
+                del self._messages[message._id]
+            self.counters.orphaned += len(old)
+
+    def add(self, messages: list[Message]) -> list[Message]:
+        """Record received messages as in flight. A second delivery replaces the first.
+
+        Returns: messages that are not recorded, because they are in flight with as many attempts.
+            nsqd raises these when it delivers after a timeout, so it has delivered them by mistake.
+        """
+        repeated: list[Message] = []
+        with self._lock:
+            added = {message._id: message for message in messages}
+            if len(added) < len(messages) or not added.keys().isdisjoint(self._messages):
+                repeated = self._add_one_by_one(messages)
+            else:
+                self._messages.update(added)
+            self.counters.received += len(messages)
+        return repeated
+
+    def put(self, messages: list[Message]) -> None:
+        """Record received messages as in flight, second deliveries too, whatever their attempts."""
+        with self._lock:
+            self._messages.update({message._id: message for message in messages})
+            self.counters.received += len(messages)
+
+    def _add_one_by_one(self, messages: list[Message]) -> list[Message]:
+        """Needs _lock."""
+        repeated = []
+        for message in messages:
+            before = self._messages.get(message._id)
+            # Both are 16 bits: after 65535 attempts nsqd counts from 0.
+            if before is None or 0 < (message.attempts - before.attempts) % 65536 < 32768:
+                self._messages[message._id] = message
+            else:
+                repeated.append(message)
+        return repeated
+
+    def get(self, message_id: bytes) -> Message | None:
+        """Return the message with this id, if it is still out. Takes no lock."""
+        return self._messages.get(message_id)
+
+    def holds(self, message: Message) -> bool:
+        """Return whether this delivery of the message is still out."""
+        return self.get(message._id) is message
+
+    def mark_responded(self, message: Message) -> None:
+        """Give the caller the right to answer.
+
+        Raises:
+            AlreadyRespondedError: it was given to another caller.
+        """
+        try:
+            with self._lock:
+                self._mark_responded(message)
+        except ReentrantCallError:  # of a finalizer, say: its thread has the lock all the same
+            self._mark_responded(message)
+
+    @staticmethod
+    def _mark_responded(message: Message) -> None:
+        """Needs _lock."""
+        if message.has_responded:
+            raise AlreadyRespondedError(f"{message!r} was answered before")
+        message._responded = True
+
+    def take_unanswered(self, messages: Iterable[Message]) -> list[Message]:
+        """Mark what has no answer as answered, remove it, and return what is still in flight."""
+        with self._lock:
+            unanswered = list(message for message in messages if not message.has_responded)
+            for message in unanswered:
+                message._responded = True
+            return self._take(unanswered)
+
+    def take(self, messages: Iterable[Message]) -> list[Message]:
+        """Remove messages; return those that were still there: only those may be answered."""
+        with self._lock:
+            return self._take(messages)
+
+    def _take(self, messages: Iterable[Message]) -> list[Message]:
+        """Needs _lock."""
+        taken = []
+        for message in messages:
+            if self._messages.get(message._id) is message:
+                del self._messages[message._id]
+                taken.append(message)
+        return taken
+
+    def take_finished(self, finished: deque[Message]) -> tuple[list[bytes], int]:
+        """Empty the queue of finished messages, and remove them.
+
+        Returns: the ids to send FIN for, and how many answers the lost connection has cost.
+        """
+        messages, ids, missing = self._messages, [], 0
+        with self._lock:
+            for _ in range(len(finished)):  # messages are removed from it here alone
+                message = finished.popleft()
+                if messages.get(message._id) is message:
+                    del messages[message._id]
+                    ids.append(message._id)
+                else:
+                    missing += 1
+            self.counters.finished += len(ids)
+            if self.is_lost:
+                return ids, missing
+            self.counters.late_answers += missing  # it was delivered again, or forgotten
+            return ids, 0
+
+    def count_more(self, counter: str, number: int = 1) -> int:
+        """Add to one of the counters, and return its new value."""
+        with self._lock:
+            total: int = getattr(self.counters, counter) + number
+            setattr(self.counters, counter, total)
+            return total
+
+    def count_expired(self, now: float, number: int = 1) -> int:
+        """Count messages that expired unhandled; return how many there are to report now.
+
+        The first one at once, then every minute what has come together. Those that were lost with
+        their connection are nothing to report: it is its loss that is.
+        """
+        with self._lock:
+            self.counters.expired += number
+            if self.is_lost:
+                return 0
+            self._unreported += number
+            if now < self._next_report:
+                return 0
+            count, self._unreported = self._unreported, 0
+            self._next_report = now + _REPORT_INTERVAL
+            return count
+
+    def extend(self, message: Message, deadline: float) -> None:
+        """nsqd was asked for more time."""
+        with self._lock:
+            if not self.is_lost:
+                message.deadline = deadline
+            self.counters.touched += 1
+
+    def expire(self, message_id: bytes) -> None:
+        """nsqd says that the message is no longer ours."""
+        with self._lock:
+            message = self._messages.get(message_id)
+            if message is not None:
+                message.deadline = min(message.deadline, time.monotonic())
+
+    def mark_lost(self) -> None:
+        """The connection ended: the messages are nsqd's again."""
+        now = time.monotonic()
+        with self._lock:
+            self.is_lost = True
+            for message in self._messages.values():
+                message.deadline = min(message.deadline, now)
+            self.counters.orphaned += len(self._messages)
+            self._messages.clear()
