@@ -12,7 +12,8 @@ from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.discovery import config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError, NSQHTTPTransportError
 from nsqclient.http.models import NsqdInfo, Stats, TopicStats
-from nsqclient.http.nsqd import NsqdHTTP, find_http_address, match_http_addresses
+from nsqclient.http.nsqd import NsqdHTTP, find_http_address
+from nsqclient.http.urls import split_address
 from nsqclient.runtime.addresses import parse_address
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
@@ -24,29 +25,23 @@ _TIMEOUT = 2.0
 class DepthQuery:
     """Asks the nsqds of one channel for its depth, again and again.
 
-    What has answered once, or was connected, is asked from then on, also when no nsqlookupd lists
-    it any more: it may just be restarted.
+    An nsqd that has answered, or was connected, is asked from then on, also if no nsqlookupd lists
+    it any more: it may be restarting.
 
     Args:
-        sources: as the Consumer's. For an nsqd that was given by its address, and has no address in
-            ``nsqd_http``, the port after its TCP port is tried, as NSQ's 4150 and 4151, and used if
-            that nsqd says that it listens at the TCP port; see ``match_http_addresses``.
-        http_of: HTTP addresses that are known, by the TCP address.
-        creates_channel: the consumer makes the channel where it does not exist, and the new channel
+        sources: as the Consumer's. nsqlookupds name the HTTP address of each nsqd. An nsqd that is
+            given by its TCP address is asked at an address of ``nsqd_http`` or at the port after
+            its TCP port, if ``/info`` there has its TCP port; see :func:`is_at`.
+        http_of: HTTP addresses that are known, by TCP address.
+        creates_channel: the consumer creates the channel if it does not exist; the new channel
             gets the messages that its topic has kept.
 
     Threads: one at a time.
     """
 
     def __init__(
-        self,
-        topic: str,
-        channel: str,
-        config: Config,
-        sources: NsqdSources,
-        *,
-        http_of: Mapping[str, str] = {},
-        creates_channel: bool = True,
+        self, topic: str, channel: str, config: Config, sources: NsqdSources, *,
+        http_of: Mapping[str, str] = {}, creates_channel: bool = True,
     ) -> None:
         self._creates_channel = creates_channel
         self._topic = topic
@@ -54,11 +49,11 @@ class DepthQuery:
         self._config = config
         self._sources = sources
         self._nsqd_http = list(dict.fromkeys(sources.nsqd_http))
-        self._http = dict(http_of)  # TCP address of an nsqd -> HTTP, as it was found
-        self._infos: dict[str, NsqdInfo] = {}  # a given HTTP address -> what it says of itself
+        self._http = dict(http_of)  # TCP address of an nsqd -> HTTP address
+        self._infos: dict[str, NsqdInfo] = {}  # given HTTP address -> what it says of itself
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
-        #: What the nsqlookupds named last: TCP addresses.
+        #: TCP addresses of the nsqds that the nsqlookupds named last.
         self.listed: frozenset[str] = frozenset()
 
     def fetch(self, connected: Iterable[str] = ()) -> ChannelDepths:
@@ -67,7 +62,7 @@ class DepthQuery:
         Args:
             connected: TCP addresses of nsqds to which there is, or was, a connection.
 
-        Blocks: up to a few seconds for each that does not answer.
+        Blocks: up to a few seconds for each nsqd that does not answer.
         """
         self._kept.update(dict.fromkeys(connected))
         unknown: dict[str, str] = {}
@@ -76,7 +71,7 @@ class DepthQuery:
         if found is not None:
             return found
         without = self._find_http(unknown)
-        addresses = self._addresses()
+        addresses = {self._http[tcp]: tcp for tcp in self._nsqds() if self._http.get(tcp)}
         answers, failures = self._stats(addresses)
         unknown |= failures
         known = {
@@ -97,8 +92,11 @@ class DepthQuery:
             NSQError: it was not given, no nsqlookupd lists it, and its port is not the usual one.
         """
         self._look_up({})
-        self._match_given([*self._sources.nsqds, nsqd])
-        return self._http.get(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
+        self._ask_given()
+        return self._given_http(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
+
+    def _nsqds(self) -> list[str]:
+        return list(dict.fromkeys([*self._sources.nsqds, *self._kept, *self.listed]))
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
         """Ask the nsqlookupds; return whether one has the topic."""
@@ -111,7 +109,7 @@ class DepthQuery:
                 is_known, nsqds, http = self._ask_lookupd(
                     lookupd, config_for(lookupd, lookupds, config))
             except DiscoveryError as exc:
-                # Every nsqd is registered with each of them: an answer of before is enough.
+                # Every nsqd is registered with each nsqlookupd: an earlier answer is enough.
                 if lookupd not in self._has_answered:
                     unknown[lookupd] = str(exc)
                 continue
@@ -123,38 +121,30 @@ class DepthQuery:
         return is_listed
 
     def _find_http(self, unknown: dict[str, str]) -> list[str]:
-        """Find the HTTP addresses of nsqds; return the TCP addresses of those that have none."""
-        silent = self._match_given([*self._sources.nsqds, *self._kept, *self.listed])
-        alone = self._without([*self._sources.nsqds, *self.listed])
-        for tcp in self._without(self._kept):
-            if tcp not in alone:
-                unknown[tcp] = "no nsqlookupd lists it"
-        if len(alone) > len(silent):
-            why = {one: self._try_usual_port(one) for one in alone if one not in self._http}
-            alone = self._without(alone)
-        if len(alone) <= len(silent):
-            if alone:  # their addresses may be among these
-                unknown |= silent
-            return []
-        others = ", ".join(f"{http} has the TCP port {info.tcp_port}"
-                           for http, info in self._infos.items())
+        """Find the HTTP address of each nsqd; return the nsqds that have none."""
+        silent = self._ask_given()
         without = []
-        for one in alone:
-            reason, may_have = why.get(one, ("nsqlookupd has no HTTP port of it", False))
-            unknown[one] = reason + (f"; of the given HTTP addresses, {others}" if others else "")
-            if not may_have:
-                without.append(one)
+        for nsqd in self._nsqds():
+            if self._given_http(nsqd):
+                continue
+            if silent:  # one of these addresses may be the nsqd's
+                unknown |= silent
+            elif nsqd in self._sources.nsqds:
+                try:
+                    self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
+                except NSQError as exc:
+                    unknown[nsqd] = f"{exc}{self._others()}"
+                    if not isinstance(exc, NSQHTTPTransportError) or _has_no_http(nsqd):
+                        without.append(nsqd)
+            elif nsqd in self.listed:
+                unknown[nsqd] = f"nsqlookupd has no HTTP port of it{self._others()}"
+                without.append(nsqd)
+            else:
+                unknown[nsqd] = "no nsqlookupd lists it"
         return without
 
-    def _without(self, nsqds: Iterable[str]) -> list[str]:
-        """Return those nsqds whose HTTP address is not known."""
-        return [one for one in dict.fromkeys(nsqds) if not self._http.get(one)]
-
-    def _match_given(self, nsqds: Iterable[str]) -> dict[str, str]:
-        """Note which nsqds are at the given HTTP addresses.
-
-        Returns: those of the addresses that do not say whose they are, and why.
-        """
+    def _ask_given(self) -> dict[str, str]:
+        """Ask the given HTTP addresses whose they are; return those that do not say, and why."""
         silent = {}
         for address in self._nsqd_http:
             if address not in self._infos:
@@ -163,30 +153,21 @@ class DepthQuery:
                         self._infos[address] = client.info()
                 except NSQError as exc:
                     silent[address] = str(exc)
-        used = set(self._http.values())
-        self._http |= match_http_addresses(self._without(nsqds), {
-            http: info for http, info in self._infos.items() if http not in used})
         return silent
 
-    def _try_usual_port(self, nsqd: str) -> tuple[str, bool]:
-        """Note the HTTP address of an nsqd if it is the usual one.
+    def _given_http(self, nsqd: str) -> str:
+        """Return the HTTP address of an nsqd, as far as it is known or was given."""
+        if not self._http.get(nsqd):
+            for http, info in self._infos.items():
+                if is_at(nsqd, http, info):
+                    self._http[nsqd] = http
+                    break
+        return self._http.get(nsqd, "")
 
-        Returns: why it is not, and whether it may be: an nsqd that is restarted, or suspended.
-        """
-        try:
-            self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
-        except NSQHTTPTransportError as exc:
-            host, port = parse_address(nsqd)
-            is_alone = _accepts(host, port) and not _accepts(host, port + 1)
-            return str(exc), not is_alone
-        except NSQError as exc:
-            return str(exc), False
-        return "", True
-
-    def _addresses(self) -> dict[str, str]:
-        """The HTTP addresses to ask, with the TCP address."""
-        return {self._http[tcp]: tcp for tcp in [*self._sources.nsqds, *self._kept, *self.listed]
-                if self._http.get(tcp)}
+    def _others(self) -> str:
+        """Say whose the given HTTP addresses are."""
+        return "".join(f"; of the given HTTP addresses, {http} has the TCP port {info.tcp_port}"
+                       for http, info in self._infos.items())
 
     # -- seams
 
@@ -202,7 +183,7 @@ class DepthQuery:
         return None
 
     def _stats(self, addresses: Iterable[str]) -> tuple[dict[str, Stats], dict[str, str]]:
-        """Ask nsqds; return their answers, and why others have none."""
+        """Ask nsqds; return their answers, and the reasons of those that did not answer."""
         answers, failures = {}, {}
         for address in addresses:
             try:
@@ -217,8 +198,36 @@ class DepthQuery:
         return NsqdHTTP(nsqd, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
 
 
+def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
+    """Return whether the HTTP address that gave this ``/info`` is the nsqd's.
+
+    It has the TCP port of the nsqd, and is on its host or announces it. Blocks: until the names of
+    hosts are looked up.
+    """
+    host, port = parse_address(nsqd)
+    beside = split_address(http, "nsqd_http_address").hostname or ""
+    return port == info.tcp_port and (
+        host in (beside, info.broadcast_address)
+        or not _ips(host).isdisjoint(_ips(beside) | _ips(info.broadcast_address)))
+
+
+def _ips(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):  # unknown, or a name that cannot be encoded
+        return set()
+
+
+def _has_no_http(nsqd: str) -> bool:
+    """Return whether the nsqd runs and has no HTTP API at the usual port.
+
+    A suspended nsqd accepts connections at both ports, one that restarts at none.
+    """
+    host, port = parse_address(nsqd)
+    return _accepts(host, port) and not _accepts(host, port + 1)
+
+
 def _accepts(host: str, port: int) -> bool:
-    """Return whether something accepts connections there; a host that is suspended does."""
     try:
         socket.create_connection((host, port), timeout=_TIMEOUT).close()
     except (OSError, OverflowError):  # a port above 65535
@@ -233,10 +242,9 @@ def depth_of(
     if topic is None:
         return ChannelDepth(0, 0, 0, has_topic=False)
     channel = topic.channel(channel_name)
-    if channel is None and not creates_channel:
-        return ChannelDepth(0, 0, 0)
     if channel is None:
-        return ChannelDepth(topic.depth, 0, 0, is_paused=topic.paused)
+        kept = topic.depth if creates_channel else 0
+        return ChannelDepth(kept, 0, 0, is_paused=creates_channel and topic.paused)
     return ChannelDepth(
         topic.depth + channel.depth, channel.in_flight_count, channel.client_count,
         channel.deferred_count, topic.paused or channel.paused,

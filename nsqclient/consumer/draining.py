@@ -1,7 +1,7 @@
 """``Drain``: one run of ``drain()`` or ``run_until_empty()``.
 
 It asks the nsqds for the depth of the channel on a background thread, sees how long connections are
-quiet, and has ``drain_decision`` decide.
+quiet, and follows ``DrainDecision``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from nsqclient.runtime.deadline import Duration, to_seconds
 if TYPE_CHECKING:
     from nsqclient.consumer.channel_depth import DepthQuery
 
-#: Seconds between two looks while no message comes.
+#: Seconds between two looks while no message comes, and those that count at most.
 TICK = 0.1
-#: Seconds that count at most between two looks: in the rest the process was suspended, or busy.
 _LONGEST_LOOK = 2 * TICK
 #: Seconds between two questions for the depth: twice as long from one to the next.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
@@ -54,10 +53,7 @@ def check_rules(
 class Drain:
     """One drain of a consumer.
 
-    Args:
-        query: asks the nsqds.
-
-    Threads: ``check`` and then ``is_over`` are called by one, which waits for messages.
+    Threads: ``check``, then ``is_over``, are called by the thread that waits for messages.
     """
 
     def __init__(self, core: ConsumerCore, rules: DrainRules, query: DepthQuery) -> None:
@@ -67,11 +63,11 @@ class Drain:
         self._rules = rules
         self._query = query
         self._decision = DrainDecision(rules, _LONGEST_LOOK)
-        #: When the last message came on each connection, and for how long it was quiet since.
+        #: Connection -> when its last message came, and for how long it has been quiet.
         self._quiet: dict[Subscription, tuple[float, float]] = {}
         self._own = 0
         self._before = core.stats().total
-        # Replaced by the background thread, never changed: when it asked, and what came of it.
+        # Replaced by the background thread, never changed: when it asked, and the answers.
         self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
         self._is_asking = False
         self._next_question = 0.0
@@ -79,7 +75,7 @@ class Drain:
         self._logged: set[str] = set()
 
     def check(self) -> None:
-        """See that the end can be known, before a message is taken or a topic is made.
+        """Check that the end can be known, before a message is taken or a topic is created.
 
         Blocks: as ``DepthQuery.fetch``.
 
@@ -89,9 +85,7 @@ class Drain:
         """
         if not self._core.shutdown.has_begun:
             self._fetch()
-            depths = self._answer[1]
-            assert depths is not None
-            self._check_answer(depths)
+            self._check_answer(self._answer[1] or ChannelDepths())
 
     def _check_answer(self, depths: ChannelDepths) -> None:
         core = self._core
@@ -110,15 +104,15 @@ class Drain:
         """Return whether the channel is drained. Call it again after ``TICK`` seconds.
 
         Raises:
-            NSQError: the topic cannot be consumed in this way.
+            PartitionError: the topic cannot be consumed in this way.
             ConfigError: as ``check``.
-            ConnectError: no nsqd has the topic, or ``patience`` has passed.
+            ConnectError: no nsqd has the topic, or ``drain_patience`` has passed.
         """
         core = self._core
         if self._connections.incompatibility is not None:
             raise self._connections.incompatibility
         if len(core.processor.workers):
-            return False  # this is no time of waiting
+            return False  # messages wait for workers: this is no time of silence
         now = time.monotonic()
         quiet = self._look(now)
         asked, depths = self._answer
@@ -135,33 +129,32 @@ class Drain:
             return True
         elif step is Step.FAIL:
             raise self._failure(quiet)
-        self._ask(now)
+        if not self._is_asking and now >= self._next_question:
+            self._next_question = now + self._pause
+            self._pause = min(2 * self._pause, _LAST_PAUSE)
+            self._is_asking = True
+            core.context.run_in_background(self._fetch)
         return False
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
         """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
-        after, depths = self._core.stats().total, self._decision.depths
-        unknown = () if depths is None else tuple(depths.unknown)
+        after, depths = self._core.stats().total, self._decision.depths or ChannelDepths()
         return DrainReport(
             finished=after.finished - self._before.finished,
             requeued=after.requeued - self._before.requeued,
             given_up=after.given_up - self._before.given_up,
-            deferred=0 if depths is None else depths.deferred,
-            paused=0 if depths is None else depths.paused,
-            unknown=unknown,
-            is_empty=has_ended and not unknown,
-            stop=stop,
-        )
+            deferred=depths.deferred, paused=depths.paused, unknown=tuple(depths.unknown),
+            is_empty=has_ended and not depths.unknown, stop=stop)
 
     def _look(self, now: float) -> float:
         """Note messages and connections that came or went.
 
-        Returns: for how many seconds each connection had RDY to spare and no message; the least.
+        Returns:
+            The seconds for which every connection had RDY to spare and no message came.
         """
-        # What ran between two calls, such as the body of a loop, is no time of waiting.
         waited = self._decision.look(now)
         quiet: dict[Subscription, tuple[float, float]] = {}
-        own = 0
+        own, has_changed = 0, False
         for sub in self._core.flow.subscriptions:
             in_flight, state = sub.count_in_flight(now), sub.rdy_state
             own += in_flight
@@ -170,33 +163,21 @@ class Drain:
             if last != before:
                 quiet[sub] = last, 0.0
                 self._decision.on_change(now, is_message=before is not None)
-                self._ask_soon(now)
+                has_changed = True
             else:
                 has_spare = state is not None and state.rdy > in_flight
                 quiet[sub] = last, seconds + waited if has_spare else seconds
-        if any(sub not in quiet for sub in self._quiet):
+        if self._quiet.keys() - quiet.keys():
             self._decision.on_change(now)
-            self._ask_soon(now)
-        if own != self._own:
-            self._ask_soon(now)
+            has_changed = True
+        if has_changed or own != self._own:
+            self._pause = _FIRST_PAUSE
+            self._next_question = min(self._next_question, now + _FIRST_PAUSE)
         self._quiet, self._own = quiet, own
         return min((seconds for _, seconds in quiet.values()), default=float("inf"))
 
-    def _ask_soon(self, now: float) -> None:
-        self._pause = _FIRST_PAUSE
-        self._next_question = min(self._next_question, now + _FIRST_PAUSE)
-
-    def _ask(self, now: float) -> None:
-        """Have the nsqds asked for the depth, unless that was done just now."""
-        if self._is_asking or now < self._next_question:
-            return
-        self._next_question = now + self._pause
-        self._pause = min(2 * self._pause, _LAST_PAUSE)
-        self._is_asking = True
-        self._core.context.run_in_background(self._fetch)
-
     def _fetch(self) -> None:
-        """Ask. On a background thread, save the first time."""
+        """Ask the nsqds. On a background thread, except the first time."""
         asked = time.monotonic()
         try:
             self._answer = (asked, self._query.fetch(self._connections.worked()))
@@ -207,43 +188,38 @@ class Drain:
         finally:
             self._is_asking = False
 
-    # -- what is said
+    # -- logs and errors
 
     def _log_waiting(self, depths: ChannelDepths) -> None:
-        """Log, once each, what is not obvious."""
+        """Log, once each, what the drain waits for."""
         for address, why in depths.unknown.items():
-            if self._is_news(address):
-                self._log.info(
-                    "drain: waiting until %s says how many messages are left: %s", address, why,
-                    extra=log_fields(nsqd=address))
+            self._log_once(
+                address, f"until {address} says how many messages are left: {why}", nsqd=address)
         if self._own or depths.coming:
             return
-        if depths.in_flight and self._is_news("in flight"):
-            self._log.info(
-                "drain: waiting for %s in flight at other consumers or at a process that was"
-                " killed: nsqd requeues them after msg_timeout",
-                counted(depths.in_flight, "message"))
-        elif depths.deferred and self._rules.wait_deferred and self._is_news("deferred"):
-            self._log.info(
-                "drain: waiting for %s", counted(depths.deferred, "deferred message"))
+        if depths.in_flight:
+            self._log_once("in flight", f"for {counted(depths.in_flight, 'message')} in flight at"
+                           " other consumers or at a process that was killed: nsqd requeues them"
+                           " after msg_timeout")
+        elif depths.deferred and self._rules.wait_deferred:
+            self._log_once("deferred", f"for {counted(depths.deferred, 'deferred message')}")
 
-    def _is_news(self, what: str) -> bool:
-        is_news = what not in self._logged
-        self._logged.add(what)
-        return is_news
+    def _log_once(self, what: str, text: str, **fields: str) -> None:
+        if what not in self._logged:
+            self._logged.add(what)
+            self._log.info("drain: waiting %s", text, extra=log_fields(**fields))
 
     def _log_end(self) -> None:
-        report, depths = self.report(True, StopReport(0, 0, 0)), self._decision.depths
-        assert depths is not None
+        report = self.report(True, StopReport(0, 0, 0))
+        depths = self._decision.depths or ChannelDepths()
         if report.is_empty:
             self._log.info(
                 "drained: %d finished, %d requeued", report.finished, report.requeued)
         else:
-            why = "; ".join(f"{address}: {why}" for address, why in depths.unknown.items())
             self._log.warning(
                 "ended after %g s without a message: %d finished, %d requeued; it is unknown"
-                " whether messages are left: %s",
-                self._rules.silence or 0.0, report.finished, report.requeued, why)
+                " whether messages are left: %s", self._rules.silence or 0.0, report.finished,
+                report.requeued, "; ".join(f"{one}: {why}" for one, why in depths.unknown.items()))
         if self._own:
             self._log.info("drained, except for %s that your code has not responded to",
                            counted(self._own, "message"))
@@ -252,11 +228,10 @@ class Drain:
                 "drained, except for %s, requeued or published with a delay: to wait for them, set"
                 " wait_deferred=True", counted(depths.deferred, "deferred message"))
         if depths.paused:
-            addresses = ", ".join(
-                address for address, one in depths.known.items() if one.is_paused and one.depth)
             self._log.warning(
                 "drained, except for %s at %s: the channel or the topic is paused there",
-                counted(depths.paused, "message"), addresses)
+                counted(depths.paused, "message"), ", ".join(
+                    one for one, each in depths.known.items() if each.is_paused and each.depth))
 
     def _failure(self, quiet: float) -> ConnectError:
         failure = self._connections.last_failure

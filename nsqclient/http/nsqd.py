@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -41,56 +40,6 @@ def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
         raise NSQHTTPResponseError(
             nsqd_url(beside, "info"), f"this nsqd has the TCP port {found}, not {port}")
     return beside
-
-
-def match_http_addresses(
-    nsqds: Iterable[str], answers: Mapping[str, NsqdInfo]
-) -> dict[str, str]:
-    """Return the HTTP address of each nsqd, as far as it can be known.
-
-    An nsqd is at an HTTP address that reports its TCP port, and is on its host or announces it.
-    Where its port is not the HTTP port that the nsqd reports, a proxy or a container maps ports;
-    nsqds without an address of their own take such addresses in the order in which both were given.
-    Two addresses of one nsqd count once.
-
-    Args:
-        nsqds: ``host:port`` of their TCP ports.
-        answers: HTTP addresses, with what ``/info`` says there.
-
-    Blocks: until the names of hosts are looked up.
-    """
-    left: dict[NsqdInfo, str] = {}
-    for http, info in answers.items():
-        left.setdefault(info, http)
-    found: dict[str, str] = {}
-    for is_match in (_is_own, _is_mapped):
-        for nsqd in dict.fromkeys(nsqds):
-            if nsqd in found:
-                continue
-            match = next((info for info, http in left.items() if is_match(nsqd, http, info)), None)
-            if match is not None:
-                found[nsqd] = left.pop(match)
-    return found
-
-
-def _is_own(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    host, port = parse_address(nsqd)
-    beside = split_address(http, "nsqd_http_address").hostname or ""
-    return port == info.tcp_port and (
-        host in (beside, info.broadcast_address)
-        or not _ips(host).isdisjoint(_ips(beside) | _ips(info.broadcast_address)))
-
-
-def _is_mapped(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    parts = split_address(http, "nsqd_http_address")
-    return (parts.port or {"http": 80, "https": 443}[parts.scheme]) != info.http_port
-
-
-def _ips(host: str) -> set[str]:
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):  # no such name, or none that can be encoded
-        return set()
 
 
 class NsqdHTTP(HTTPClient):

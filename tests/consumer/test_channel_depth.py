@@ -6,11 +6,10 @@ import socket
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.consumer.channel_depth import DepthQuery
+from nsqclient.consumer.channel_depth import DepthQuery, is_at
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.http.models import NsqdInfo
-from nsqclient.http.nsqd import match_http_addresses
 from tests.support.servers.http_api import registered
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
@@ -184,36 +183,18 @@ def info(tcp_port, http_port, host="nsqd-1"):
     return NsqdInfo("1.3.0", host, host, http_port, tcp_port)
 
 
-@pytest.mark.parametrize(("nsqds", "infos", "found"), [
-    (["127.0.0.1:4150", "127.0.0.1:5150"],
-     {"127.0.0.1:5151": info(5150, 5151), "127.0.0.1:4151": info(4150, 4151)},
-     {"127.0.0.1:4150": "127.0.0.1:4151", "127.0.0.1:5150": "127.0.0.1:5151"}),
-    # Two names of one nsqd.
-    (["127.0.0.1:4150", "127.0.0.1:5150"],
-     {"127.0.0.1:4151": info(4150, 4151), "localhost:4151": info(4150, 4151)},
-     {"127.0.0.1:4150": "127.0.0.1:4151"}),
-    (["127.0.0.1:4150"], {"http://localhost:4151/": info(4150, 4151)},
-     {"127.0.0.1:4150": "http://localhost:4151/"}),
-    # Another nsqd: its port, or its host.
-    (["127.0.0.1:4150"], {"127.0.0.1:5151": info(5150, 5151)}, {}),
-    (["127.0.0.1:4150"], {"192.0.2.1:4151": info(4150, 4151, "192.0.2.1")}, {}),
+@pytest.mark.parametrize(("nsqd", "http", "said", "is_its"), [
+    ("127.0.0.1:4150", "127.0.0.1:4151", info(4150, 4151), True),
+    ("127.0.0.1:4150", "http://localhost:9999/", info(4150, 4151), True),
+    # Another nsqd: its port, or its host. A container that maps the TCP port cannot be identified.
+    ("127.0.0.1:4150", "127.0.0.1:5151", info(5150, 5151), False),
+    ("127.0.0.1:4150", "192.0.2.1:4151", info(4150, 4151, "192.0.2.1"), False),
+    ("127.0.0.1:14150", "127.0.0.1:14151", info(4150, 4151, "a"), False),
     # The HTTP API has an address of its own; nsqd announces the one of its TCP port.
-    (["192.0.2.1:4150"], {"192.0.2.9:4151": info(4150, 4151, "192.0.2.1")},
-     {"192.0.2.1:4150": "192.0.2.9:4151"}),
-    # Mapped ports: in the order given, and each nsqd once.
-    (["127.0.0.1:14150", "127.0.0.1:24150"],
-     {"127.0.0.1:14151": info(4150, 4151, "a"), "127.0.0.1:24151": info(4150, 4151, "b")},
-     {"127.0.0.1:14150": "127.0.0.1:14151", "127.0.0.1:24150": "127.0.0.1:24151"}),
-    (["127.0.0.1:14150", "127.0.0.1:24150"],
-     {"127.0.0.1:14151": info(4150, 4151, "a"), "http://proxy/a": info(4150, 4151, "a")},
-     {"127.0.0.1:14150": "127.0.0.1:14151"}),
-    # An nsqd whose ports are not mapped has its own.
-    (["127.0.0.1:14150", "127.0.0.1:4150"],
-     {"127.0.0.1:4151": info(4150, 4151, "a"), "127.0.0.1:14151": info(4150, 4151, "b")},
-     {"127.0.0.1:14150": "127.0.0.1:14151", "127.0.0.1:4150": "127.0.0.1:4151"}),
+    ("192.0.2.1:4150", "192.0.2.9:4151", info(4150, 4151, "192.0.2.1"), True),
 ])
-def test_given_http_addresses_are_matched_with_their_nsqds(nsqds, infos, found):
-    assert match_http_addresses(nsqds, infos) == found
+def test_a_given_http_address_names_the_tcp_port_of_its_nsqd(nsqd, http, said, is_its):
+    assert is_at(nsqd, http, said) is is_its
 
 
 def test_two_addresses_of_one_nsqd_do_not_answer_for_two(server_factory):

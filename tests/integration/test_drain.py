@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from nsqclient import BatchHandler, Config, ConfigError, ConnectError, Consumer, Producer, Requeue
+from nsqclient import BatchHandler, Config, ConfigError, ConnectError, Consumer, Requeue, partitioned
 from nsqclient.devserver import PartitionedCluster
 from tests.integration.test_consumer import Collector, consume, publish
 from tests.support.faults.proxy import FaultProxy
@@ -291,8 +291,10 @@ def test_a_partitioned_topic_is_drained(caplog):
     with PartitionedCluster(2, 1) as cluster:
         cluster.create_topic("events", partitions=3, channels=["c"])
         lookupds = cluster.lookupd_http_addresses
-        with Producer(lookupd_http_addresses=lookupds) as producer:
+        with partitioned.Producer(lookupd_http_addresses=lookupds) as producer:
             producer.publish_many("events", BODIES[:10])
-        with Consumer("events", "c", lookupd_http_addresses=lookupds, max_in_flight=4) as consumer:
+        with partitioned.Consumer(
+            "events", "c", lookupd_http_addresses=lookupds, max_in_flight=4
+        ) as consumer:
             assert len(list(consumer.drain())) == 10
     assert lines(caplog, "drained: 10 finished")
