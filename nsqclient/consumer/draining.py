@@ -204,10 +204,10 @@ class Drain:
         elif depths.deferred and self._rules.wait_deferred:
             self._log_once("deferred", f"for {counted(depths.deferred, 'deferred message')}")
 
-    def _log_once(self, what: str, text: str, **fields: str) -> None:
+    def _log_once(self, what: str, text: str, nsqd: str = "") -> None:
         if what not in self._logged:
             self._logged.add(what)
-            self._log.info("drain: waiting %s", text, extra=log_fields(**fields))
+            self._log.info("drain: waiting %s", text, extra=log_fields(nsqd=nsqd) if nsqd else None)
 
     def _log_end(self) -> None:
         report = self.report(True, StopReport(0, 0, 0))

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from nsqclient import BatchHandler, Config, ConfigError, ConnectError, Consumer, Requeue, partitioned
+from nsqclient import (
+    BatchHandler, Config, ConfigError, ConnectError, Consumer, Requeue, partitioned,
+)
 from nsqclient.devserver import PartitionedCluster
 from tests.integration.test_consumer import Collector, consume, publish
 from tests.support.faults.proxy import FaultProxy
