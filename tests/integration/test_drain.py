@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from nsqclient import (
-    BatchHandler, Config, ConfigError, ConnectError, Consumer, Requeue, partitioned,
+    BatchHandler, Config, ConfigError, ConnectError, Consumer, Producer, Requeue, partitioned,
 )
 from nsqclient.devserver import PartitionedCluster
 from tests.integration.test_consumer import Collector, consume, publish
@@ -293,7 +293,7 @@ def test_a_partitioned_topic_is_drained(caplog):
     with PartitionedCluster(2, 1) as cluster:
         cluster.create_topic("events", partitions=3, channels=["c"])
         lookupds = cluster.lookupd_http_addresses
-        with partitioned.Producer(lookupd_http_addresses=lookupds) as producer:
+        with Producer(lookupd_http_addresses=lookupds) as producer:
             producer.publish_many("events", BODIES[:10])
         with partitioned.Consumer(
             "events", "c", lookupd_http_addresses=lookupds, max_in_flight=4

@@ -9,7 +9,7 @@ _TABLE = {
                "    if host not in settings.allowed_hosts:", "    if False:",
                "test_a_page_on_loopback_answers_only_to_known_names"),
         Mutant("page_origin", "a page of another site changes nothing",
-               "if origin is not None and _split(origin).netloc.lower() != request.host.lower():",
+               'if origin is not None and not _is_own(origin, request.headers.get("Host", "")):',
                "if False:",
                "test_a_foreign_page_cannot_act"),
         Mutant("page_form", "a form of another site changes nothing",
