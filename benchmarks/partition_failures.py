@@ -16,13 +16,14 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsqclient import Config, Producer
+from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.recovery import (
     NEW_LEADER_SERVES,
     NODE_REJOINS,
     REPLICA_DROPPED,
 )
+from nsqclient.partitioned import Producer
 from nsqclient.protocol.partitioned.sharding import murmur3
 
 _PARTITIONS = 6

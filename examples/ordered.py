@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 
-from nsqclient import Config, Message, Producer
-from nsqclient.partitioned import Consumer
+from nsqclient import Config, Message
+from nsqclient.partitioned import Consumer, Producer
 from nsqclient.devserver import PartitionedCluster
 
 ORDERS = ["order-1", "order-2", "order-3", "order-4"]

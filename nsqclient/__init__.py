@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
     from nsqclient.consumer.retry import Retry as Retry, RetryTable as RetryTable
     from nsqclient.consumer.stats import (
         ConnectionStats as ConnectionStats, ConsumerStats as ConsumerStats,
-        DrainReport as DrainReport, Health as Health, StopReport as StopReport,
+        DrainReport as DrainReport, StopReport as StopReport,
     )
     from nsqclient.errors import (
         AlreadyRespondedError as AlreadyRespondedError, ClosedError as ClosedError,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
     )
     from nsqclient.message import GiveUp as GiveUp, Message as Message, Requeue as Requeue
     from nsqclient.protocol.partitioned.header_filter import HeaderFilter as HeaderFilter
-    from nsqclient.partitioned.producer.options import Outgoing as Outgoing
     from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
     from nsqclient.producer.producer import Producer as Producer
     from nsqclient.producer.stats import ProducerStats as ProducerStats
+    from nsqclient.runtime.health import Health as Health
     from nsqclient.worker.middleware import (
         LogContext as LogContext, RateLimit as RateLimit, TimeLimit as TimeLimit,
     )
@@ -60,7 +60,7 @@ _DEFINED_IN = {
     "dead_letters": "DeadLetter DeadLetterDirectory DeadLetterTopic",
     "consumer.middleware": "Handling",
     "consumer.retry": "Retry RetryTable",
-    "consumer.stats": "ConnectionStats ConsumerStats DrainReport Health StopReport",
+    "consumer.stats": "ConnectionStats ConsumerStats DrainReport StopReport",
     "errors":
         "AlreadyRespondedError ClosedError ConfigError ConnectError ConnectionLostError "
         "DiscoveryError InvalidChannelError InvalidMessageError InvalidTopicError "
@@ -71,10 +71,10 @@ _DEFINED_IN = {
     "message": "GiveUp Message Requeue",
     "partitioned.consumer.processor": "BlockedAction",
     "protocol.partitioned.header_filter": "HeaderFilter",
-    "partitioned.producer.options": "Outgoing",
     "protocol.partitioned.start_position": "StartPosition",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
+    "runtime.health": "Health",
     "worker.middleware": "LogContext RateLimit TimeLimit",
     "worker.registry": "handler",
 }
@@ -91,7 +91,7 @@ __all__ = [
     "DiscoveryError", "DrainReport", "GiveUp", "Handling", "HeaderFilter", "Health",
     "InvalidChannelError", "InvalidMessageError", "InvalidTopicError", "LocalProtocolError",
     "LogContext", "Message", "NSQConnectionError", "NSQError", "NSQHTTPError",
-    "NegotiationError", "NotNSQError", "OrderError", "Outgoing", "PartitionError", "Producer",
+    "NegotiationError", "NotNSQError", "OrderError", "PartitionError", "Producer",
     "ProducerStats", "PublishError", "PublishNotSentError", "PublishRejectedError",
     "PublishUnknownError", "RateLimit", "ReentrantCallError", "RemoteProtocolError", "Requeue",
     "Retry", "RetryTable", "ServerError", "StartPosition", "StopReport", "TLSError",

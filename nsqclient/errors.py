@@ -301,6 +301,12 @@ class PartitionError(NSQError):
     is_final = True
 
 
+def other_nsqd_error(address: str, version: str) -> PartitionError:
+    """Return the error of a stock client that has connected to an nsqd of a partitioned NSQ."""
+    return PartitionError(
+        f"{address}: nsqd {version} belongs to a partitioned NSQ: use nsqclient.partitioned")
+
+
 class OrderError(PartitionError):
     """An ordered message arrived after a later message of its connection was finished."""
 

@@ -34,7 +34,7 @@ from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
-from nsqclient.producer.producer import Producer
+from nsqclient.partitioned.producer.producer import Producer
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.runtime.delays import RateLimiter

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient import (
-    Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError, Producer,
+    Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError,
 )
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.signals import Signals
@@ -18,6 +18,7 @@ from nsqclient.consumer.consumer import stop_all
 from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
+from nsqclient.partitioned import Producer
 
 if TYPE_CHECKING:
     from nsqclient.http.models import TopicStats

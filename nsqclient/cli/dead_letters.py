@@ -18,9 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from nsqclient import (
-    Config, ConnectError, DeadLetter, DeadLetterDirectory, NSQError, Producer,
-)
+from nsqclient import Config, ConnectError, DeadLetter, DeadLetterDirectory, NSQError
 from nsqclient.cli.command import CommandGroup
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.flags import (
@@ -29,6 +27,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_config
+from nsqclient.partitioned import Producer
 from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obstacle

@@ -20,7 +20,7 @@ from nsqclient.consumer.middleware import Middleware, check_middleware, with_mid
 from nsqclient.consumer.processor import Handler, HandlerSettings
 from nsqclient.consumer.retry import RetryPolicy, check_retry
 from nsqclient.consumer.shutdown import catch_shutdown_signals
-from nsqclient.consumer.stats import ConsumerStats, DrainReport, Health, StopReport
+from nsqclient.consumer.stats import ConsumerStats, DrainReport, StopReport
 from nsqclient.discovery import Addresses, check_addresses, check_list
 from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
@@ -31,6 +31,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
+from nsqclient.runtime.health import Health
 from nsqclient.runtime.threads import LibraryThread
 
 if TYPE_CHECKING:

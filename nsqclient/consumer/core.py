@@ -32,7 +32,7 @@ from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.in_flight import UnhandledDeliveries
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
-from nsqclient.consumer.stats import ConsumerStats, Health
+from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.consumer.watchdog import Watchdog
 from nsqclient.display import counted, without_password
@@ -42,6 +42,7 @@ from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
+from nsqclient.runtime.health import Health
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread

@@ -52,17 +52,6 @@ class DrainReport:
         return self.is_empty and bool(self.stop)
 
 
-@dataclass(frozen=True)
-class Health:
-    """Whether a consumer can receive messages, and the reason."""
-
-    ok: bool
-    reason: str
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-
 @dataclass
 class ConnectionCounters:
     """What happened on one connection."""

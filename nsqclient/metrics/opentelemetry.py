@@ -24,6 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from nsqclient.consumer.middleware import Handling
 from nsqclient.errors import ConfigError
 from nsqclient.message import Message, Requeue
+from nsqclient.partitioned.producer.producer import Producer as PartitionedProducer
 from nsqclient.producer.producer import Producer
 from nsqclient.version import __version__
 
@@ -127,7 +128,8 @@ class Tracing:
                 yield Link(context)
 
     def publish(
-        self, producer: Producer, topic: str, body: bytes | Mapping[str, Any], **arguments: Any
+        self, producer: Producer | PartitionedProducer, topic: str,
+        body: bytes | Mapping[str, Any], **arguments: Any,
     ) -> Any:
         """Publish a message in a span ``publish TOPIC``.
 

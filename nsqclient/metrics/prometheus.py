@@ -36,7 +36,7 @@ from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.rdy import LevelReason
 from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.message import Message, Requeue, raise_decision
-from nsqclient.producer.producer import Producer
+from nsqclient.producer.producer import BaseProducer
 from nsqclient.producer.stats import ProducerStats
 from nsqclient.runtime.arguments import check_function
 from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
@@ -117,7 +117,7 @@ class NSQCollector(Collector):
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
         self._lock = Lock()
         self._consumers: list[Consumer] = []  # guarded by _lock, as below
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[str, BaseProducer[Any]] = {}
         self._timings: dict[tuple[str, str], _Timing] = {}
         if registry is not None:
             registry.register(self)
@@ -128,12 +128,12 @@ class NSQCollector(Collector):
             if consumer not in self._consumers:
                 self._consumers.append(consumer)
 
-    def add_producer(self, producer: Producer, name: str = "default") -> None:
+    def add_producer(self, producer: BaseProducer[Any], name: str = "default") -> None:
         """Export a producer's counters under a name, which replaces a former one of that name."""
         with self._lock:
             self._producers[name] = producer
 
-    def remove(self, what: Consumer | Producer) -> None:
+    def remove(self, what: Consumer | BaseProducer[Any]) -> None:
         """Remove a consumer or producer, if it is here."""
         with self._lock:
             self._consumers = list(other for other in self._consumers if other is not what)
@@ -261,7 +261,7 @@ def _of_timings(timings: dict[tuple[str, str], _Timing]) -> Iterator[Metric]:
         [(labels, timing.age.snapshot()) for labels, timing in timings.items()])
 
 
-def _of_producers(producers: dict[str, Producer]) -> Iterator[Metric]:
+def _of_producers(producers: dict[str, BaseProducer[Any]]) -> Iterator[Metric]:
     seen = [((name,), producer.stats()) for name, producer in producers.items()]
     yield counter("nsq_producer_messages", "messages by outcome of their publish",
                   (*_PRODUCER, "outcome"), [

@@ -148,6 +148,11 @@ class AsyncPublisher:
         """The topics of what has no outcome yet."""
         return sorted({item.topic for item in self._unsettled.copy() if not item.done()})
 
+    def ended(self) -> list[str]:
+        """Return the names of workers that have ended and should not."""
+        return [thread.name for thread in self._threads.copy()
+                if thread.ident is not None and not thread.is_alive() and not self._closed]
+
     # -- for the callers
 
     def put(self, item: PublishFuture) -> None:

@@ -150,7 +150,7 @@ class PublishFuture(Future[Any]):
     _final: str | None = None
     _is_looked_at = False
     _unretrieved: UnretrievedError | None = None
-    #: For a partitioned cluster: the arguments of its call, later the parts of its command.
+    #: What the queue that takes it over needs: arguments of its call, later parts of its command.
     options: Any = None
 
     def __init__(
@@ -209,7 +209,7 @@ class PublishFuture(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         """Return when nsqd has stored the message; raise its outcome else. As Future.result.
 
-        Returns: None, or what ``Producer.publish`` returns of a partition.
+        Returns: what ``Producer.publish`` returns.
         """
         # The state is set last, so no lock is needed to see a good outcome.
         if self._state != FINISHED or self._exception is not None:

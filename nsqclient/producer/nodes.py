@@ -27,6 +27,7 @@ from nsqclient.log_records import log_fields
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, Taken
 from nsqclient.producer.timer import PoolTimer
+from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, DialScheduler, standing_of
@@ -42,6 +43,8 @@ HANDSHAKE_TIMEOUT = 5.0
 _MAX_PAUSE = 0.5
 #: Seconds: an nsqd whose connection ends sooner is not dialed again at once.
 _BRIEF = 2.0
+#: Most nsqds that ``missing()`` names.
+_MOST_NAMED = 5
 
 
 class NsqdNode:
@@ -104,6 +107,8 @@ class NodePool:
         addresses: those that the user gave; ``set_addresses`` changes them.
         lookupds: the nsqlookupds that may name others.
         on_connected: called after each dial that has succeeded, on a thread that dials.
+        check: called with an address and the settings of its nsqd, on a thread that dials; raises
+            an NSQError if publishes to this nsqd cannot succeed.
 
     Each nsqlookupd, and the addresses that the user gave, may use an equal part of the dials that
     are under way at once, so that no number of dead addresses that one of them names delays what
@@ -115,9 +120,11 @@ class NodePool:
     def __init__(
         self, addresses: Iterable[str], config: Config, lookupds: Iterable[str] = (),
         on_connected: Callable[[NsqdNode], None] = lambda node: None,
+        check: Callable[[str, ServerSettings], None] = lambda address, settings: None,
     ) -> None:
         self._config = config
         self._on_connected = on_connected
+        self._check_nsqd = check
         self._rng = random.Random()
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
@@ -198,6 +205,21 @@ class NodePool:
         with self._changed.lock:
             counts = {address: len(node.connections()) for address, node in self._nodes.items()}
         return {address: count for address, count in counts.items() if count}
+
+    def missing(self) -> str:
+        """Name nsqds that are not connected, each with the reason; empty if there are none."""
+        with self._changed.lock:
+            missing = [node for node in self._nodes.values() if node not in self.connected]
+        named = [f"{node.address} ({node.last_error or 'no connection yet'})"
+                 for node in missing[:_MOST_NAMED]]
+        if len(missing) > _MOST_NAMED:
+            named.append(f"{len(missing) - _MOST_NAMED} more")
+        return ", ".join(named)
+
+    def why_none(self) -> NSQError:
+        """Return the reason why no nsqd is connected."""
+        with self._changed.lock:
+            return self._reason() or ConnectError("nsqd", "no nsqd is known yet")
 
     # -- nsqds for publishes
 
@@ -423,6 +445,7 @@ class NodePool:
             return ClosedError("the producer is closed")
         try:
             conn.open(Deadline(timeout))
+            self._check_nsqd(conn.address, conn.settings)
         except NSQError as exc:
             return exc
         except Exception as exc:

@@ -8,24 +8,32 @@ import math
 import random
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, TypeVar
 
 from nsqclient.connection.blocking import Answer
 from nsqclient.errors import (
-    ConnectError, ConnectionLostError, NSQError, ReentrantCallError, ServerError, as_cause,
+    ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
+    ServerError, as_cause,
 )
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
 from nsqclient.producer.pool import ConnectionPool, PoolConnection, Taken
-from nsqclient.producer.stats import Statistics
+from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.monitor import Monitor
+
+T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds between two attempts when no connected nsqd could store the message: the first pause,
 #: which doubles, and the longest.
 _PAUSE, _MAX_PAUSE = 0.05, 0.5
+#: Seconds between two looks of ``wait_for_running()``.
+_LOOK = 0.5
 
 
 class Publisher:
@@ -44,6 +52,58 @@ class Publisher:
         self._turn = itertools.count(random.randrange(1000))
         self.retry_unknown: bool = retry_unknown
         self.statistics: Statistics = statistics
+        self.is_closed: bool = False  # it begins no further call
+        self._running: set[object] = set()  # one for each call under way; by single calls
+        self._ended = Monitor()  # close() waits for the calls under way
+
+    # -- calls
+
+    def run(
+        self, publish: Callable[..., T], arguments: tuple[Any, ...], messages: int, size: int
+    ) -> T:
+        """Run and count one synchronous publish.
+
+        Args:
+            messages, size: how many it brings, and the bytes of their bodies.
+
+        Raises:
+            ClosedError: the producer was closed. And what ``publish`` raises.
+        """
+        began = time.monotonic()
+        ticket = object()
+        try:
+            # Before the look at is_closed: close() waits for what got past it.
+            self._running.add(ticket)
+            if self.is_closed:
+                raise ClosedError("the producer is closed")
+            result = publish(*arguments)
+            recent = self.statistics.recent
+            recent.append((messages, size, time.monotonic() - began))
+            if len(recent) >= MAX_RECENT:
+                self.statistics.add_recent()
+            return result
+        except PublishError as exc:
+            self.statistics.count_failure(exc, messages)
+            raise
+        finally:
+            self._running.discard(ticket)
+            if self.is_closed:
+                with self._ended.lock:
+                    self._ended.notify_all()
+
+    def count_running(self) -> int:
+        """Return how many synchronous publishes are under way."""
+        return len(self._running)
+
+    def wait_for_running(self, deadline: Deadline) -> bool:
+        """Wait for the publishes under way; False if some are left. Set ``is_closed`` before."""
+        # A publish that an exception of a signal handler ends may not notify.
+        while not self._ended.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
+            if deadline.expired() or sys.is_finalizing():
+                return False
+        return True
+
+    # -- attempts
 
     def publish(
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
@@ -65,8 +125,13 @@ class Publisher:
         unable: list[NsqdNode] = []  # could not store the message, since the last pause
         pause = _PAUSE
         while True:
-            node = self._choose(unable) or self._acquire(
-                until, attempts or self._attempts(seconds, command), is_async)
+            nodes = self._nodes.connected
+            if unable:
+                nodes = tuple([node for node in nodes if node not in unable]) or nodes
+            if nodes:
+                node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
+            else:
+                node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
             error = self.attempt(node, command, until, interval, is_async=is_async).error
             if error is None:
                 return
@@ -81,15 +146,6 @@ class Publisher:
                     unable, pause = [], min(2 * pause, _MAX_PAUSE)
             if time.monotonic() >= until:
                 raise attempts.timed_out(error)
-
-    def _choose(self, unable: list[NsqdNode]) -> NsqdNode | None:
-        """Return the next nsqd; None if none is connected."""
-        nodes = self._nodes.connected
-        if unable:
-            nodes = tuple([node for node in nodes if node not in unable]) or nodes
-        if not nodes:
-            return None
-        return nodes[0] if self._sticky else nodes[next(self._turn) % len(nodes)]
 
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)

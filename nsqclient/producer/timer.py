@@ -40,6 +40,16 @@ class PoolTimer:
         """Look now. May be called by any code at any moment."""
         self._wakeups.put(None)
 
+    @property
+    def is_started(self) -> bool:
+        """Return whether the thread was started."""
+        return self._thread.ident is not None
+
+    def ended(self) -> list[str]:
+        """Return the name of the thread if it has ended and should not."""
+        is_dead = self.is_started and not self._thread.is_alive() and not self._is_stopped
+        return [self._thread.name] * is_dead
+
     def is_current(self) -> bool:
         """Return whether the calling thread is this one: a finalizer may run there."""
         return threading.current_thread() is self._thread

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Union
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.extensions import MessageExtension, StoredPosition
+from nsqclient.protocol.extensions import (
+    MessageExtension, StoredPosition, is_partitioned_version,
+)
 from nsqclient.protocol.frames import OK, RawMessage
 
 
@@ -32,6 +34,11 @@ class ServerSettings(NamedTuple):
     deflate: bool = False
     snappy: bool = False
     deflate_level: int = 6  #: the one in force, which may be lower than what was asked for
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether nsqd speaks the stock dialect."""
+        return not is_partitioned_version(self.version)
 
 
 # -- events

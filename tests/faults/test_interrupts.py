@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config, Consumer, Producer, partitioned
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.runtime.threads import LibraryThread
 from tests.faults.dialogues import FULL
@@ -119,7 +119,9 @@ PARTITIONED_CALLS = {
 @pytest.mark.parametrize("name", PARTITIONED_CALLS)
 def test_an_interrupted_call_of_a_partitioned_producer_leaves_it_usable(name, cluster):
     lookupds = cluster.lookupd_http_addresses
-    with Producer(lookupd_http_addresses=lookupds, config=Config(publish_timeout=20)) as producer:
+    with partitioned.Producer(
+        lookupd_http_addresses=lookupds, config=Config(publish_timeout=20)
+    ) as producer:
         check_interrupted_call(producer, PARTITIONED_CALLS[name], name, partitions=2)
 
 
@@ -127,7 +129,7 @@ def test_an_interrupted_first_publish_to_a_partition_leaves_the_producer_usable(
     """While the cluster is detected, the leaders are looked up, and a leader is dialed."""
     lookupds = cluster.lookupd_http_addresses
     check_interrupted_first_publish(
-        lambda: Producer(lookupd_http_addresses=lookupds), 5 * STEP, key="k")
+        lambda: partitioned.Producer(lookupd_http_addresses=lookupds), 5 * STEP, key="k")
 
 
 def test_an_interrupted_loop_leaves_the_consumer_usable(server):

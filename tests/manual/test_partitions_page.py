@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nsqclient import Message, Producer
-from nsqclient.partitioned import Consumer
+from nsqclient import Message
 from nsqclient.devserver import PartitionedCluster
+from nsqclient.partitioned import Consumer, Producer
 from tests.support.docs.pages import named, text_of
 
 LISTED = "10.0.0.1:4161"

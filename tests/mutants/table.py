@@ -464,10 +464,9 @@ _TABLE = {
         Mutant("dead_connection_is_used", "no publish is sent where nsqd's FIN has arrived",
                "is_alive = now - taken[0].used_at < _FRESH or taken[0].look()", "is_alive = True",
                "test_a_dead_connection_is_not_taken")],
-    ("nsqclient/producer/producer.py", "tests/integration/test_fork.py"): [
+    ("nsqclient/producer/base.py", "tests/integration/test_fork.py"): [
         Mutant("child_shares_producer", "a forked child publishes on connections of its own",
-               "        self._begin()\n        self._closed = closed",
-               "        self._closed = closed",
+               "former, self._core = self._core, self._make_core()", "former = self._core",
                "test_close_in_the_child_keeps_the_parents_connection[embedded]")],
     ("nsqclient/producer/publisher.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("refused_headers_stay",
@@ -476,8 +475,8 @@ _TABLE = {
                "test_a_refused_publish_with_headers_closes_its_connection")],
     ("nsqclient/producer/publisher.py", "tests/producer/test_publish.py"): [
         Mutant("same_nsqd_again", "a message that one nsqd cannot store goes to another",
-               "        if unable:\n", "        if False:\n",
-               "test_the_connected_nsqds_take_turns_unless_one_is_to_be_kept[False-2]"),
+               "            if unable:\n", "            if False:\n",
+               "test_a_message_that_one_nsqd_cannot_store_goes_to_another_at_once"),
         Mutant("no_pause", "a publish that no nsqd can store pauses before it tries again",
                "self._nodes.pause(min(pause, until - time.monotonic()))", "pass",
                "test_a_publish_that_no_nsqd_can_store_pauses_alone")],

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.partition_failures import Load, run
-from nsqclient import Config, Producer
-from nsqclient.partitioned import Consumer
+from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.discovery import lookup_nodes
+from nsqclient.partitioned import Consumer, Producer
 from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
 

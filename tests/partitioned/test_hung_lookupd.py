@@ -2,7 +2,8 @@
 
 import pytest
 
-from nsqclient import Config, Producer
+from nsqclient import Config
+from nsqclient.partitioned import Producer
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.protocol.partitioned import retry_policy
 from tests.partitioned.conftest import Collector

@@ -6,16 +6,18 @@ import time
 
 import pytest
 
-from nsqclient import Config, Outgoing, Producer
+import nsqclient
+from nsqclient import Config
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import (
     ClosedError, InvalidMessageError, PartitionError, PublishNotSentError,
 )
-from nsqclient.protocol.partitioned.sharding import java, murmur3
-from nsqclient.partitioned.producer import producer as producer_module
+from nsqclient.partitioned import Outgoing, Producer
+from nsqclient.partitioned.producer import publisher as producer_module
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import StoredPosition, make_internal_id
+from nsqclient.protocol.partitioned.sharding import java, murmur3
 from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
@@ -481,3 +483,10 @@ def test_headers_and_their_mark_count_for_the_limit_of_nsqd(cluster, size, heade
             producer.publish("t", b"x" * size, **options)
         with pytest.raises(InvalidMessageError, match="limit of 1000"):
             producer.publish_async("t", b"x" * size, **options).result(10)
+
+
+def test_a_stock_producer_says_what_to_use(cluster):
+    """The error of a stock producer at a partitioned cluster; nothing is sent."""
+    with nsqclient.Producer(lookupd_http_addresses=cluster.lookupd_http_addresses) as producer:
+        with pytest.raises(PublishNotSentError, match="use nsqclient.partitioned"):
+            producer.publish("events", b"x")

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from nsqclient import InvalidMessageError, Outgoing, PartitionError, Producer
+from nsqclient import InvalidMessageError, PartitionError
 from nsqclient.cli import main
 from nsqclient.cli.lines import in_flags, key_of
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
+from nsqclient.partitioned import Outgoing, Producer
 from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.support.waiting import wait_until
 

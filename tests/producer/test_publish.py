@@ -104,8 +104,28 @@ def test_a_connection_that_just_ended_costs_nothing(stale):
 def test_the_connected_nsqds_take_turns_unless_one_is_to_be_kept(sticky, count):
     nodes = SimpleNamespace(connected=("a", "b"))
     publisher = Publisher(nodes, True, Statistics(), sticky)
-    assert len({publisher._choose([]) for _ in range(10)}) == count
-    assert {publisher._choose(["a"]) for _ in range(10)} == {"b"}
+    used = []
+    publisher.attempt = lambda node, *arguments, **options: used.append(node) or Answer()
+    for _ in range(10):
+        publisher.publish(b"x", WAIT, WAIT)
+    assert len(set(used)) == count
+
+
+def test_a_message_that_one_nsqd_cannot_store_goes_to_another_at_once():
+    """Also where one is preferred; each is asked once before a pause."""
+    nodes = [SimpleNamespace(address=name) for name in "abc"]
+    pauses = []
+    publisher = Publisher(
+        SimpleNamespace(connected=tuple(nodes), pause=pauses.append), True, Statistics(), True)
+    used = []
+
+    def attempt(node, *arguments, **options):
+        used.append(node.address)
+        return Answer(DISK if len(used) < 4 else None)
+
+    publisher.attempt = attempt
+    publisher.publish(b"x", time.monotonic() + WAIT, WAIT)
+    assert used == ["a", "b", "c", "a"] and len(pauses) == 1
 
 
 @pytest.mark.parametrize("answer", [LOST, DISK], ids=["unknown", "disk"])
@@ -246,6 +266,6 @@ def test_a_producer_shows_its_documented_api_and_nothing_else():
     with Producer(["127.0.0.1:4150"]) as producer:
         shown = {name for name in dir(producer) if not name.startswith("_")}
     assert shown == {
-        "close", "config", "flush", "ping", "publish", "publish_async", "publish_json",
-        "publish_many", "set_tracing", "stats",
+        "close", "config", "flush", "healthy", "ping", "publish", "publish_async",
+        "publish_json", "publish_many", "stats",
     }

@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nsqclient import Config, Producer
+from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
+from nsqclient.partitioned import Producer
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from nsqclient import Config, NSQError, Outgoing, Producer, PublishError
+from nsqclient import Config, NSQError, PublishError
 from nsqclient.cli.flags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
@@ -28,6 +28,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
 )
+from nsqclient.partitioned import Outgoing, Producer
 from nsqclient.display import counted, show_size
 from nsqclient.runtime.delays import RateLimiter
 

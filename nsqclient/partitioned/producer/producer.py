@@ -1,372 +1,212 @@
-"""``PartitionedProducer``: publishes to partitions, in the calling thread, until it is stored.
-
-It also finds out whether the cluster is a partitioned one: the first nsqd that is connected sends
-its version in its answer to IDENTIFY. A stock cluster costs no further request, and one look at a
-flag for each publish.
-
-The retry table is :mod:`nsqclient.protocol.partitioned.retry_policy`. Source:
-"How we redesign the NSQ smart
-client", "Client as producer" and "Production in ordered message scenario".
-"""
+"""``Producer`` for both kinds of NSQ: with the arguments for partitioned topics."""
 
 from __future__ import annotations
 
-import logging
-import random
-import time
-from collections import defaultdict
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from nsqclient.config import Config
-from nsqclient.errors import (
-    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError,
-)
-from nsqclient.hints import with_hint
-from nsqclient.log_records import log_fields
-from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
-from nsqclient.partitioned.producer.attempts import PartitionAttempts
-from nsqclient.partitioned.producer.load import PartitionLoad
-from nsqclient.partitioned.producer.metadata import MetadataCache
+from nsqclient.discovery import Addresses
+from nsqclient.errors import InvalidMessageError
+from nsqclient.partitioned.producer.core import PartitionedCore
 from nsqclient.partitioned.producer.options import (
-    NO_OPTIONS, PreparedMessage, PublishOptions,
+    Outgoing, PublishOptions, publish_each, with_own_options,
 )
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
-from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
-from nsqclient.partitioned.tracing import TraceSwitch, log_trace
-from nsqclient.producer.nodes import NodePool, NsqdNode
-from nsqclient.producer.outcome import StaleConnection
-from nsqclient.producer.patience import INTERVAL, INTERVAL_PART
-from nsqclient.producer.publisher import Publisher
+from nsqclient.partitioned.tracing import TraceSwitch
+from nsqclient.producer.producer import BaseProducer
 from nsqclient.protocol import commands
-from nsqclient.protocol.extensions import (
-    Stored, StoredPosition, extended_size, is_partitioned_version, make_header, partition_name,
-)
-from nsqclient.protocol.names import check_topic
-from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.protocol.commands import Body
+from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.protocol.partitioned.sharding import Key, Sharding, choose_sharding
+from nsqclient.runtime.arguments import checks_names
+from nsqclient.runtime.deadline import Deadline, Duration
+from nsqclient.runtime.forking import check_process
 
-logger: logging.Logger = logging.getLogger("nsqclient.producer")
-
-#: Seconds after which a partition that has not answered is not used while there are others.
-UNANSWERED_AFTER = 0.1
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class TooManyUnderWay(NSQError):
-    """Nothing was sent: enough publishes to this nsqd are under way."""
+class ProducerArguments(TypedDict, total=False):
+    """The arguments of the stock Producer but the first."""
+
+    lookupd_http_addresses: Addresses
+    config: Config | None
+    retry_unknown: bool
+    sticky: bool
+    max_pending: int
+    max_pending_bytes: int
+    on_full: str
+    linger: Duration
 
 
-class Placed(NamedTuple):
-    """Where a publish is stored."""
+@checks_names(
+    "an argument of nsqclient.partitioned.Producer", *ProducerArguments.__annotations__,
+    shown="nsqclient.partitioned.Producer")
+class Producer(BaseProducer[PartitionedCore]):
+    """Publishes to a stock or a partitioned NSQ. It finds out which of the two it is.
 
-    partition: int
-    nsqd: str
-    position: StoredPosition | None  #: if it was traced
-
-
-class PartitionedProducer:
-    """Publishes of one producer to a partitioned cluster, where it is one.
+    Its calls are those of :class:`nsqclient.Producer`, with arguments for partitioned topics.
+    ``docs/topics/partitions.rst`` describes partitioned NSQ.
 
     Args:
-        nodes: the nsqds. publisher: sends one attempt to one of them.
+        nsqd_tcp_addresses, arguments: as :class:`nsqclient.Producer`. Partitions need
+            ``lookupd_http_addresses``.
+        sharding: how a ``key`` selects the partition: "murmur3" as in go-nsq, "java" as in the Java
+            client, or a callable of key and number of partitions.
 
-    Life: usable at once; ``close()``. Threads: every method, any thread.
+    Raises:
+        ConfigError: an argument is invalid.
     """
 
     def __init__(
-        self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
-        sharding: Sharding, tracing: TraceSwitch,
+        self,
+        nsqd_tcp_addresses: Addresses = (),
+        *,
+        sharding: str | Sharding = "murmur3",
+        **arguments: Unpack[ProducerArguments],
     ) -> None:
-        #: The cluster is known to be a stock one; read without a lock by every publish.
-        self.is_stock: bool = not lookupds
-        self.is_partitioned: bool = False  # it is known to be a partitioned one
-        self._lookupds = lookupds
-        self._nodes = nodes
-        self._publisher = publisher
-        self.config: Config = config
-        self.sharding: Sharding = sharding
-        self.tracing: TraceSwitch = tracing
-        self.metadata: MetadataCache = MetadataCache(lookupds, config)
-        self.load: PartitionLoad = PartitionLoad()
-        self._rng = random.SystemRandom()
-        self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # by topic
-        self._warned_of: set[str] = set()  # addresses; changed by single calls
-        self._closing = Monitor()
-        self._is_closed = False  # by the lock of _closing
+        self._sharding, self._tracing = choose_sharding(sharding), TraceSwitch()
+        super().__init__(nsqd_tcp_addresses, **arguments)
 
-    # -- what kind of cluster it is
-
-    def detect(self, deadline: Deadline, options: PublishOptions = NO_OPTIONS) -> bool:
-        """Return whether it is partitioned; False for a stock cluster, or an unknown one.
-
-        Blocks: until an nsqd is connected, the first time; at most until the deadline.
-
-        Raises:
-            PartitionError: options are given, and the cluster is a stock one.
-            PublishNotSentError: options are given, and no nsqd was connected in time.
-        """
-        if not (self.is_partitioned or self.is_stock):
-            try:
-                self._note(self._nodes.acquire(deadline))
-            except ClosedError:
-                raise
-            except NSQError as exc:
-                if options:
-                    raise PublishNotSentError(f"no nsqd was connected in time: {exc}") from exc
-                return False  # the stock producer raises the reason
-        if not self.is_partitioned and options:
-            raise self._stock_error(options)
-        if self.is_partitioned and self._is_closed:
-            raise ClosedError("the producer is closed")
-        return self.is_partitioned
-
-    def _note(self, node: NsqdNode) -> None:
-        """Note the kind of one nsqd of the cluster."""
-        if is_partitioned_version(node.version):
-            self.is_partitioned = True
-        else:
-            self.is_stock = True
-
-    def on_connected(self, node: NsqdNode) -> None:
-        """Warn of a partitioned nsqd in a cluster that has to be taken for a stock one."""
-        if self._lookupds or node.address in self._warned_of:
-            return
-        if is_partitioned_version(node.version):
-            self._warned_of.add(node.address)
-            logger.warning(
-                "%s is a partitioned nsqd: without nsqlookupd it stores messages in any partition"
-                " that it leads, and rejects them if it leads none; pass lookupd_http_addresses"
-                " instead of nsqd_tcp_addresses", node.address,
-                extra=log_fields(nsqd=node.address))
-
-    def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
-        """Check the arguments of an asynchronous publish, as far as the cluster is known.
-
-        Raises:
-            PartitionError: the cluster does not take what was asked for.
-        """
-        if not (self.is_partitioned or self.is_stock):
-            for node in self._nodes.connected:
-                self._note(node)
-        if options is not None and self.is_stock and not self.is_partitioned:
-            raise self._stock_error(options)
-        if is_deferred and self.is_partitioned:
-            self.refuse_deferral()
-
-    def _stock_error(self, options: PublishOptions) -> PartitionError:
-        """Return why a stock cluster does not take these options."""
-        given = [name for name in options._fields if getattr(options, name) is not None]
-        asked = ", ".join(f"{name}=" for name in given)
-        if not self._lookupds:
-            return PartitionError(
-                f"{asked} needs lookupd_http_addresses: nsqlookupds name the leaders of partitions"
-            )
-        return PartitionError(f"{asked} needs a partitioned NSQ, and this cluster is a stock one")
-
-    # -- publishes
+    def _make_core(self) -> PartitionedCore:
+        return PartitionedCore(self._settings, self._sharding, self._tracing)
 
     def publish(
-        self, topic: str, body: bytes, defer: object, options: PublishOptions, deadline: Deadline
-    ) -> Stored | None:
-        """Store one message; return where, when it was traced. Raises as ``Producer.publish``."""
-        if defer is not None:
-            self.refuse_deferral()
-        message = self.prepare(topic, body, options)
-        attempts = self.attempts(
-            topic, options.key, options.partition, bool(message.header),
-            size=extended_size(len(message.body), message.header))
-
-        def build(partition: int) -> bytes:
-            return message.command(topic, partition)
-
-        placed = self._publish(attempts, build, deadline)
-        return self.stored(topic, message, placed)
-
-    def stored(self, topic: str, message: PreparedMessage, placed: Placed) -> Stored | None:
-        """Return where a message is stored, and log it, where it was traced."""
-        if placed.position is None:
-            return None
-        position = placed.position
-        if message.is_logged:
-            log_trace(
-                "published", topic=topic, partition=placed.partition, nsqd=placed.nsqd,
-                internal_id=position.internal_id, trace_id=position.trace_id,
-                offset=position.offset, size=position.size)
-        return Stored.by(position, placed.nsqd)
-
-    def attempts(
-        self, topic: str, key: object = None, partition: int | None = None,
-        has_header: bool = False, messages: int = 1, size: int = 0,
-    ) -> PartitionAttempts:
-        """Return the record of the attempts of a publish; ``size`` as there."""
-        return PartitionAttempts(
-            topic, self._publisher.retry_unknown, key, partition, has_header, messages, size,
-            self.config.nsqd_max_msg_size)
-
-    def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
-        """Return what the command of a message is made of.
-
-        Raises:
-            InvalidTopicError, InvalidMessageError: it cannot be stored.
-        """
-        check_topic(topic)
-        data = commands.check_body(body, self.config.nsqd_max_msg_size)
-        trace_id = options.trace_id
-        is_logged = self.tracing.is_on(topic)
-        if trace_id is None and is_logged:
-            trace_id = self._rng.randrange(1, 2**63)
-        header = b""
-        if options.headers is not None:
-            header = make_header(options.headers, trace_id)
-        return PreparedMessage(data, trace_id, header, is_logged)
-
-    def publish_chunk(
-        self, topic: str, bodies: list[bytes], options: PublishOptions, deadline: Deadline
-    ) -> None:
-        """Store the checked bodies of one MPUB in one partition."""
-        def build(partition: int) -> bytes:
-            return commands.mpub_unchecked(partition_name(topic, partition), bodies)
-
-        attempts = self.attempts(
-            topic, options.key, options.partition, messages=len(bodies),
-            size=extended_size(max(map(len, bodies))))
-        self._publish(attempts, build, deadline)
-
-    @staticmethod
-    def refuse_deferral() -> None:
-        """Raise, because a partitioned nsqd has no DPUB.
-
-        Raises:
-            PartitionError: always.
-        """
-        raise PartitionError("defer= needs a stock NSQ: a partitioned one has no DPUB")
-
-    def close(self, deadline: Deadline) -> list[str]:
-        """Make no more attempts; return the names of threads that did not end."""
-        with self._closing.lock:
-            self._closing.notify_all()
-            self._is_closed = True
-        return self.metadata.stop(deadline)
-
-    # -- attempts
-
-    def _publish(
-        self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline
-    ) -> Placed:
-        """Repeat attempts until one is stored. Arguments and exceptions as ``attempt``."""
-        while (placed := self.attempt(attempts, build, deadline)) is None:
-            delay = self.pause_before_next(attempts, deadline.remaining())
-            if delay is None:
-                raise attempts.final_error()
-            self.rest(delay)
-        return placed
-
-    def attempt(
-        self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline,
-        is_async: bool = False,
-    ) -> Placed | None:
-        """Make one attempt, with fresh routes where the last one needs them.
+        self,
+        topic: str,
+        body: Body,
+        defer: Duration | None = None,
+        timeout: Duration | None = None,
+        *,
+        key: Key | None = None,
+        trace_id: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+        partition: int | None = None,
+    ) -> StoredPosition | None:
+        """Publish one message; returns when nsqd has stored it.
 
         Args:
-            build: partition -> the command.
+            topic, body, defer, timeout: as :meth:`nsqclient.Producer.publish`.
+            key: the value that selects the partition.
+            trace_id: a number to trace the message.
+            headers: JSON headers.
+            partition: the partition, instead of a key.
 
-        Returns: where it is stored; None: it is not, and another attempt may help.
+        Returns: where it was stored, with partition and nsqd, if it was traced; else None.
 
-        Blocks: until the outcome, at most until the deadline.
+        Blocks and raises like :meth:`nsqclient.Producer.publish`.
 
         Raises:
-            PartitionError: the topic cannot be published to in this way.
-            PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
-            TooManyUnderWay: nothing was sent, since enough asynchronous ones are under way.
+            PartitionError: the cluster or the topic does not support the arguments.
         """
-        self.look_up_again(attempts, deadline)
-        routes = self.routes(attempts, deadline)
-        partition = self.choose(attempts, routes)
-        if partition is None:
-            attempts.count += 1
-            return None
-        nsqd = routes.partitions[partition]
-        name = partition_name(attempts.topic, partition)
-        if is_async and not self.load.may_begin(nsqd, name):
-            raise TooManyUnderWay(nsqd)
-        attempts.count += 1
-        node = self._nodes.node_at(nsqd)
-        error, position = self._send(
-            attempts, partition, node, build(partition), deadline, is_async)
-        if error is None:
-            self.metadata.on_accepted(attempts.topic, partition, nsqd)
-            return Placed(partition, nsqd, position)
-        is_sent = not isinstance(error, StaleConnection)
-        if not is_sent and not node.connections():
-            error = node.last_error or error
-        attempts.on_partition_failure(error, nsqd, partition, is_sent)
-        if isinstance(error, ServerError) and error.code in LEADER_CODES:
-            # Use another nsqd where this one does not lead it and an nsqlookupd names another.
-            self.metadata.on_refused(attempts.topic, partition, nsqd)
+        check_process()
+        seconds = self._seconds(timeout)
+        core = self._core
+        has_options = not (
+            key is None and trace_id is None and headers is None and partition is None)
+        if has_options or not core.partitions.is_stock:
+            deadline = Deadline(seconds)
+            options = PublishOptions(key, trace_id, headers, partition).checked()
+            if core.partitions.detect(deadline, options):
+                return core.publisher.run(
+                    core.partitions.publish, (topic, body, defer, options, deadline), 1, len(body))
+        self._store(topic, body, defer, seconds)
         return None
 
-    def _send(
-        self, attempts: PartitionAttempts, partition: int, node: NsqdNode, command: bytes,
-        deadline: Deadline, is_async: bool,
-    ) -> tuple[NSQError | None, StoredPosition | None]:
-        """Send one attempt to the leader of a partition, and wait for its outcome."""
-        timeout = deadline.at_most(self.config.partition_try_timeout)
-        name = partition_name(attempts.topic, partition)
-        with self.load.attempt(node.address, name, is_async):
-            error, position = self._publisher.attempt(
-                node, command, time.monotonic() + timeout,
-                min(INTERVAL, timeout * INTERVAL_PART), traced=True,
-                # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
-                closes_after_error=attempts.has_header, only_here=True)
-        if not isinstance(error, StaleConnection):
-            is_answered = error is None or isinstance(error, ServerError)
-            self.load.note(node.address, name, is_answered, timeout)
-        return error, position
+    def publish_json(
+        self,
+        topic: str,
+        value: Any,
+        defer: Duration | None = None,
+        timeout: Duration | None = None,
+        *,
+        key: Key | None = None,
+        trace_id: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+        partition: int | None = None,
+    ) -> StoredPosition | None:
+        """Publish one message whose body is ``value`` as JSON; ``Message.json()`` decodes it.
 
-    def routes(self, attempts: PartitionAttempts, deadline: Deadline) -> TopicRoutes:
-        """Return what the nsqlookupds say of the topic; blocks as ``MetadataCache.routes``."""
-        try:
-            return self.metadata.routes(attempts.topic, deadline)
-        except NSQError as exc:
-            attempts.reason = exc
-            return TopicRoutes()
+        Args:
+            value: a value that :func:`json.dumps` supports, except for NaN and infinities.
 
-    def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
-        """Ask the nsqlookupds where the leader may have changed during the pause."""
-        if attempts.count and attempts.needs_lookup and not self._is_closed:
-            self.metadata.refresh_and_wait(
-                attempts.topic, Deadline(lookup_wait(deadline.remaining())))
+        The other arguments, the return value, blocking and exceptions are as in :meth:`publish`.
 
-    def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:
-        """Return the partition of the next attempt; as ``PartitionAttempts.choose``."""
-        avoid: list[int] = []
-        if attempts.is_free:
-            # A partition in use may not answer; where all of them are in use, some are late.
-            for seconds in (0.0, UNANSWERED_AFTER):
-                names = self.load.unanswered(seconds)
-                avoid = [one for one in routes.partitions
-                         if names and partition_name(attempts.topic, one) in names]
-                if len(avoid) < len(routes.partitions):
-                    break
-        return attempts.choose(
-            routes, lambda: self._lookup_problem(attempts.topic), self.sharding,
-            self._turns[attempts.topic], avoid,
-            not routes.partition_num and self.metadata.may_learn_more(attempts.topic))
+        Raises:
+            InvalidMessageError: also if the value cannot be encoded.
+        """
+        return self.publish(
+            topic, commands.json_body(value), defer, timeout, key=key, trace_id=trace_id,
+            headers=headers, partition=partition)
 
-    def _lookup_problem(self, topic: str) -> NSQError | None:
-        """Return why the nsqlookupds name no leader, with what to do about it."""
-        problem = self.metadata.problem(topic)
-        return None if problem is None else PublishNotSentError(with_hint(problem))
+    def publish_many(
+        self, topic: str, bodies: Iterable[Body | Outgoing], timeout: Duration | None = None,
+        *, key: Key | None = None, partition: int | None = None,
+    ) -> int:
+        """Publish several messages, as :meth:`nsqclient.Producer.publish_many`.
 
-    def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
-        """Return the seconds to wait before the next attempt; None when there is none."""
-        if self._is_closed:
-            return None
-        delay = retry_delay(attempts.count, attempts.is_leader_moving, left, self._rng)
-        if delay is not None:
-            self._publisher.statistics.count_retried(attempts.messages)
-        return delay
+        Args:
+            bodies: bodies, or :class:`Outgoing` for messages with their own keys, headers or
+                partitions; each partition gets its messages in the order given.
+            key, partition: the destination of bodies without their own.
 
-    def rest(self, delay: float) -> None:
-        """Wait before the next attempt, or until ``close()``."""
-        self._closing.wait_for(lambda: self._is_closed, delay)
+        Returns: the number of messages that were stored; 0 if there are no bodies.
+
+        Blocks and raises like :meth:`publish`; ``timeout`` is the total time.
+        """
+        check_process()
+        if isinstance(bodies, Outgoing):
+            raise InvalidMessageError("publish_many needs a list of messages, not one Outgoing")
+        checked = self._check_bodies(topic, bodies)
+        seconds = self._seconds(timeout)
+        core, deadline = self._core, Deadline(seconds)
+        options = PublishOptions(key, None, None, partition).checked()
+        if Outgoing in set(map(type, checked)):
+            return publish_each(
+                self.publish_async, topic,
+                with_own_options(checked, options, self.config.nsqd_max_msg_size),
+                self._settings.window.messages, deadline)
+        if (options or not core.partitions.is_stock) and core.partitions.detect(deadline, options):
+            return self._store_many(
+                checked,
+                lambda part: core.partitions.publish_chunk(topic, part, options, deadline))
+        return self._store_many(checked, self._store_part(topic, deadline))
+
+    def publish_async(
+        self,
+        topic: str,
+        body: Body,
+        defer: Duration | None = None,
+        timeout: Duration | None = None,
+        *,
+        key: Key | None = None,
+        trace_id: int | None = None,
+        headers: Mapping[str, Any] | None = None,
+        partition: int | None = None,
+    ) -> Future[StoredPosition | None]:
+        """Queue one message; the Future has the outcome that :meth:`publish` would have.
+
+        Otherwise as :meth:`nsqclient.Producer.publish_async`.
+
+        Raises:
+            PartitionError: the cluster does not support the arguments. Before the first nsqd is
+                connected, the Future raises it instead.
+        """
+        check_process()
+        seconds = self._seconds(timeout)
+        options = None
+        if not (key is None and trace_id is None and headers is None and partition is None):
+            options = PublishOptions(key, trace_id, headers, partition).checked()
+        partitions = self._core.partitions
+        if options is not None or defer is not None and not partitions.is_stock:
+            partitions.check_async(defer is not None, options)
+        return self._queue(topic, body, defer, seconds, options)
+
+    def set_tracing(self, enabled: bool, topic: str | None = None) -> None:
+        """Turn tracing on or off, for a topic or for all.
+
+        While it is on, publishes without a ``trace_id`` get one, and the logger ``nsqclient.trace``
+        logs where each message was stored.
+        """
+        self._tracing.set(enabled, topic)

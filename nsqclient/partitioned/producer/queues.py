@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from nsqclient.partitioned.producer.producer import PartitionedProducer, TooManyUnderWay
+from nsqclient.partitioned.producer.publisher import PartitionPublisher, TooManyUnderWay
 from nsqclient.partitioned.producer.attempts import PartitionAttempts
 from nsqclient.partitioned.producer.options import NO_OPTIONS, PreparedMessage
 from nsqclient.protocol.partitioned.sharding import partition_of
@@ -41,7 +41,7 @@ class PartitionQueues:
     """
 
     def __init__(
-        self, producer: PartitionedProducer, publisher: AsyncPublisher, batch_bytes: int
+        self, producer: PartitionPublisher, publisher: AsyncPublisher, batch_bytes: int
     ) -> None:
         self._producer = producer
         self._publisher = publisher
@@ -58,7 +58,7 @@ class PartitionQueues:
     def take_over(self, items: deque[PublishFuture]) -> bool:
         """Move the messages of a topic to the queues of its partitions; False in a stock cluster.
 
-        Blocks and raises as ``PartitionedProducer.detect``.
+        Blocks and raises as ``PartitionPublisher.detect``.
         """
         producer, first = self._producer, items[0]
         if producer.is_stock and first.options is None:
@@ -149,7 +149,7 @@ class _PartitionQueue(Destination):
     """A partition of a topic, or all of a topic's for messages without a key."""
 
     def __init__(
-        self, topic: str, partition: int | None, producer: PartitionedProducer,
+        self, topic: str, partition: int | None, producer: PartitionPublisher,
         publisher: AsyncPublisher, batch_bytes: int,
     ) -> None:
         super().__init__(self._serve)
