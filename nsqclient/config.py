@@ -152,6 +152,8 @@ PARTITIONED_ARGUMENTS = (
 )
 note_names("nsqclient.partitioned.Consumer", PARTITIONED_ARGUMENTS,
            "an argument of nsqclient.partitioned.Consumer")
+note_names("nsqclient.partitioned.Producer", ("sharding",),
+           "an argument of nsqclient.partitioned.Producer")
 
 
 @checks_names("an option: write config=Config({name}=...)")
