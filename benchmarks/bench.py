@@ -23,7 +23,7 @@ from measuring import Consume, Publish, medians
 from nsqd import CHECKOUT, BenchmarkError, Nsqd, build_nsq
 
 ALL = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
-#: Those that publish from any number of threads.
+#: Clients that publish from any number of threads.
 THREADED = ("go-nsq", "nsqclient", "limit")
 CLIENTS = ("go-nsq", "pynsq", "gnsq", "nsqclient")
 PAIR = ("go-nsq", "nsqclient")
@@ -163,7 +163,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def conditions(rounds: int) -> str:
-    """Say what was measured on."""
+    """Describe the machine and the method."""
     return (
         f"nsqd {build_nsq.VERSION}, Python {platform.python_version()},"
         f" {platform.system()} {platform.machine()}, {os.cpu_count()} processors; messages of 200"
@@ -173,7 +173,7 @@ def conditions(rounds: int) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure all works, or those of ``--only``; return the exit status."""
+    """Measure all works, or the works of ``--only``; return the exit status."""
     keys = [work.key for work in WORKS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")

@@ -28,7 +28,7 @@ LONGEST = 600
 
 
 class Line(NamedTuple):
-    """What a contender printed, and what the system says of its process."""
+    """The output of a contender, and the resources that its process used."""
 
     name: str
     version: str
@@ -116,7 +116,7 @@ def prepare(names: Sequence[str], kind: str) -> dict[str, list[str]]:
 
 
 def measure(command: list[str], arguments: list[object]) -> Measurement | None:
-    """Run a contender that counts messages; None where it does not offer what was asked.
+    """Run a contender that counts messages; return None if it does not offer the mode.
 
     Raises:
         BenchmarkError: as ``run``.
@@ -131,7 +131,7 @@ def measure(command: list[str], arguments: list[object]) -> Measurement | None:
 
 
 def run(command: list[str], arguments: list[object]) -> Line | None:
-    """Run a contender to its end and return its line; None where it skips what was asked.
+    """Run a contender and return its line, or None if it does not offer the mode.
 
     Raises:
         BenchmarkError: it failed, took too long, or did not print a line.

@@ -105,7 +105,7 @@ def publish(address: str, count: int) -> None:
 
 
 def consume(address: str, count: int) -> None:
-    """Take messages of ``t``, and finish those of each read together: less work than nsqd's."""
+    """Receive messages of ``t``, and write the FINs of each read at once."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"  V2SUB t c\nRDY %d\n" % _RDY)
@@ -129,7 +129,7 @@ def consume(address: str, count: int) -> None:
 
 
 def rated(server: Server, count: int, work: Callable[[], None]) -> str:
-    """Do some work with so many messages; return the rates."""
+    """Do some work with ``count`` messages; return the rates."""
     began, cpu = time.monotonic(), server.cpu()
     work()
     seconds, used = time.monotonic() - began, max(server.cpu() - cpu, 1 / _TICKS)

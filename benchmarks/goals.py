@@ -25,14 +25,14 @@ class Goal:
 
 @dataclass(frozen=True)
 class GoalResult:
-    """How a goal was met. ``reached`` is the ratio, or our figure where there is none."""
+    """How a goal was met. ``reached`` is the ratio, or our figure if the goal is a number."""
 
     goal: Goal
     reached: float | None
 
     @property
     def is_met(self) -> bool | None:
-        """None where the other side was not measured."""
+        """None if the other side was not measured."""
         if self.reached is None:
             return None
         if self.goal.at_least:

@@ -70,7 +70,7 @@ def consume(work: Consume, nsqds: Sequence[Nsqd], rounds: int) -> list[Measureme
              *_layers(nsqds[0], work.layers)],
         )
         if result is not None:
-            # Of several nsqds each gives what it can; together they gave what was counted.
+            # Of several nsqds, each delivers a different share.
             least = work.count if len(nsqds) == 1 else 0
             for nsqd in nsqds:
                 nsqd.check_finished(topic, CHANNEL, least)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(CHECKOUT / "tools"))
 
 import build_nsq  # noqa: E402 - a script of this checkout, not an installed module
 
-#: Large enough that no message goes to disk: the disk is not what is compared.
+#: Large enough that no message goes to disk, whose speed is not compared.
 MEM_QUEUE_SIZE = 2_000_000
 #: Messages of one MPUB; 1000 of 200 bytes stay far below nsqd's limit for a body.
 BATCH = 1000
@@ -87,7 +87,7 @@ class Nsqd:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            self._process.kill()  # what it holds is not wanted
+            self._process.kill()  # its messages are not needed
             self._process.wait()
         self._temporary.cleanup()
 
@@ -118,7 +118,7 @@ class Nsqd:
     def fill(self, topic: str, channel: str, count: int, bodies: Sequence[bytes]) -> None:
         """Create topic and channel and put ``count`` messages into the channel.
 
-        ``bodies`` are those of one MPUB, which is sent again and again.
+        ``bodies`` fill one MPUB, which is sent again and again.
         """
         self.create(topic, channel)
         sized = [len(body).to_bytes(4, "big") + body for body in bodies]
@@ -143,7 +143,7 @@ class Nsqd:
         self._post(f"/channel/create?topic={topic}&channel={channel}")
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and what is in it."""
+        """Delete a topic and its messages."""
         self._post(f"/topic/delete?topic={topic}")
 
     def check_finished(self, topic: str, channel: str, count: int) -> None:

@@ -25,7 +25,7 @@ MOST_DELIVERIES, MOST_TIME = 1.05, 1.1
 
 
 class Load(NamedTuple):
-    """What the consumer is given to do."""
+    """The messages, handlers and limits of a run."""
 
     messages: int = 2000
     handler_ms: float = 5
@@ -35,7 +35,7 @@ class Load(NamedTuple):
     msg_timeout: float = 1.0
 
     def least(self, handler_time: float) -> float:
-        """The shortest time in which handlers can do it that take so many seconds."""
+        """The shortest time for handlers that take ``handler_time`` seconds."""
         return self.messages * handler_time / self.workers
 
 

@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Result:
-    """What a run led to."""
+    """The result of a run."""
 
     rows: list[Row] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Load:
             self.publishes.append(Publish(partition, began, time.monotonic() - began))
 
     def wait_for_more(self, messages: int, timeout: float) -> None:
-        """Wait until each key has so many more messages."""
+        """Wait until each key has ``count`` more messages."""
         wanted = {key: count + messages for key, count in self.counts.items()}
         until = time.monotonic() + timeout
         while any(self.counts[key] < wanted[key] for key in _KEYS) and not self.errors:
@@ -108,7 +108,7 @@ class Load:
 
 
 def run(scale: float, rate: float, failures: int, timeout: float) -> Result:
-    """Crash and hang nsqds in turn under load; return what it led to.
+    """Crash and hang nsqds in turn under load; return the result.
 
     Args:
         scale: of the times of a real cluster.
@@ -164,7 +164,7 @@ def _fail(
 
 
 def _compare(cluster: PartitionedCluster, load: Load, result: Result) -> None:
-    """Count what is lost, stored twice, or behind a later message of its key."""
+    """Count messages that are lost, stored twice, or behind a later message of their key."""
     result.errors = load.errors
     result.published = sum(load.counts.values())
     numbers: dict[str, list[int]] = {key: [] for key in _KEYS}

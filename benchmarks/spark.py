@@ -191,7 +191,7 @@ class Bench:
 
 
 def wait_for_rows(query: Any, count: int) -> list[dict[str, Any]]:
-    """Wait until a query has taken so many rows; return its batches that had any."""
+    """Wait until a query has taken ``count`` rows; return its batches with rows."""
     pause, end = threading.Event(), time.monotonic() + LIMIT
     while time.monotonic() < end:
         if query.exception() is not None:

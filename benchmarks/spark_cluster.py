@@ -97,7 +97,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 @contextlib.contextmanager
 def minio() -> Iterator[str]:
-    """Run MinIO, and set what the AWS libraries read; give the URL of a new bucket."""
+    """Run MinIO, set the variables of the AWS libraries, and yield the URL of a new bucket."""
     program = CHECKOUT / ".cache" / "minio" / "minio"
     if not os.access(program, os.X_OK):
         raise SystemExit("there is no MinIO: run tools/build_minio.py")
@@ -180,7 +180,7 @@ def finished(nsqd: Nsqd) -> bool:
 
 
 def plan_stored(url: str, rows: int) -> float:
-    """Plan batches over what is stored, as Spark does; seconds of processor time for a million."""
+    """Plan batches over stored segments, as Spark does; return processor seconds per million."""
     reader = NsqStreamReader(read_options(
         {"topic": TOPIC, "channel": CHANNEL, "storage": url, "startingOffsets": "earliest",
          "retentionMs": "86400000", "retentionBytes": "100000000000"}, STREAM))
@@ -241,7 +241,7 @@ def new_storage(storage: str) -> Iterator[str]:
 
 
 def measure(arguments: argparse.Namespace, works: list[str]) -> None:
-    """Run what was asked for, and print it."""
+    """Run the chosen works, and print the figures."""
     if "owners" in works:
         print(f"{'owners':<8}{'messages/s':>14}{'owner, s/million':>20}{'driver, s/million':>20}"
               f"{'share':>8}{'segments':>10}")

@@ -36,7 +36,7 @@ PATIENCE = 20.0
 
 
 class Account:
-    """Counts what was published and what came back. Thread-safe."""
+    """Counts published and consumed messages. Thread-safe."""
 
     def __init__(self, output: Path) -> None:
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class Account:
 
 def publish(producer: Producer, topic: str, lines: itertools.count[int], text: list[bytes],
             account: Account) -> None:
-    """Take the next line until there is none, and publish it."""
+    """Publish lines until none is left."""
     while (number := next(lines)) < len(text):
         account.before_publish()
         try:

@@ -19,7 +19,7 @@ EVENTS = ["placed", "paid", "shipped"]
 
 
 def main() -> None:
-    """Publish, consume, and print what came."""
+    """Publish, consume, and print the messages."""
     lock = threading.Lock()
     seen: dict[str, list[str]] = {}
 

@@ -16,7 +16,7 @@ MESSAGES = 20
 
 
 class Greeter:
-    """A handler that remembers what it has seen; it is called by four threads at once."""
+    """A handler that collects bodies; four threads call it at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

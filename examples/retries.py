@@ -67,7 +67,7 @@ def publish_orders(producer: Producer) -> None:
 
 
 def main() -> int:
-    """Run the worker, and look at what it has left."""
+    """Run the worker, and print the messages that it kept."""
     with contextlib.ExitStack() as stack:
         nsqd = stack.enter_context(Nsqd())
         producer = stack.enter_context(Producer([nsqd.tcp_address]))

@@ -42,7 +42,7 @@ class Team:
                         lookupd_http_addresses=[lookupd.http_address])
 
     def wait_for(self, count: int) -> int:
-        """Wait until so many jobs are done; return how many are."""
+        """Wait until ``count`` jobs are done; return how many are."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._jobs) >= count, timeout=30)
             return len(self._jobs)

@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Nsqlookupd() as lookupd, Nsqd(
         lookupd_tcp_addresses=[lookupd.tcp_address]
     ) as nsqd:
-        # A channel gets what is published after it was made.
+        # A channel gets the messages that are published after its creation.
         nsqd.create_topic("orders")
         nsqd.create_channel("orders", "archive")
         nsqd.create_channel("orders", "ship")

@@ -118,7 +118,7 @@ def test_the_readme_and_its_programs_are_short() -> None:
     texts = [text_of(named("README producer")), text_of(named("README consumer"))]
     assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) <= 12
     text = read("README.rst")
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) <= 160
     links = text.partition("Where to go next\n")[2].partition("Status,")[0]
     assert 3 <= len(re.findall(r">`__", links)) <= 10
 
@@ -126,6 +126,7 @@ def test_the_readme_and_its_programs_are_short() -> None:
 def test_the_rates_in_the_readme_are_those_of_the_benchmark() -> None:
     works = {
         "consume, 1 worker, messages/s": "consume, 1 worker",
+        "consume, 8 workers, messages/s": "consume, 8 workers",
         "``max_in_flight`` 1, messages/s": "consume, max_in_flight 1",
         "publish, 16 threads, messages/s": "publish, 16 threads",
         "idle latency, median": "latency, idle, p50",

@@ -1,7 +1,7 @@
 """Make the screenshots of the admin page that the documentation shows: docs/images/admin-*.png.
 
 Runs an embedded cluster with some traffic, and the system's Chromium (or CHROMIUM=path). The
-pictures show what the page shows at that moment, so they differ a little each time.
+pictures show the page at that moment, so they differ a little each time.
 
     python tools/admin_screenshots.py
 """

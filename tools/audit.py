@@ -1,6 +1,6 @@
-"""Asks pip-audit for known vulnerabilities of what is installed; says so when it could not ask.
+"""Ask pip-audit for known vulnerabilities of the installed packages.
 
-The advisories of PyPI are asked first, then those of OSV. Exit status: 0 nothing is known, or
+The advisories of PyPI are asked first, then OSV's. Exit status: 0 nothing is known, or
 nobody could be asked (printed in capitals); 1 something is.
 """
 

@@ -1,8 +1,8 @@
 """Build the real nsqd, nsqlookupd and utilities that the tests and benchmarks run against.
 
 The programs land in ``.cache/nsq-1.3.0`` in the checkout; a second run finds them there and does
-nothing. The requirements are pinned by ``tools/nsq/go.mod`` and ``go.sum``. Where Go is missing it
-says so: with exit status 0 on a developer's machine, 1 where the environment has ``CI=true``.
+nothing. The requirements are pinned by ``tools/nsq/go.mod`` and ``go.sum``. If Go is
+missing it says so, with exit status 0, or 1 if the environment has ``CI=true``.
 With ``NSQ_BIN=folder`` the programs in that folder are used, and nothing is built.
 
 Only the standard library is used: this runs before anything is installed.
@@ -36,7 +36,7 @@ TARGET = CHECKOUT / ".cache" / f"nsq-{VERSION}"
 
 
 def programs_folder() -> Path:
-    """Return the folder where the programs are, or will be once they are built."""
+    """Return the folder of the programs, which may not be built yet."""
     ready = os.environ.get("NSQ_BIN")
     return Path(ready) if ready else TARGET
 
@@ -88,7 +88,7 @@ def _publish(folder: Path) -> None:
 
 
 def build() -> int:
-    """Build what is missing; return the exit status."""
+    """Build the programs; return the exit status."""
     go = find_go()
     if go is None:
         strict = os.environ.get("CI") == "true"

@@ -1,8 +1,8 @@
 """Checks the links of built HTML without a network: ``python tools/check_links.py FOLDER``.
 
 A link inside the folder must lead to a file, and its anchor to an element there. Of a link to
-elsewhere only the form is checked: http or https, a host, no spaces. Prints what is broken; the
-exit status is 1 when something is.
+elsewhere only the form is checked: http or https, a host, no spaces. Prints broken
+links; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNCHECKED = "_modules"
 
 
 class _Page(HTMLParser):
-    """Collects where a page leads, and what can be led to on it."""
+    """Collects the links and the anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
 Each page is opened as on a phone and as on a desk, light and dark. No page may be wider than its
 window: a table or a block of code scrolls by itself. Each page must have a link to the reference,
-a field to search in, and a button that copies on each block of code. Prints what is wrong; the exit
-status is 1 when something is. Pictures of some pages are put into the folder PICTURES.
+a field to search in, and a button that copies on each block of code. Prints the faults; the exit
+status is 1 if there are any. Pictures of some pages are put into the folder PICTURES.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def open_as(page: Page, path: Path, size: tuple[int, int], theme: str) -> None:
 
 
 def look_at(page: Page, folder: Path, pictures: Path) -> list[str]:
-    """Open every page of a folder; return what is wrong."""
+    """Open every page of a folder; return the faults."""
     found: list[str] = []
     for path in sorted(folder.rglob("*.html")):
         name = path.relative_to(folder)
@@ -62,7 +62,7 @@ def look_at(page: Page, folder: Path, pictures: Path) -> list[str]:
             ("light", DESK, "light"), ("dark", DESK, "dark"),
         ):
             open_as(page, path, size, theme)
-            if size == PHONE:  # what is wide: a table, or else a drawing
+            if size == PHONE:  # the wide element: a table, or else a drawing
                 page.eval("document.querySelector('article table, svg.layers')"
                           "?.scrollIntoView({behavior: 'instant'})")
             page.screenshot(pictures / f"{stem}-{kind}.png")

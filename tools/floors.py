@@ -1,7 +1,7 @@
 """Installs the oldest versions that setup.cfg admits, and runs the tests that depend on them.
 
 ``.venvs/floors`` holds exactly the lower bounds of ``install_requires``, and current test tools.
-The tests are those of HTTP, discovery and compression, with the answers that grow when they are
+The tests cover HTTP, discovery and compression, with the answers that grow when they are
 decoded. Arguments are handed on to pytest, in the place of these tests.
 """
 
@@ -24,7 +24,7 @@ TESTS = [
 ]
 #: Name, floor, and the Python below which it is required; without one, on every Python.
 _REQUIREMENT = re.compile(r'([\w.-]+) >= ([\w.]+)(?:; python_version < "3\.(\d+)")?')
-#: Prints what is installed of the distributions that are named, in the form of the pins.
+#: Prints the installed versions of the named distributions, in the form of the pins.
 _SHOW = (
     "import sys, importlib.metadata as m; print(*(f'{n}=={m.version(n)}' for n in sys.argv[1:]))"
 )
@@ -68,7 +68,7 @@ def install(pins: list[str]) -> Path:
 
 
 def installed(python: Path, pins: list[str]) -> list[str]:
-    """Return what the environment holds of the pinned distributions, in the form of pins."""
+    """Return the installed versions of the pinned distributions, as pins."""
     names = [pin.partition("==")[0] for pin in pins]
     done = subprocess.run([str(python), "-c", _SHOW, *names], check=True, capture_output=True,
                           text=True)

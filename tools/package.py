@@ -76,7 +76,7 @@ def run(*words: str | Path, cwd: Path = CHECKOUT) -> str:
 
 
 def build() -> Path:
-    """Make sdist and wheel anew; return the wheel."""
+    """Build sdist and wheel; return the wheel."""
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         # A copy of what git knows: neither a build folder nor a stray file gets in.
@@ -154,7 +154,7 @@ def install(wheel: Path, extra: str, program: str = sys.executable) -> None:
         run(*pip, "check")
         modules = (EXTRAS | LARGE_EXTRAS)[extra]
         imports = "\n".join(f"import {module}" for module in modules)
-        # Elsewhere: the checkout must not be found instead of what was installed.
+        # Elsewhere, so that Python does not find the checkout instead of the installed package.
         run(python, "-W", "error", "-c", imports, cwd=Path(folder))
         if not extra:
             run(python, "-W", "error", "-c", JOURNEY, cwd=Path(folder))

@@ -51,7 +51,7 @@ def install(name: str, requirements: list[str]) -> Path:
 
 
 def fetch_jars() -> None:
-    """Have Maven fetch the jars, unless they are newer than what names them."""
+    """Fetch the jars with Maven, unless they are newer than pom.xml."""
     pom = CHECKOUT / "tools" / "spark" / "pom.xml"
     stamp = JARS / "fetched"
     if stamp.is_file() and stamp.stat().st_mtime > pom.stat().st_mtime:

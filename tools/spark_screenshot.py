@@ -2,7 +2,7 @@
 
     python tools/spark_screenshot.py
 
-Needs the extra ``spark``, Java, and Chromium (CHROMIUM names it where it has another path).
+Needs the extra ``spark``, Java, and Chromium (or CHROMIUM=path).
 """
 
 from __future__ import annotations

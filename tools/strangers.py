@@ -6,8 +6,8 @@ Each suite is fetched by the client of its own registry in the version that is p
 which must be free. The end is a table of the tests that passed.
 
 What cannot be run, since Go, node or the network is missing, is named with NOT RUN. The exit status
-is 1 where a test passes on the real servers and fails on the embedded ones, 2 where nothing could
-begin, and with ``CI=true`` also 1 where a suite was not run. ``python tools/strangers.py gnsq``
+is 1 if a test passes on the real servers and fails on the embedded ones, 2 if no suite could begin,
+and with ``CI=true`` also 1 if a suite was not run. ``python tools/strangers.py gnsq``
 runs one suite. Only the standard library is used here.
 """
 
@@ -73,14 +73,14 @@ class Result(NamedTuple):
         return f"{len(self.passed)}/{count}{skipped}"
 
 
-# -- what the test runners write
+# -- reports of the test runners
 
 
 def read_junit(text: str) -> Result:
     """Read pytest's ``--junitxml``. A test that failed and whose teardown failed is one failure.
 
     Raises:
-        ValueError: this is no such file.
+        ValueError: the file is not such a report.
     """
     try:
         root = ElementTree.fromstring(text)
@@ -100,7 +100,7 @@ def read_junit(text: str) -> Result:
 def read_go(text: str) -> Result:
     """Read the events of ``go test -json``; a test that has begun and not ended has failed.
 
-    Subtests belong to their test. Lines that are no events, of the linker, are passed over.
+    Subtests belong to their test. Lines of the linker are skipped.
     """
     ended: dict[str, str] = {}
     for line in text.splitlines():
@@ -121,7 +121,7 @@ def read_mocha(text: str) -> Result:
     """Read mocha's JSON report.
 
     Raises:
-        ValueError: this is no such report.
+        ValueError: the text is not such a report.
     """
     try:
         report = json.loads(text)
@@ -177,7 +177,7 @@ def run(words: Sequence[str | Path], **options: object) -> str:
 
 
 def is_ready(folder: Path, wanted: str) -> bool:
-    """Whether the folder was filled with what is wanted; it is empty afterwards if not."""
+    """True if the folder holds the wanted version; otherwise empty it."""
     stamp = folder / "installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return True
@@ -190,8 +190,8 @@ def fetch_sdist(name: str) -> Path:
     """Download an sdist and install the package with what its tests need; return its source.
 
     Raises:
-        NotRun: it cannot be had.
-        NoTests: it has none.
+        NotRun: the source cannot be fetched.
+        NoTests: the package does not carry its tests.
     """
     version, *requirements = SDISTS[name]
     folder = CACHE / name
@@ -224,7 +224,7 @@ def run_pytest(name: str, report: Path, environment: Mapping[str, str], *words: 
 
 
 def call(words: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> str:
-    """Run a suite, whose exit status does not matter; return what it wrote to stdout.
+    """Run a suite and return its stdout; its exit status does not matter.
 
     Everything that it started is ended with it.
 
@@ -296,7 +296,7 @@ def nsqjs(environment: Mapping[str, str], report: Path) -> Result:
 
 
 class Suite(NamedTuple):
-    """Tests of another project; ``run`` gets the environment and where it may write a report."""
+    """Tests of another project; ``run`` gets the environment and a path for a report."""
 
     name: str
     version: str
@@ -362,7 +362,7 @@ def wait_for_ping(port: int, timeout: float = 60.0) -> None:
 
 
 def used_ports() -> list[int]:
-    """Return those of NSQ's own ports that another process listens on."""
+    """Return NSQ's own ports that another process listens on."""
     used = []
     for port in PORTS:
         with socket.socket() as probe:
@@ -375,7 +375,7 @@ def used_ports() -> list[int]:
 
 
 def server_folders() -> dict[str, Path]:
-    """Return the folders of the two kinds of servers; the real ones only where they are there."""
+    """Return the folders of both kinds of servers; the real ones only if they are built."""
     folder = CACHE / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("nsqd", "nsqlookupd"):
@@ -395,7 +395,7 @@ def server_folders() -> dict[str, Path]:
 
 
 class Row(NamedTuple):
-    """A suite and its outcomes: kind of server -> result, or why there is none."""
+    """A suite and its outcomes: kind of server -> result, or why it was not run."""
 
     name: str
     version: str

@@ -12,7 +12,7 @@ import time
 from report import read_consume_task, report, skip
 
 RECEIVE = 256 * 1024
-#: Where the id stands in a message frame, after size, type, timestamp and attempts.
+#: Position of the id in a message frame, after size, type, timestamp and attempts.
 ID_AT, ID_END = 18, 34
 
 

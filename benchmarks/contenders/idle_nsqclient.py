@@ -48,9 +48,9 @@ def connect(address: str, names: tuple[str, str]) -> Connection:
 
 
 def main() -> None:
-    """Open many connections and report what they cost."""
+    """Open many connections and report their memory."""
     address, topic, channel, number = sys.argv[1:]
-    connections = [connect(address, (topic, channel))]  # what the first costs, all share
+    connections = [connect(address, (topic, channel))]  # all share the cost of the first
     before = resident()
     connections += [connect(address, (topic, channel)) for _ in range(int(number))]
     cost = (resident() - before) / int(number)

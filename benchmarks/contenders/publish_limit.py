@@ -32,7 +32,7 @@ def connect(address: str) -> socket.socket:
 
 
 def publish(idle: deque[socket.socket], task: PublishTask, count: int) -> None:
-    """Publish so many messages, one after the other."""
+    """Publish ``count`` messages, one after the other."""
     size = struct.pack(">i", task.size)
     command = b"PUB %b\n%b%b" % (task.topic.encode(), size, b"x" * task.size)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""How a contender hears what to do and says what it measured.
+"""The arguments and the output of a contender.
 
 A contender is a program that is called with ``address topic channel count max_in_flight workers``
 (consuming) or ``address topic count size mode`` (publishing), and prints one line of JSON. Behind
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class ConsumeTask(NamedTuple):
-    """What a consuming contender is asked to do."""
+    """The task of a consuming contender."""
 
     address: str
     topic: str
@@ -27,7 +27,7 @@ class ConsumeTask(NamedTuple):
 
 
 class PublishTask(NamedTuple):
-    """What a publishing contender is asked to do."""
+    """The task of a publishing contender."""
 
     address: str
     topic: str
@@ -86,5 +86,5 @@ def report(name: str, version: str, messages: int, seconds: float) -> None:
 
 
 def skip(name: str, why: str) -> None:
-    """Print, instead of a measurement, that the client does not offer what was asked."""
+    """Print, instead of a measurement, that the client does not offer this mode."""
     print(json.dumps({"name": name, "skipped": why}), flush=True)

@@ -5,7 +5,7 @@ import time
 
 began = time.perf_counter()
 
-import nsqclient  # noqa: E402 - its import is what is measured
+import nsqclient  # noqa: E402 - its import is measured
 
 imported = time.perf_counter() - began
 

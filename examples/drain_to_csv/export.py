@@ -12,7 +12,7 @@ from nsqclient import Config, Consumer
 
 logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
 address, path = sys.argv[1:]
-# What a run that was killed had in hand comes back after msg_timeout.
+# Messages in flight of a killed run come back after msg_timeout.
 config = Config(msg_timeout=10)
 consumer = Consumer("orders", "csv", lookupd_http_addresses=[address], max_in_flight=100,
                     config=config)

@@ -54,7 +54,7 @@ def running(env: dict[str, str], *words: str) -> Iterator[None]:
 
 
 def main() -> int:
-    """Announce, wait, and say what came of it."""
+    """Announce images, wait for the thumbnails, and print the result."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         lookupd = stack.enter_context(Nsqlookupd())

@@ -1,6 +1,7 @@
 """``tools/`` and the settings of services: they agree with setup.cfg, the docs and the Makefile."""
 
 import configparser
+import os
 import re
 import subprocess
 import sys
@@ -70,3 +71,15 @@ def test_one_failure_of_two_side_by_side_is_a_failure(
     assert (ended.returncode, ended.stderr) == (expected, "")
     assert ended.stdout == f"{first}\n{second}\n"
     assert (tmp_path / "log").read_text() == f"{second}\n"
+
+
+def test_each_finding_has_its_labels_and_stands_in_the_table() -> None:
+    table = read("findings/README.rst")
+    listed = set(re.findall(r"^([a-z0-9-]+-[a-z0-9-]+)  ", table, re.MULTILINE))
+    scripts = sorted((ROOT / "findings").glob("*.sh"))
+    assert {path.stem for path in scripts} == listed
+    for path in scripts:
+        head = "\n".join(path.read_text(encoding="utf-8").splitlines()[:40])
+        labels = re.findall(r"^# (\w+): ", head, re.MULTILINE)
+        assert labels == ["Guess", "Happens", "Version", "Source", "Seen", "Needs"], path.name
+        assert os.access(path, os.X_OK), path.name

@@ -1,4 +1,4 @@
-"""What the worker does: manage.py nsq_consume."""
+"""The handlers of the worker: manage.py nsq_consume."""
 
 import nsqclient
 from shop.models import Receipt

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Order(models.Model):
-    """What a customer ordered."""
+    """An order of a customer."""
 
     reference = models.CharField(max_length=40, unique=True)
 

@@ -1,4 +1,4 @@
-"""What the worker does: manage.py nsq_consume shop.handlers.write_receipt --topic orders ..."""
+"""The worker: manage.py nsq_consume shop.handlers.write_receipt --topic orders ..."""
 
 import json
 
