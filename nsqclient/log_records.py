@@ -69,6 +69,9 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """A formatter that writes a JSON object in one line, with every ``extra`` of the record.
 
+    An ``extra`` that JSON cannot hold is written as text, and one with the name of another field
+    gets a ``_`` behind its name.
+
     Args:
         process: the value of ``process``; empty: it is left out.
     """
@@ -79,13 +82,38 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The object of a record."""
-        values = {
+        values: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
             "level": record.levelname, "logger": record.name, "message": record.getMessage(),
             "process": self._process, "pid": record.process, "thread": record.threadName,
             "exception": self.formatException(record.exc_info) if record.exc_info else "",
-            **{name: value for name, value in vars(record).items() if name not in _STANDARD},
+            "stack": record.stack_info,
         }
-        return json.dumps(
-            {name: value for name, value in values.items() if value not in ("", None)},
-            default=str)
+        for name, value in vars(record).items():
+            if name not in _STANDARD:
+                values[f"{name}_" if name in values else name] = value
+        shown = {name: value for name, value in values.items()
+                 if value is not None and not (isinstance(value, str) and not value)}
+        try:
+            return _as_json(shown)
+        except (TypeError, ValueError, RecursionError):  # a key, a cycle, a huge number, NaN
+            return _as_json({name: _plain(value) for name, value in shown.items()})
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, default=_as_text, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    try:
+        _as_json(value)
+        return value
+    except (TypeError, ValueError, RecursionError):
+        return _as_text(value)
+
+
+def _as_text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as exc:  # of the user's __str__, or an int of too many digits
+        return f"<{type(value).__name__}: {type(exc).__name__} in its text>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -75,12 +76,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     command that runs until a signal with its own status.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _open_closed_streams()
     if argv is None and _is_ended_by_signals(words):
         process_signals.handle_signals()
     if words[:1] in (["-version"], ["--version"], ["version"]):
         print(f"nsqclient {__version__}, {native.FORM}")
         return 0
     return build_program().run(words)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the caller has closed.
+
+    Otherwise nothing can be written to it, and the next file or socket would get its descriptor.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r"))
 
 
 def _is_ended_by_signals(words: list[str]) -> bool:

@@ -7,6 +7,7 @@ of one function (``module:function``) with ``--topic`` and ``--channel``. The pa
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from nsqclient.cli.flags import (
 from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, option_texts, read_config
 from nsqclient.config import OPTIONS
 from nsqclient.display import paint_result
-from nsqclient.errors import ConfigError, LocalProtocolError
+from nsqclient.errors import ConfigError, NSQError
 from nsqclient.log_records import LEVELS
 from nsqclient.runtime.arguments import closest
 from nsqclient.secrets import SECRETS
@@ -31,7 +32,7 @@ from nsqclient.worker.loading import (
     UsageError, load_handler, load_module, load_object, submodules_of,
 )
 from nsqclient.worker.registry import register, registry
-from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, run_worker
+from nsqclient.worker.runner import HANG_TIMEOUT, WorkerOptions, report_as_json, run_worker
 
 if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
@@ -59,10 +60,12 @@ _EXAMPLES = [
 LOG_FORMAT = choice("text", "json", name="value")
 
 
-class _WrongCommandLine(CommandLineError):
-    """It names what does not exist; the flags need not be shown."""
+class _CannotStart(CommandLineError):
+    """The worker cannot start. The flags are not shown: they are right, or name what is missing."""
 
-    status = FlagError.status
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 def build_command() -> ToolFlags:
@@ -135,10 +138,12 @@ def _run(parsed: Parsed) -> int:
     try:
         options = read_options(parsed, Path.cwd() if values["reload"] else None)
         return run_worker(build, options, _report)
-    except UsageError as exc:
-        raise _WrongCommandLine(str(exc)) from exc
-    except LocalProtocolError as exc:
-        raise CommandLineError(str(exc)) from exc
+    except (NSQError, OSError) as exc:
+        status = FlagError.status if isinstance(exc, UsageError) else CommandLineError.status
+        if values["log-format"] == "json":
+            report_as_json(f"{PROGRAM}: {exc}", logging.ERROR)
+            return status
+        raise _CannotStart(str(exc), status) from exc
 
 
 def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
@@ -122,6 +123,16 @@ class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg] # takes n
         return False
 
 
+def report_as_json(line: str, level: int = logging.INFO, process: str = "") -> None:
+    """Write a line for the person that starts a worker to stderr, as a record of the log."""
+    record = logging.makeLogRecord({
+        "name": "nsqclient.worker", "msg": line, "levelno": level,
+        "levelname": logging.getLevelName(level), "process": os.getpid(),
+        "threadName": threading.current_thread().name})
+    sys.stderr.write(JsonFormatter(process).format(record) + "\n")
+    sys.stderr.flush()
+
+
 #: Seconds between two reports of a child, and between two looks at signals.
 _INTERVAL = 0.5
 #: Seconds without a report after which a process hangs. After so long nsqd has closed its
@@ -176,7 +187,7 @@ def run_worker(
     Args:
         build: imports the handlers and makes their consumers; called in each process that
             consumes, and not in a supervisor.
-        report: called with lines for the person that starts it.
+        report: called with lines for the person that starts it; not if the log is JSON.
 
     Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
     times in a row; 128 plus the number of a second signal. Of several processes the status of the
@@ -192,6 +203,8 @@ def run_worker(
     if lifeline is not None:
         lifeline.watch(options.stop_timeout)
     process = "" if lifeline is None else lifeline.role
+    if options.is_log_json:
+        report = partial(report_as_json, process=process)
     if process:  # of a supervisor, which hands Ctrl-C on as SIGTERM
         process_signals.take(signal.SIGINT, process_signals.disregard)
         multiprocessing.current_process().name = process  # the processName of log records

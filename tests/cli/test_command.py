@@ -1,6 +1,8 @@
 """Commands by value: Go's habits, where values come from, what is a mistake and what is said."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.tools.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from nsqclient.version import __version__
+from tests.support.processes import CHECKOUT, LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -306,3 +309,13 @@ def test_a_version_is_printed_whatever_the_environment_says(monkeypatch, capsys)
         "nsq_tail: warning: $NSQ_LOOKUPD_HTTP_ADRESSES is not read: did you mean"
         " $NSQ_LOOKUPD_HTTP_ADDRESSES?",
         "nsqclient nsq_tail: $NSQ_MAX_IN_FLIGHT: --max-in-flight: 'many' is not a whole number"]
+
+
+def test_closed_streams_are_devnull():
+    code = ("import os, sys; from nsqclient.cli import _open_closed_streams as f; f();"
+            " print('x', file=sys.stderr, flush=True);"
+            " os._exit(any(not os.path.samestat(os.fstat(n), os.stat(os.devnull))"
+            " for n in range(3)))")
+    done = subprocess.run(["/bin/sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, code],
+                          env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=LIMIT, check=False)
+    assert done.returncode == 0

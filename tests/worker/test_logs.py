@@ -1,5 +1,6 @@
 """What a worker logs: its own records, and those of the handlers."""
 
+import array
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ import pytest
 from nsqclient.log_records import JsonFormatter
 from nsqclient.worker import runner as module
 from nsqclient.worker.runner import WorkerLog
+from tests.support.processes import LIMIT
 from tests.worker.conftest import save
 
 USERS = logging.getLogger("shop.mail")
@@ -84,6 +86,10 @@ def test_json_is_an_object_for_each_record(logged):
     assert "order" not in second and "attempts" not in second
 
 
+CYCLE: list = []
+CYCLE.append(CYCLE)
+
+
 def add_order(record):
     record.order = 7
     return True
@@ -97,6 +103,37 @@ def test_json_has_the_traceback():
             ValueError, exc, exc.__traceback__))
     line = JsonFormatter().format(record)
     assert "\n" not in line and json.loads(line)["exception"].endswith("ValueError: no total")
+
+
+class Hostile:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (array.array("b", [1]), "array('b', [1])"), ({(1, 2): 3}, "{(1, 2): 3}"), ([...], ["Ellipsis"]),
+    (Hostile(), "<Hostile: RuntimeError in its text>"), (float("nan"), "nan"), (b"x", "b'x'"),
+    ([], []), (0, 0), ({"a": [1]}, {"a": [1]}),
+], ids=range(9))
+def test_json_loses_no_record_for_its_extra(value, shown):
+    record = logging.makeLogRecord({"name": "x", "msg": "m", "levelname": "INFO", "extra": value})
+    found = json.loads(JsonFormatter().format(record))
+    assert (found["extra"], found["message"], found["level"]) == (shown, "m", "INFO")
+
+
+@pytest.mark.parametrize("value", [10 ** 5000, CYCLE], ids=["huge", "cycle"])
+def test_json_loses_no_record_for_a_value_without_end(value):
+    record = logging.makeLogRecord({"name": "x", "msg": "m", "levelname": "INFO", "extra": value})
+    assert json.loads(JsonFormatter().format(record), parse_int=str)["message"] == "m"
+
+
+def test_an_extra_replaces_no_field_of_json():
+    record = logging.makeLogRecord({
+        "name": "x", "msg": "m", "levelname": "INFO", "level": "mine", "time": 5,
+        "stack_info": "Stack (most recent call last):"})
+    found = json.loads(JsonFormatter().format(record))
+    assert (found["level"], found["level_"], found["time_"]) == ("INFO", "mine", 5)
+    assert found["stack"] == "Stack (most recent call last):" and found["time"] != 5
 
 
 LOGGING = """
@@ -121,3 +158,17 @@ def test_a_line_of_a_handler_comes_once_and_names_the_process(worker, project, n
     assert running.log.count("billing a") == 1 and "process 1|billing a" in running.log
     assert running.log.count("giving up <Message") == 1
     assert "orders/billing: giving up" in running.log
+
+
+@pytest.mark.parametrize("words", [["shop"], ["shop", "--processes=1"], ["nothing"],
+                                   ["shop", "--health-address=127.0.0.1:0"]], ids=range(4))
+def test_every_line_of_a_worker_with_json_parses(worker, nsqd, words):
+    """Also what it says at its start, and why it cannot start."""
+    running = worker(*words, "--log-format=json")
+    if words != ["nothing"]:
+        running.wait_for("consuming from")
+        running.end()
+    assert running.process.wait(LIMIT) == (2 if words == ["nothing"] else 0)
+    messages = [json.loads(line)["message"] for line in running.log.splitlines()]
+    assert any(text.startswith(("consuming orders on channel", "worker: there is no module"))
+               for text in messages)
