@@ -23,6 +23,14 @@ _BLOCKED = (
     " --broadcast-address"
 )
 
+#: ``socket.EAI_AGAIN`` of Linux and of macOS: this module imports no socket.
+_EAI_AGAIN = (-3, 2)
+#: What OpenSSL says of an authority that VERIFY_X509_STRICT refuses.
+_STRICT = (
+    "key usage extension", "missing authority key identifier", "missing subject key identifier",
+    "basic constraints of ca cert not marked critical",
+)
+
 _UNREGISTERED = (
     "the topic takes registered channels only: register the channel with POST"
     " /channel/create?topic=...&channel=... at the leading nsqlookupd"
@@ -72,6 +80,10 @@ def _connect(error: NSQError) -> str:
         return "set local_addr to an address of this machine that reaches nsqd, or leave it empty"
     if "refused" in text:
         return _RUNS
+    cause = error.__cause__
+    if (isinstance(cause, OSError) and type(cause).__name__ == "gaierror"
+            and cause.errno in _EAI_AGAIN):
+        return "the name server did not answer: it is asked again"
     if any(word in text for word in ("not known", "name resolution", "no address", "host unknown")):
         return (
             "the name does not resolve here: correct the address, or start nsqd with a"
@@ -98,6 +110,11 @@ def _tls(error: NSQError) -> str:
         return "set tls_server_name to a name in nsqd's certificate, or dial it by that name"
     if "expired" in text or "not yet valid" in text:
         return "renew nsqd's certificate, and see that the clocks are right"
+    if any(word in text for word in _STRICT):
+        return (
+            "Python 3.13 checks certificates strictly: make the authority anew with these"
+            " extensions (openssl req -x509 -addext keyUsage=critical,keyCertSign), or clear"
+            " ssl.VERIFY_X509_STRICT in verify_flags of your SSLContext")
     if "verify failed" in text:
         return "set tls_root_ca_file to the PEM file of the authority behind nsqd's certificate"
     if "certificate required" in text or "bad certificate" in text or "handshake failure" in text:
@@ -121,25 +138,39 @@ def _negotiation(error: NSQError) -> str:
 
 def _server(error: NSQError) -> str:
     assert isinstance(error, ServerError)
-    if error.code == "E_INVALID" and "TLS" not in error.text:
-        return ""
-    if error.code == "E_BAD_BODY" and "msg timeout" not in error.text:
-        return ""
+    for words, hint in _OF_TEXT.get(error.code, ()):
+        if words in error.text:
+            return hint
     return _OF_CODE.get(error.code, "")
 
 
+_CONSUMERS = "another consumer has to leave, or nsqd needs a higher --max-channel-consumers"
+#: code -> words of nsqd's text, and the hint.
+_OF_TEXT = {
+    "E_INVALID": [("TLS", "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)")],
+    "E_SUB_FAILED": [("exiting", "the channel is being deleted: the consumer tries again")],
+    "E_BAD_BODY": [
+        (f"IDENTIFY {words}",
+         f"{option}, in {unit} here, is out of the range of nsqd's {flag}: change one of them")
+        for words, option, unit, flag in (
+            ("msg timeout", "msg_timeout", "seconds", "--max-msg-timeout (15m by default)"),
+            ("heartbeat interval", "heartbeat_interval", "seconds",
+             "--max-heartbeat-interval (60s by default)"),
+            ("output buffer size", "output_buffer_size", "bytes",
+             "--max-output-buffer-size (64 KiB by default)"),
+            ("output buffer timeout", "output_buffer_timeout", "seconds",
+             "--min- and --max-output-buffer-timeout (25ms to 30s by default)"),
+        )
+    ],
+}
 _AUTH = "see that auth_secret is right, and that nsqd reaches its --auth-http-address"
 _OF_CODE = {
     "E_BAD_PROTOCOL": "this looks like nsqlookupd's TCP port: give nsqd's (4150 by default)",
     "E_UNAUTHORIZED": "ask the auth server's operator for permission on this topic and channel",
     "E_AUTH_DISABLED": "nsqd has no --auth-http-address: do without auth_secret",
     **dict.fromkeys(("E_AUTH_FAILED", "E_AUTH_FIRST", "E_AUTH_ERROR"), _AUTH),
-    "E_SUB_FAILED":
-        "another consumer has to leave, or nsqd needs a higher --max-channel-consumers",
-    "E_INVALID": "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)",
-    "E_BAD_BODY":
-        "msg_timeout, in seconds here, is over nsqd's --max-msg-timeout (15m by default):"
-        " lower it, or start nsqd with a higher one",
+    "E_SUB_FAILED": _CONSUMERS,
+    "E_TOO_MANY_CHANNEL_CONSUMERS": _CONSUMERS,
     "E_SUB_CHANNEL_NOT_REGISTERED": _UNREGISTERED,
 }
 

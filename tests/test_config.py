@@ -542,3 +542,8 @@ def test_a_handler_takes_arguments_of_a_consumer():
     own = types_of(HandlerOptions).keys() - types_of(SharedOptions).keys()
     for name in own:
         assert types_of(HandlerOptions)[name] == parameters[name].annotation, name
+
+
+def test_a_dict_in_place_of_the_options_says_what_to_write():
+    with pytest.raises(TypeError, match=r"write Config\(max_in_flight=\.\.\.\)"):
+        Config({"max_in_flight": 5})

@@ -51,6 +51,7 @@ def _fails(lookupd, topic="t", **options):
     ("http://lookupd:4161/", "http://lookupd:4161/lookup"),
     ("https://lookupd", "https://lookupd/lookup"),
     ("http://lookupd:4161/nsq/lookup", "http://lookupd:4161/nsq/lookup"),
+    ("http://lookupd:4161/lookup/", "http://lookupd:4161/lookup"),
     ("http://lookupd:4161/?a=b", "http://lookupd:4161/lookup?a=b"),
     ("http://lookupd:4161/#x", "http://lookupd:4161/lookup"),
 ])

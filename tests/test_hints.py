@@ -1,5 +1,7 @@
 """Advice: the common errors have a sentence that says what to do."""
 
+import socket
+
 import pytest
 
 from nsqclient import errors
@@ -35,6 +37,18 @@ from nsqclient.hints import hint_for
     (errors.server_error(b"E_INVALID cannot SUB in current state (TLS required)"), "set tls_v1"),
     (errors.server_error(b"E_BAD_BODY IDENTIFY msg timeout (60000000) is invalid"),
      "--max-msg-timeout"),
+    (errors.server_error(b"E_BAD_BODY IDENTIFY heartbeat interval (90000) is invalid"),
+     "heartbeat_interval"),
+    (errors.server_error(b"E_BAD_BODY IDENTIFY output buffer size (9) is invalid"),
+     "--max-output-buffer-size"),
+    (errors.server_error(b"E_BAD_BODY IDENTIFY output buffer timeout (9) is invalid"),
+     "--min- and --max-output-buffer-timeout"),
+    (errors.server_error(b"E_SUB_FAILED SUB failed exiting"), "being deleted"),
+    (errors.server_error(b"E_TOO_MANY_CHANNEL_CONSUMERS x"), "--max-channel-consumers"),
+    (errors.TLSError("certificate verify failed: CA cert does not include key usage extension"),
+     "VERIFY_X509_STRICT"),
+    (errors.TLSError("certificate verify failed: Missing Authority Key Identifier"),
+     "VERIFY_X509_STRICT"),
     (errors.DiscoveryError("a:1", "connection refused"), "nsqlookupd runs"),
     (errors.DiscoveryError("a:1", "host unknown"), "does not resolve"),
     (errors.DiscoveryError("a:1", "this looks like its TCP port (4160)"), "4161"),
@@ -44,6 +58,12 @@ from nsqclient.hints import hint_for
 def test_an_error_has_a_hint(error, words):
     hint = hint_for(error)
     assert words in hint and "\n" not in hint and not hint.endswith(".")
+
+
+def test_a_name_server_that_does_not_answer_is_no_wrong_address():
+    error = errors.ConnectError("a:1", "host 'a' is unknown (Temporary failure in name resolution)")
+    error.__cause__ = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    assert "correct the address" not in hint_for(error) and "name server" in hint_for(error)
 
 
 @pytest.mark.parametrize("error", [

@@ -188,3 +188,21 @@ def test_the_context_of_a_cause_is_kept_and_not_printed():
     assert isinstance(cause.__context__, KeyError) and cause.__suppress_context__
     assert cause.__traceback__ is None
     assert "inner" not in "".join(traceback.format_exception(cause))
+
+
+def test_a_traceback_begins_with_the_code_of_the_user(caplog):
+    """What called it says nothing about the failure."""
+    source = "def call(handle):\n    handle()\n"
+    scope = {}
+    exec(compile(source, str(CHECKOUT / "nsqclient" / "caller.py"), "exec"), scope)
+
+    def handle():
+        raise ValueError("no total")
+
+    try:
+        scope["call"](handle)
+    except ValueError as exc:
+        error = exc.with_traceback(exc.__traceback__.tb_next)  # as a worker's: nothing of the test
+    log_failure(consumer_log("t", "c"), error, "the handler failed")
+    trace = caplog.records[0].exc_info[2]
+    assert [frame.name for frame in traceback.extract_tb(trace)] == ["handle"]

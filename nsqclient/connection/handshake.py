@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from nsqclient.config import Config, build_tls_context
 from nsqclient.display import LONGEST_TEXT, printable
-from nsqclient.errors import NegotiationError, PartitionError, RemoteProtocolError
+from nsqclient.errors import (
+    NegotiationError, PartitionError, RemoteProtocolError, ServerError,
+)
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import (
@@ -175,7 +177,13 @@ def _authenticate(
                        " register an nsqd that gets it; set tls_v1", address,
                        extra=log_fields(nsqd=address))
     core.send_auth(config.auth_secret)
-    identity = wait_for(Authenticated).identity
+    try:
+        identity = wait_for(Authenticated).identity
+    except ServerError as exc:
+        if config.auth_secret not in exc.text:
+            raise
+        # A server that repeats the command does not put the secret into the log.
+        raise ServerError(exc.code, exc.text.replace(config.auth_secret, "***")) from None
     logger.info("%s: authenticated as %s", address,
                 printable(str(identity.get("identity")), LONGEST_TEXT),
                 extra=log_fields(nsqd=address))

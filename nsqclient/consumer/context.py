@@ -6,8 +6,10 @@ The tables in ``docs/topics/logging.rst`` have the lines that an operator needs.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.consumer.retry import show_exception
@@ -37,6 +39,18 @@ def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
                           log_fields(topic=topic, channel=channel))
 
 
+#: The folder of the package, whose frames say nothing about the user's code.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _of_user(error: BaseException) -> tuple[type[BaseException], BaseException, Any]:
+    """Return an exception for ``exc_info`` whose traceback begins with the user's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        trace = trace.tb_next
+    return type(error), error, trace or error.__traceback__
+
+
 def log_failure(
     log: PrefixedLogger, error: BaseException, text: str, *args: object,
     extra: Mapping[str, object] | None = None,
@@ -49,9 +63,9 @@ def log_failure(
     known = known_failure(error)
     if known:
         log.error(f"{text}: %s", *args, known, extra=extra)
-        log.debug(text, *args, exc_info=error, extra=extra)
+        log.debug(text, *args, exc_info=_of_user(error), extra=extra)
     else:
-        log.error(text, *args, exc_info=error, extra=extra)
+        log.error(text, *args, exc_info=_of_user(error), extra=extra)
 
 
 def log_retry(
@@ -65,4 +79,4 @@ def log_retry(
     known = known_failure(error)
     reason = f"{type(error).__name__}: {known}" if known else show_exception(error)
     log.warning(f"{text}: %s", *args, reason, extra=extra)
-    log.debug(text, *args, exc_info=error, extra=extra)
+    log.debug(text, *args, exc_info=_of_user(error), extra=extra)

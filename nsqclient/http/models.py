@@ -41,6 +41,11 @@ class ClientStats:
     requeue_count: int
 
 
+def _depth(found: JsonReader) -> int:
+    """Return a depth; after a crash nsqd 1.3.0 may report a negative one."""
+    return max(0, found.number("depth"))
+
+
 @dataclass(frozen=True)
 class ChannelStats:
     """One channel, in ``/stats``."""
@@ -60,7 +65,7 @@ class ChannelStats:
     @classmethod
     def read(cls, found: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
         """Build it from JSON."""
-        given = {}
+        given = {"depth": _depth(found)}
         if has_partitions:
             # A partitioned nsqd counts messages in flight among those that wait.
             given = {
@@ -110,7 +115,7 @@ class TopicStats:
         """Build it from JSON."""
         partition = parse_uint(found.text("topic_partition"), 19)
         # What a partitioned nsqd calls the depth of a topic is the size of its queue in bytes.
-        given = {} if partition is None else {"depth": 0, "backend_depth": 0}
+        given = {"depth": _depth(found)} if partition is None else {"depth": 0, "backend_depth": 0}
         channels = tuple(ChannelStats.read(item, has_partitions=partition is not None)
                          for item in found.objects("channels"))
         return found.build(

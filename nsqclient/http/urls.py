@@ -59,9 +59,9 @@ def lookup_url(address: object, endpoint: str = "lookup") -> str:
         ConfigError: the address is invalid.
     """
     parts = split_address(address, "lookupd_http_address")
-    path = parts.path if parts.path not in ("", "/") else "/lookup"
+    path = parts.path.rstrip("/") or "/lookup"
     if endpoint != "lookup":
-        path = path.rstrip("/").removesuffix("/lookup") + f"/{endpoint}"
+        path = path.removesuffix("/lookup") + f"/{endpoint}"
     return _join(parts, path)
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping,
+)
 from concurrent.futures import Future
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
 from typing import Any, TypeVar
@@ -64,6 +66,10 @@ def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
 
         @functools.wraps(init)
         def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+            if len(args) == 1 and isinstance(args[0], Mapping):
+                shown = ", ".join(f"{name}=..." for name in args[0])  # a value may be a secret
+                raise TypeError(f"{cls.__name__}() takes keyword arguments, not a dict: write"
+                                f" {cls.__name__}({shown})")
             if not kwargs.keys() <= set(names):
                 check_names(key, kwargs)
             init(self, *args, **kwargs)

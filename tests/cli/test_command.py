@@ -317,5 +317,6 @@ def test_closed_streams_are_devnull():
             " os._exit(any(not os.path.samestat(os.fstat(n), os.stat(os.devnull))"
             " for n in range(3)))")
     done = subprocess.run(["/bin/sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, code],
-                          env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=LIMIT, check=False)
+                          env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=LIMIT,
+                          check=False)
     assert done.returncode == 0

@@ -149,3 +149,9 @@ def test_a_tag_must_be_confirmed(confirmed, is_refused):
         assert isinstance(error, NegotiationError) and "desired_tag 'canary'" in str(error)
     else:
         assert error is None and sent[1] == b"SUB t c 0\n"
+
+
+def test_a_secret_that_nsqd_repeats_is_not_in_the_error():
+    refusal = encode_frame(1, b"E_INVALID cannot parse s3cret here")
+    _, error = play(Config(auth_secret="s3cret"), answer(auth_required=True), refusal)
+    assert str(error) == "E_INVALID cannot parse *** here"

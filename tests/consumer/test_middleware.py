@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from nsqclient import BatchHandler, ConfigError, Consumer, Requeue
-from nsqclient.consumer.middleware import with_middleware
+from nsqclient import BatchHandler, ConfigError, Consumer, Requeue, TimeLimit
+from nsqclient.consumer.middleware import check_middleware, with_middleware
 
 
 def recording(name: str, seen: list):
@@ -118,3 +118,8 @@ def test_middleware_needs_a_handler_that_is_not_asynchronous(handler, words):
     """A class of context managers is a middleware."""
     with pytest.raises(ConfigError, match=words):
         consumer(handler, middleware=[contextlib.nullcontext])
+
+
+def test_a_class_in_place_of_a_middleware_is_refused():
+    with pytest.raises(ConfigError, match="TimeLimit is a class: give an object"):
+        check_middleware([TimeLimit])

@@ -49,3 +49,11 @@ def test_addresses_of_a_producer_have_brackets_for_ipv6():
 def test_tombstoned_topics_of_a_node_are_listed():
     node = Node.read(_fields(topics=["a", "b"], tombstones=[False, True], **PRODUCER))
     assert (node.topics, node.tombstoned) == (("a", "b"), ("b",))
+
+
+def test_a_negative_depth_is_0():
+    """nsqd 1.3.0 reports one after it was killed and has delivered messages twice."""
+    stats = Stats.read(_fields(topics=[
+        {"topic_name": "a", "depth": -3, "channels": [{"channel_name": "c", "depth": -994}]}
+    ]))
+    assert (stats.topic("a").depth, stats.topic("a").channel("c").depth) == (0, 0)
