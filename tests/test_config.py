@@ -15,7 +15,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from nsqclient import Consumer, Producer
+from nsqclient import Consumer, Producer, partitioned
 from nsqclient.config import OPTIONS, Config, ConfigOptions, SharedOptions
 from nsqclient.errors import ConfigError, InvalidChannelError, NSQError
 from nsqclient.secrets import SECRETS, secrets_of, with_secrets
@@ -538,7 +538,8 @@ def test_every_option_has_its_type():
 
 
 def test_a_handler_takes_arguments_of_a_consumer():
-    parameters = inspect.signature(Consumer).parameters
+    parameters = {**inspect.signature(Consumer).parameters,
+                  **inspect.signature(partitioned.Consumer).parameters}
     own = types_of(HandlerOptions).keys() - types_of(SharedOptions).keys()
     for name in own:
         assert types_of(HandlerOptions)[name] == parameters[name].annotation, name
