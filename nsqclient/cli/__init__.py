@@ -83,7 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] in (["-version"], ["--version"], ["version"]):
         print(f"nsqclient {__version__}, {native.FORM}")
         return 0
-    return build_program().run(words)
+    try:
+        status = build_program().run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of stdout (head) has ended. Python's own flush at exit must not raise.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def _open_closed_streams() -> None:

@@ -23,7 +23,7 @@ from nsqclient.cli.flags import (
     CommandLineError, Flag, FlagError, Kind, Parsed, Texts, check_required,
     in_environment, in_table, keys, load_toml, misspelt_variables,
 )
-from nsqclient.errors import NSQError
+from nsqclient.errors import ConfigError, NSQError
 from nsqclient.runtime.arguments import closest
 from nsqclient.version import __version__
 
@@ -104,7 +104,7 @@ class Command:
             except ValueError as exc:
                 raise argparse.ArgumentTypeError(str(exc)) from exc
             except CommandLineError as exc:
-                raise CommandLineError(f"--{name} {exc}") from exc
+                raise FlagError(f"--{name} {exc}") from exc
 
         # What is off, empty or 0 by default needs no words.
         text = f"{help_text} (default {kind.show(default)})" if default else help_text
@@ -160,8 +160,12 @@ class Command:
         except FlagError as exc:
             sys.stderr.write(f"{path}: {exc}\nsee '{path} --help'\n")
             return exc.status
+        except BrokenPipeError:
+            raise  # of stdout
         except (CommandLineError, NSQError, OSError) as exc:
             sys.stderr.write(f"{self.name}: {exc}\n")
+            if isinstance(exc, ConfigError):  # the library has checked what was given
+                return FlagError.status
             return getattr(exc, "status", CommandLineError.status)
         except KeyboardInterrupt:
             return _INTERRUPTED
@@ -179,8 +183,10 @@ class Command:
             if rest and not self._words:
                 # Not what follows the "=": it may be a secret.
                 name, equals, _ = rest[0].partition("=")
-                raise FlagError(f"unexpected argument {name + '=...' if equals else name!r}: flags"
-                                " begin with --")
+                hint = f"write --topic={name}" if {"topic"} == self.flags.keys() & {"topic", name} \
+                    and not equals else "flags begin with --"
+                raise FlagError(
+                    f"unexpected argument {name + '=...' if equals else name!r}: {hint}")
             self._warn_of_variables(program or self)
             self._fill(given, in_environment(self.flags.values(), os.environ))
             if given.get("config"):

@@ -15,6 +15,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
+from nsqclient.partitioned.consumer.core import PartitionedCore
 from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
@@ -36,7 +37,13 @@ class _ToolConsumer(LookingConsumer):
 
     def __init__(self, *args: Any, is_limited: bool, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.is_limited = is_limited
         self._core.warns_of_few_in_flight = not is_limited
+
+    def _make_core(self) -> PartitionedCore:
+        # An ordered topic cannot be consumed without its order.
+        self._options = self._options._replace(follows_topic=True)
+        return super()._make_core()
 
     def count_nsqds(self) -> int:
         """Return how many nsqds, or partitions of them, are known."""
@@ -85,7 +92,8 @@ class Consumers:
         options.setdefault("max_in_flight", self._config.max_in_flight)
         consumer: _ToolConsumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
-            lookupd_http_addresses=self._lookupds, on_connect=self._on_connect,
+            lookupd_http_addresses=self._lookupds,
+            on_connect=lambda address: self._on_connect(consumer),
             on_error=lambda error: self._on_error(consumer, error), guard=guard,
             is_limited=is_limited, **options,
         )
@@ -131,12 +139,16 @@ class Consumers:
         self._signals.stop()
 
     def limit_in_flight(self, count: int) -> None:
-        """Let each consumer have no more than ``count`` messages at once from now on."""
+        """Lower max_in_flight of every consumer to ``count``, but not below its connections.
+
+        With less, some nsqds would have to wait for their turn to send.
+        """
         with self._lock:
             consumers = list(self._all)
         for consumer in consumers:
-            if count < consumer.max_in_flight:
-                consumer.set_max_in_flight(count)
+            wanted = max(count, consumer.count_nsqds(), 1)
+            if wanted < consumer.max_in_flight:
+                consumer.set_max_in_flight(wanted)
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Stop all at once. Idempotent. Blocks: until running handlers end, or ``timeout``."""
@@ -144,9 +156,12 @@ class Consumers:
             consumers = list(self._all)
         stop_all(consumers, timeout)
 
-    def _on_connect(self, address: str) -> None:
+    def _on_connect(self, consumer: _ToolConsumer) -> None:
         with self._lock:
             self._connected = True
+        connections = consumer.count_nsqds()
+        if consumer.is_limited and consumer.max_in_flight < connections:
+            consumer.set_max_in_flight(connections)  # see limit_in_flight
 
     def _on_error(self, consumer: Consumer, error: NSQError) -> None:
         """Stop the tool when nothing can be consumed at the start.
@@ -155,7 +170,7 @@ class Consumers:
         be subscribed to by a tool that only looks.
         """
         if isinstance(error, PartitionError):
-            self.fail(f"{error} (the tools consume no such topic)")  # whatever comes
+            self.fail(str(error))  # whatever comes
             return
         if isinstance(error, DiscoveryError):
             self._on_lookup_failed(error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import re
 import string
@@ -63,6 +64,9 @@ def unescape(text: str) -> bytes:
     return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, text).encode("utf-8", "surrogateescape")
 
 
+#: Bytes that ``--gunzip`` shows of a body: 1 MB of gzip can become 1 GB.
+MAX_CONTENT = 16 * 1024 * 1024
+
 #: A format with its fields found: plain bytes, each with the field behind it ("" for none).
 Template = list[tuple[bytes, str]]
 
@@ -118,14 +122,21 @@ class Renderer:
         return prefix + shown + self._end
 
 
-def gunzipped(body: bytes) -> bytes:
-    """The content of a gzip body; another body, or a broken one, as it is."""
+def gunzipped(body: bytes, limit: int = MAX_CONTENT) -> bytes:
+    """Return the content of a gzip body, up to ``limit`` bytes and a note that there is more.
+
+    Another body, or a broken one, is returned as it is.
+    """
     if not body.startswith(b"\x1f\x8b"):
         return body
     try:
-        return gzip.decompress(body)
+        with gzip.open(io.BytesIO(body)) as file:
+            content = file.read(limit + 1)
     except (OSError, EOFError, zlib.error):
         return body
+    if len(content) > limit:
+        return content[:limit] + b"... (more than %d bytes)" % limit
+    return content
 
 
 def _json_line(topic: str, message: Message, body: bytes) -> bytes:

@@ -22,7 +22,7 @@ from nsqclient.cli.tools.tool_flags import (
     SECRET_FILE, Server, ServerCommand, parse_listen_address, read_key_password,
 )
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed, choice, positive,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError, Kind, Parsed, choice, positive,
 )
 from nsqclient.devserver.nsqd import Nsqd
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
@@ -57,7 +57,7 @@ def _parse_percentiles(text: str) -> list[float]:
         try:
             percentiles.append(float(part))
         except ValueError:
-            raise CommandLineError(
+            raise FlagError(
                 f"could not parse {part!r}: give numbers above 0 and up to 1, separated by commas"
             ) from None
     return percentiles
@@ -67,14 +67,14 @@ def parse_topic(text: str) -> dict[str, Any]:
     """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``.
 
     Raises:
-        CommandLineError: it is not that.
+        FlagError: it is not that.
     """
     name, _, rest = text.partition(":")
     number, *kinds = rest.split(":")
     count = parse_uint(number, 9)
     good = is_valid_name(name) and set(kinds) <= set(_TOPIC_KINDS)
     if not good or count is None or not 1 <= count <= _MOST_PARTITIONS:
-        raise CommandLineError(
+        raise FlagError(
             f"{text!r}: give NAME:PARTITIONS[:ordered][:extended], with 1 to {_MOST_PARTITIONS}"
             " partitions")
     return {"topic": name, "partitions": count, **{kind: kind in kinds for kind in _TOPIC_KINDS}}
@@ -255,13 +255,13 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
     """Build the cluster that the flags describe.
 
     Raises:
-        CommandLineError: a flag is wrong.
+        FlagError: a flag is wrong.
     """
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
     values = parsed.values
     if values["data-path"]:
-        raise CommandLineError("--data-path: a partitioned cluster keeps messages in memory only")
+        raise FlagError("--data-path: a partitioned cluster keeps messages in memory only")
     host, tcp_port = parse_listen_address(values["tcp-address"], "tcp-address")
     _, http_port = parse_listen_address(values["http-address"], "http-address")
     _, lookupd_port = parse_listen_address(

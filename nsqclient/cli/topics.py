@@ -8,14 +8,16 @@ it, which is said on stderr; 2 for the command line.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
-from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
+from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed, choice
 from nsqclient.cli.tools.nsq_stat import Answer, Counters, make_cluster, rates, total
 from nsqclient.cli.tools.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
@@ -44,6 +46,9 @@ _ACTIONS = {
     "delete": ("delete it with its channels and messages", "delete it with its messages"),
 }
 
+#: Actions that a script needs no --yes for.
+_HARMLESS = ("create", "unpause")
+
 _HEADING = ("TOPIC", "CHANNEL", "DEPTH", "IN FLIGHT", "DEFERRED", "IN/S", "OUT/S", "CONSUMERS", "")
 
 
@@ -55,6 +60,8 @@ def build_topics() -> Command:
     flags.group("Output")
     flags.add("interval", NOT_NEGATIVE, 1.0,
               "time over which messages per second are counted; 0: do not count")
+    flags.add("sort", choice("name", "depth"), "name", "order of the topics; depth: those with the"
+              " most waiting messages first")
     flags.add("json", BOOL, False, "print a JSON object")
     flags.add_common(quiet=True)
     return flags
@@ -79,7 +86,8 @@ def _group(noun: str) -> CommandGroup:
 def _action(noun: str, action: str) -> Command:
     words = "TOPIC CHANNEL" if noun == "channel" else "TOPIC"
     text = _ACTIONS[action][noun == "channel"]
-    summary = (f"{text[0].upper()}{text[1:]}. It asks first; in a script give --yes.\n"
+    script = "" if action in _HARMLESS else "; in a script give --yes"
+    summary = (f"{text[0].upper()}{text[1:]}. It asks first{script}.\n"
                "The status is 1 if a server did not do it; such servers are listed.")
     example = f"nsqclient {noun} {action} orders {'mail ' if noun == 'channel' else ''}"
     flags = ToolFlags(
@@ -89,6 +97,8 @@ def _action(noun: str, action: str) -> Command:
     flags.add_http_servers()
     flags.group("Options")
     flags.add("yes", BOOL, False, "do not ask")
+    flags.unknown = {name: f"--{name} is not a flag here: write {flags.name} {words}"
+                     for name in ("topic", "channel")}
     flags.add_common(quiet=True)
     return flags
 
@@ -104,7 +114,7 @@ def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
     what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
     with make_cluster(parsed.values) as cluster:
         if not parsed.values["yes"]:
-            _ask(f"{action} {what}{_where(cluster, action, topic, channel)}?")
+            _ask(action, f"{what}{_where(cluster, action, topic, channel)}")
         failures = _carry_out(cluster, action, topic, channel)
     for failure in failures:
         sys.stderr.write(f"not done: {failure.text()}\n")
@@ -155,11 +165,13 @@ def _depth(stats: Stats, topic: str, channel: str) -> int | None:
     return None if one is None else one.depth
 
 
-def _ask(question: str) -> None:
-    """Raise CommandLineError unless somebody says yes."""
+def _ask(action: str, what: str) -> None:
+    """Raise CommandLineError unless somebody says yes, or the action destroys nothing."""
     if not sys.stdin.isatty():
+        if action in _HARMLESS:
+            return
         raise FlagError("--yes required: stdin is no terminal")
-    sys.stderr.write(printable(f"{question} [y/N] "))
+    sys.stderr.write(printable(f"{action} {what}? [y/N] "))
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandLineError("nothing was changed")
@@ -181,7 +193,9 @@ class Line(NamedTuple):
 
 def _topics(parsed: Parsed) -> int:
     values = parsed.values
-    wanted = [checked_name(topic, "topic") for topic in parsed.rest]
+    # A pattern has characters that a name has not.
+    wanted = [topic if set(topic) & set("*?[") else checked_name(topic, "topic")
+              for topic in parsed.rest]
     with make_cluster(values) as cluster:
         found = cluster.nodes()
         before, _ = _read(cluster, found.nodes)
@@ -189,6 +203,8 @@ def _topics(parsed: Parsed) -> int:
             time.sleep(values["interval"])
         after, failures = _read(cluster, found.nodes)
     lines = count(before if values["interval"] else {}, after, found.registered, wanted)
+    if values["sort"] == "depth":
+        lines = by_depth(lines)
     problems = [each.text() for each in (*found.failures, *failures)]
     if values["json"]:
         print(json.dumps({"topics": as_json(lines), "problems": problems}))
@@ -220,13 +236,13 @@ def count(
     Args:
         before: of a poll before; empty: nothing is counted per second.
         registered: topics that nsqlookupds list, also those that no nsqd has.
-        wanted: topics; empty: all.
+        wanted: topics, or patterns as of a shell; empty: all.
     """
     first, second = _by_name(before), _by_name(after)
     names = second.keys() | {(topic, "") for topic in registered}
     lines = []
     for topic, channel in sorted(names):
-        if wanted and topic not in wanted:
+        if wanted and not any(fnmatchcase(topic, pattern) for pattern in wanted):
             continue
         rows = rates(first.get((topic, channel), {}), second.get((topic, channel), {}))
         row = total(rows)
@@ -235,6 +251,13 @@ def count(
             row.egress if before and channel else None,
             row.counters if rows else Counters(), len(rows)))
     return lines
+
+
+def by_depth(lines: Iterable[Line]) -> list[Line]:
+    """Return lines with the topics first that have the most waiting messages. Pure."""
+    topics = [list(group) for _, group in itertools.groupby(lines, lambda line: line.topic)]
+    topics.sort(key=lambda group: -sum(line.counters.depth for line in group))
+    return [line for group in topics for line in group]
 
 
 def _by_name(stats: _Stats) -> dict[tuple[str, str], dict[str, Answer]]:

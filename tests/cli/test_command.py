@@ -149,11 +149,11 @@ RULES = ["--topic=t", "--channel=c", "--lookupd-http-address=l:1"]
     (RULES[:2], 2, "--nsqd-tcp-address or --lookupd-http-address required"),
     ([*RULES, "--nsqd-tcp-address=n:1"], 2,
      "use --nsqd-tcp-address or --lookupd-http-address not both"),
-    (["--topic=a b"], 1, "--topic is invalid: 'a b'"),
+    (["--topic=a b"], 2, "--topic is invalid: 'a b'"),
     ([*RULES, "--a=1", "--b=1"], 2, "use --a or --b not both"),
     ([*RULES, "--c=1"], 2, "--c needs --a or --b"),
-    (["--max-in-flight=-1"], 1, "--max-in-flight must not be negative"),
-    (["--http-client-connect-timeout=0"], 1, "--http-client-connect-timeout should be positive"),
+    (["--max-in-flight=-1"], 2, "--max-in-flight must not be negative"),
+    (["--http-client-connect-timeout=0"], 2, "--http-client-connect-timeout should be positive"),
     ([*RULES, "--b=-1", "--c=0"], 0, ""),
 ])
 def test_flags_that_go_together_or_not_are_checked_first(words, status, said, capsys):

@@ -6,12 +6,14 @@ import os
 
 import pytest
 
-from nsqclient import Config, Requeue
+from nsqclient import Config, Producer, Requeue
+from nsqclient.cli import main
 from nsqclient.cli.consumers import make_guard
-from nsqclient.cli.lines import Renderer, parse_format, show_time, unescape
+from nsqclient.cli.lines import Renderer, gunzipped, parse_format, show_time, unescape
 from nsqclient.cli.tools.nsq_tail import Tail
-from nsqclient.devserver import Nsqd
+from nsqclient.devserver import Nsqd, PartitionedCluster
 from nsqclient.testing import make_message
+from tests.support.servers.http_api import HttpApi
 
 
 def a_message(body=b"hi"):
@@ -103,3 +105,39 @@ def test_the_guard_asks_the_http_address_that_was_given_with_the_nsqd():
             "lookupd-http-address": [],
         }, Config(), "t", "c")
         guard.check(other.tcp_address, False)
+
+
+def test_gunzip_has_a_limit():
+    """1 MB of gzip can become 1 GB."""
+    body = gzip.compress(bytes(1_000_000))
+    assert len(gunzipped(body)) == 1_000_000
+    assert gunzipped(body, 10) == bytes(10) + b"... (more than 10 bytes)"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_partitions_of_a_topic_are_read_to_the_limit(leak_guard, capfdbinary, ordered):
+    """-n neither stalls, although each partition has fewer messages, nor is an order in the way."""
+    with PartitionedCluster(3) as cluster:
+        cluster.create_topic("t", 6, ordered=ordered, channels=["c"])
+        with Producer(lookupd_http_addresses=cluster.lookupd_http_addresses) as producer:
+            for number in range(24):
+                producer.publish("t", b"%d" % number, partition=number % 6)
+        assert main(["nsq_tail", "--topic=t", "--channel=c", "-n", "12",
+                     *(f"--lookupd-http-address={address}"
+                       for address in cluster.lookupd_http_addresses)]) == 0
+    assert len(set(capfdbinary.readouterr().out.split())) == 12
+
+
+def test_fewer_messages_than_nsqds_do_not_stall(leak_guard, capfdbinary):
+    with Nsqd() as empty, Nsqd() as other, Nsqd() as full:
+        for nsqd in (empty, other, full):
+            HttpApi(nsqd.http_address).create("t", "c")
+        full.publish("t", b"x")
+        assert main(["nsq_tail", "--topic=t", "--channel=c", "-n", "1", *(
+            f"--nsqd-tcp-address={nsqd.tcp_address}" for nsqd in (empty, other, full))]) == 0
+    assert capfdbinary.readouterr().out == b"x\n"
+
+
+def test_a_topic_without_its_flag_says_what_to_write(capsys):
+    assert main(["nsq_tail", "orders"]) == 2
+    assert "write --topic=orders" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from nsqclient import Producer
+from nsqclient.cli import main
 from nsqclient.cli.tools.nsq_to_file import TopicWatcher
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
@@ -210,3 +211,27 @@ def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
     watcher.stop()
     for client in clients:
         client.close()
+
+
+def test_a_poll_that_raises_is_followed_by_others(leak_guard, monkeypatch):
+    """As where the system has no further thread."""
+    watcher = TopicWatcher(
+        Cluster(["127.0.0.1:1"]), 0.01, [].append, [].append, [].append,
+        PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), ""))
+    polls = []
+
+    def poll():
+        polls.append(1)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(watcher, "poll", poll)
+    watcher.start()
+    wait_until(lambda: len(polls) > 2)
+    watcher.stop()
+
+
+def test_a_directory_that_cannot_be_written_ends_it(tmp_path, capsys):
+    (tmp_path / "out").write_bytes(b"")
+    assert main(["nsq_to_file", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1",
+                 f"--output-dir={tmp_path / 'out'}"]) == 1
+    assert "cannot create files" in capsys.readouterr().err

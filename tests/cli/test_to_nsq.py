@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.cli.tools import to_nsq
+from nsqclient.cli import main
 from nsqclient.cli.tools.to_nsq import Publisher, split_records
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
@@ -130,3 +131,10 @@ def test_a_json_line_without_a_body_ends_it(line):
             "--format=jsonl", stdin=b'{"body": "one"}\n' + line + b'\n{"body": "three"}\n')
         assert done.returncode == 1 and b"record 2: " in done.stderr
         assert [message.body for message in nsqd.messages("t")] == [b"one"]
+
+
+def test_the_name_of_a_file_is_not_published(tmp_path, capsys):
+    (tmp_path / "big.txt").write_bytes(b"x")
+    assert main(["to_nsq", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1",
+                 str(tmp_path / "big.txt")]) == 2
+    assert f"< {tmp_path / 'big.txt'}" in capsys.readouterr().err

@@ -2,12 +2,13 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.topics import as_json, as_table, count
+from nsqclient.cli.topics import as_json, as_table, by_depth, count
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP, Stats
 from nsqclient.protocol.peer_json import JsonReader
 from tests.cli.test_terminal import Screen
@@ -37,6 +38,9 @@ def test_the_table_has_sums_over_nsqds_and_rates():
         "planned               0                          0                    on no nsqd",
     ]
     assert [line.topic for line in count(before, after, frozenset({"x"}), ["x"])] == ["x"]
+    assert {line.topic for line in count(before, after, frozenset({"x", "ox"}), ["o*"])} == {
+        "orders", "ox"}
+    assert [line.topic for line in by_depth(lines[::-1])] == ["orders", "orders", "planned"]
 
 
 def test_json_has_channels_below_their_topics():
@@ -165,8 +169,8 @@ def test_it_asks_on_a_terminal(cluster, capsys, monkeypatch, answer, status):
     (["topic", "delete", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC"),
     (["topic", "delete", "t", "c", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC"),
     (["channel", "delete", "t", "--yes", "--nsqd-http-address=a:1"], 2, "give TOPIC and CHANNEL"),
-    (["channel", "delete", "t", "c!", "--yes", "--nsqd-http-address=a:1"], 1, "is invalid"),
-    (["topics", "--nsqd-http-address=a:1", "--interval=-1s"], 1, "must not be negative"),
+    (["channel", "delete", "t", "c!", "--yes", "--nsqd-http-address=a:1"], 2, "is invalid"),
+    (["topics", "--nsqd-http-address=a:1", "--interval=-1s"], 2, "must not be negative"),
     (["topic", "remove", "t"], 2, "unknown command 'remove'"),
     (["topic"], 2, "unpause"),
 ])
@@ -175,3 +179,23 @@ def test_an_invalid_command_line_is_an_error(words, status, text, capsys, monkey
     monkeypatch.setenv("NSQ_YES", "true")  # no flag of the environment
     assert main(words) == status
     assert text in capsys.readouterr().err
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(cluster):
+    """As ``topics | head`` does."""
+    code = "import sys; from nsqclient.cli import main; sys.exit(main(sys.argv[1:]))"
+    with subprocess.Popen(
+            [sys.executable, "-c", code, "topics", f"--nsqd-http-address={cluster[1].http_address}",
+             "--interval=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 0)
+
+
+def test_harmless_actions_need_no_yes_in_a_script(cluster, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    servers = f"--nsqd-http-address={cluster[1].http_address}"
+    assert main(["topic", "create", "new", servers]) == 0
+    assert main(["topic", "unpause", "new", servers]) == 0
+    assert main(["topic", "pause", "new", servers]) == 2
+    assert main(["topic", "pause", "--topic=new", servers]) == 2
+    assert "write topic pause TOPIC" in capsys.readouterr().err

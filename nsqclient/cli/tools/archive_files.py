@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional, Protocol
 
-from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.flags import CommandLineError, FlagError
 from nsqclient.cli.tools.work_lock import WorkLock
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -65,7 +65,7 @@ def zstd_codec(level: int) -> CodecFactory:
         raise CommandLineError("--zstd needs the package zstandard") from None
     highest = zstandard.MAX_COMPRESSION_LEVEL
     if not 1 <= level <= highest:
-        raise CommandLineError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
+        raise FlagError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
     compressor: Any = zstandard.ZstdCompressor(level=level)
     make: CodecFactory = compressor.compressobj
     return make

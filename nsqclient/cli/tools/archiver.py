@@ -16,7 +16,7 @@ from itertools import groupby
 
 from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
 from nsqclient.cli.tools.archive_files import ClosedFile, OutputFile, OutputPaths, RotationRules
-from nsqclient.cli.flags import CommandLineError
+from nsqclient.cli.flags import FlagError
 from nsqclient.consumer.batch import BatchDelegate
 from nsqclient.display import counted
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -40,7 +40,7 @@ class FileNames:
         suffix: what the name must end with, such as ``.gz``; may be empty.
 
     Raises:
-        CommandLineError: ``<REV>`` is needed and missing.
+        FlagError: ``<REV>`` is needed and missing.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FileNames:
         pid: int, needs_rev: bool, suffix: str,
     ) -> None:
         if needs_rev and "<REV>" not in text:
-            raise CommandLineError(
+            raise FlagError(
                 "missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
         short = hostname.split(".")[0]
         host = host_identifier or short

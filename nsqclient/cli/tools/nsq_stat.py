@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import shutil
 import sys
 import time
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags
+from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags, read_http_tls
+from nsqclient.config import Config
 from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
@@ -217,18 +217,13 @@ def _run(parsed: Parsed) -> int:
         view = functools.partial(_print_json, values["topic"], values["channel"])
     elif is_live:
         view = Live(f"{values['topic']}/{values['channel']}", values["interval"])
-    try:
-        with make_cluster(values) as cluster, Signals(
-                on_hangup=lambda: signals.stop()) as signals:
-            sampler = Sampler(
-                values["topic"], values["channel"], cluster,
-                quiet=is_live)  # log lines would tear the table
-            shown = _watch(sampler, view, signals, values["interval"], values["count"])
-            ended_by_signal = signals.is_stopping
-    except BrokenPipeError:
-        # The reader of the rows is gone; Python's own flush at exit must not raise.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    with make_cluster(values) as cluster, Signals(
+            on_hangup=lambda: signals.stop()) as signals:
+        sampler = Sampler(
+            values["topic"], values["channel"], cluster,
+            quiet=is_live)  # log lines would tear the table
+        shown = _watch(sampler, view, signals, values["interval"], values["count"])
+        ended_by_signal = signals.is_stopping
     return 0 if shown or ended_by_signal else EXIT_NOTHING_SHOWN
 
 
@@ -236,6 +231,7 @@ def make_cluster(values: Mapping[str, Any]) -> Cluster:
     """Return the servers of the flags of ``add_http_servers``."""
     return Cluster(
         values["lookupd-http-address"], values["nsqd-http-address"],
+        Config(**read_http_tls(values)),
         connect_timeout=values["http-client-connect-timeout"],
         timeout=values["http-client-request-timeout"])
 

@@ -29,7 +29,7 @@ from nsqclient.cli.tools.archive_files import (
 )
 from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, NAME, NAMES, PATH, STRING, CommandLineError, FlagError, Kind, Parsed,
+    BOOL, DURATION, INT, NAME, NAMES, PATH, STRING, FlagError, Kind, Parsed,
     choice, limited, off_below_0,
 )
 from nsqclient.cli.lines import FORMATS, Renderer
@@ -75,7 +75,7 @@ def _parse_pattern(text: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text) if text else None
     except re.error as exc:
-        raise CommandLineError(f"{text!r} is invalid: {exc}") from None
+        raise FlagError(f"{text!r} is invalid: {exc}") from None
 
 
 PATTERN = Kind("string", _parse_pattern)
@@ -143,11 +143,11 @@ def _run(parsed: Parsed) -> int:
     if not values["topic"] and not values["topic-pattern"]:
         raise FlagError("--topic or --topic-pattern required")
     if not values["topic"] and not values["lookupd-http-address"]:
-        raise CommandLineError(
+        raise FlagError(
             "--lookupd-http-address must be specified when no --topic specified")
     config = read_consumer_config(values, PROGRAM)
     if values["dead-letter-topic"] and config.max_attempts == 0:
-        raise CommandLineError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
+        raise FlagError("--dead-letter-topic needs --consumer-opt=max_attempts,N")
     tool = _Tool(values, config, _make_logger(values["log-prefix"]))
     return tool.run()
 
@@ -178,7 +178,7 @@ class _Tool:
         self._options: dict[str, Any] = {}
         self._topics = [topic for topic in dict.fromkeys(values["topic"]) if self._allows(topic)]
         if values["topic"] and not self._topics:
-            raise CommandLineError("--topic-pattern allows none of the topics")
+            raise FlagError("--topic-pattern allows none of the topics")
         self._names("check")  # a bad format ends the tool before it starts
         if "<TOPIC>" not in values["filename-format"] and len(self._topics) != 1:
             log.warning("--filename-format has no <TOPIC>: topics may share a file")
@@ -331,7 +331,11 @@ class TopicWatcher:
 
     def _run(self) -> None:
         while not self._end.is_set():
-            answered = self.poll()
+            try:
+                answered = self.poll()
+            except Exception:  # such as no further thread
+                self._log.exception("could not retrieve topic list")
+                answered = False
             refresh = self._refresh or _RETRY
             self._end.wait(min(refresh, _RETRY) if not answered else self._refresh or None)
 
@@ -376,7 +380,7 @@ class CloseHook:
         log: for commands that fail.
 
     Raises:
-        CommandLineError: no such program.
+        FlagError: no such program.
 
     Life: a thread starts with the object; ``close()`` lets it finish what waits. Threads: any.
     """
@@ -385,9 +389,9 @@ class CloseHook:
         try:
             self._words = shlex.split(command)
         except ValueError as exc:
-            raise CommandLineError(f"--exec-on-close {command!r}: {exc}") from None
+            raise FlagError(f"--exec-on-close {command!r}: {exc}") from None
         if not self._words or shutil.which(self._words[0]) is None:
-            raise CommandLineError(f"--exec-on-close {command!r}: no such program")
+            raise FlagError(f"--exec-on-close {command!r}: no such program")
         self._log = log
         self._paths: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="nsq-exec-on-close", daemon=True)

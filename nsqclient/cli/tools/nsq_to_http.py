@@ -25,7 +25,7 @@ from requests.adapters import HTTPAdapter
 from nsqclient import Config, GiveUp, Message, Requeue
 from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
-    INT, STRING, STRINGS, CommandLineError, Kind, Parsed, choice, limited,
+    INT, STRING, STRINGS, FlagError, Kind, Parsed, choice, limited,
 )
 from nsqclient.cli.tools.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
 from nsqclient.cli.signals import Signals
@@ -288,13 +288,13 @@ def _parse_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise CommandLineError(f"{masked_address(url)!r} is no http:// or https:// URL")
+        raise FlagError(f"{masked_address(url)!r} is no http:// or https:// URL")
     return url
 
 
 def _parse_get(url: str) -> str:
     if url.count("%s") != 1:
-        raise CommandLineError(
+        raise FlagError(
             f"{masked_address(url)!r}: it needs one %s in the place of the message")
     return _parse_url(url)
 
@@ -303,13 +303,13 @@ def parse_header(text: str) -> tuple[str, str]:
     """Read ``Key: Value``.
 
     Raises:
-        CommandLineError: a part is missing, or has invalid characters.
+        FlagError: a part is missing, or has invalid characters.
     """
     key, _, value = (part.strip() for part in text.partition(":"))
     if not key or not value:
-        raise CommandLineError(f"{text!r}: write it as 'Key: Value'")
+        raise FlagError(f"{text!r}: write it as 'Key: Value'")
     if not (key + value).isprintable() or not (key + value).isascii() or " " in key:
-        raise CommandLineError(f"{text!r} has characters that are invalid in a header")
+        raise FlagError(f"{text!r} has characters that are invalid in a header")
     return key, value
 
 
@@ -379,7 +379,7 @@ def _run(parsed: Parsed) -> int:
     values = parsed.values
     config = read_consumer_config(values, PROGRAM)  # first: a bad one is status 2
     if "content-type" in parsed.given and not values["post"]:
-        raise CommandLineError("--content-type only used with --post")
+        raise FlagError("--content-type only used with --post")
     _check_dead_letters(values, config)
     urls = list(dict.fromkeys(values["get"] or values["post"]))
     tls = read_http_tls(values)
@@ -408,9 +408,9 @@ def _check_dead_letters(values: dict[str, Any], config: Config) -> None:
     """Check that ``--dead-letter-topic`` and the flags that use it are given together."""
     wanted = any(rule.action == DEAD_LETTER for rule in values["on-status"])
     if wanted and not values["dead-letter-topic"]:
-        raise CommandLineError("--on-status=...=dead-letter needs --dead-letter-topic")
+        raise FlagError("--on-status=...=dead-letter needs --dead-letter-topic")
     if values["dead-letter-topic"] and not wanted and config.max_attempts == 0:
-        raise CommandLineError(
+        raise FlagError(
             "--dead-letter-topic needs --on-status=STATUS=dead-letter or"
             " --consumer-opt=max_attempts,N")
 

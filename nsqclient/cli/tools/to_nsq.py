@@ -117,7 +117,7 @@ def _run(parsed: Parsed) -> int:
     values = parsed.values
     config = read_config(values, PROGRAM, "producer-opt")
     if values["defer"] > config.nsqd_max_req_timeout:
-        raise CommandLineError(
+        raise FlagError(
             f"--defer is over nsqd's limit of {config.nsqd_max_req_timeout:g} s: if its"
             " --max-req-timeout is higher, give --producer-opt=nsqd_max_req_timeout,...")
     if values["rate"]:
@@ -125,6 +125,9 @@ def _run(parsed: Parsed) -> int:
     terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
     if parsed.rest and values["input-file"]:
         raise FlagError("give messages or --input-file not both")
+    if len(parsed.rest) == 1 and os.path.isfile(parsed.rest[0]):
+        raise FlagError(f"{parsed.rest[0]} is a file: to publish its lines, write"
+                        f" ... < {parsed.rest[0]}, or --input-file={parsed.rest[0]}")
     with contextlib.ExitStack() as stack:
         source = _STDIN
         if values["input-file"]:

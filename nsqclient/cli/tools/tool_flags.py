@@ -151,7 +151,7 @@ class ToolFlags(Command):
         def with_logs(parsed: Parsed) -> int:
             level = LEVELS.get(parsed.values["log-level"].lower())
             if level is None:
-                raise CommandLineError(f"--log-level is invalid: use {', '.join(LEVELS)}")
+                raise FlagError(f"--log-level is invalid: use {', '.join(LEVELS)}")
             if not has_logs:
                 return body(parsed)
             with log_lines(
@@ -209,6 +209,7 @@ class ToolFlags(Command):
                  "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
         self.require("nsqd-http-address", "lookupd-http-address")
         add_http_timeouts(self, POSITIVE)
+        add_http_tls_flags(self)
 
     def add_producer_options(self) -> None:
         """Add ``--producer-opt`` to the current group."""
@@ -255,7 +256,7 @@ def checked_name(name: str, noun: str) -> str:
         CommandLineError: it is no such name.
     """
     if not is_valid_name(name):
-        raise CommandLineError(f"{noun} {name!r} is invalid (1 to 64 of a-z A-Z 0-9 . _ -)")
+        raise FlagError(f"{noun} {name!r} is invalid (1 to 64 of a-z A-Z 0-9 . _ -)")
     return name
 
 
@@ -357,7 +358,7 @@ def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
     try:
         return addresses.parse_listen_address(text)
     except ConfigError as exc:
-        raise CommandLineError(f"--{flag} {exc}") from None
+        raise FlagError(f"--{flag} {exc}") from None
 
 
 class _GoFormatter(LineFormatter):

@@ -109,7 +109,7 @@ class PartitionSubscription(Subscription):
         self.place = place
         self._partition = place.partition
         self._wanted = Subscribe(
-            self.topic, self.channel, place.partition, options.ordered, target.extended,
+            self.topic, self.channel, place.partition, target.ordered, target.extended,
             with_offsets=options.with_offsets or options.start_at is not None,
             identify=options.identify_fields(),
         )
