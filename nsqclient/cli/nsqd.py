@@ -117,9 +117,9 @@ _OPTIONS = {
     ],
     "TLS": [
         ("tls-cert", PATH, "path to certificate file"),
-        ("tls-client-auth-policy", STRING, "client certificate policy (require, require-verify)"),
+        ("tls-client-auth-policy", STRING, "client certificate policy (require-verify)"),
         ("tls-key", PATH, "path to key file"),
-        ("tls-min-version", TLS_VERSION, "minimum TLS version acceptable (tls1.0 to tls1.3)"),
+        ("tls-min-version", TLS_VERSION, "minimum TLS version acceptable (tls1.2 or tls1.3)"),
         ("tls-required", TLS_REQUIRED, "require TLS for client connections (true, false,"
          " tcp-https)"),
         ("tls-root-ca-file", PATH, "path to certificate authority file"),
@@ -222,7 +222,6 @@ def _build(parsed: Parsed) -> Server:
         https_host=https_host,
         broadcast_address=values["broadcast-address"] or None,
         node_id=values["node-id"],
-        log_level=values["log-level"],
         auth_http_addresses=values["auth-http-address"],
         e2e_processing_latency_percentile=percentiles,
         tls_key_password=(

@@ -20,7 +20,7 @@ from nsqclient.devserver.faults import Faults, ReceivedCommand
 from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
-from nsqclient.devserver.options import LogLevel, NsqdOptions, TLSPolicy
+from nsqclient.devserver.options import NsqdOptions, TLSPolicy
 from nsqclient.devserver.persistence import DataPath
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, python_version
 from nsqclient.devserver.protocol.lookupd import Identity
@@ -102,8 +102,6 @@ class Nsqd:
         broadcast_address: the address that nsqlookupd gives to clients; None for ``host``.
         broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0 for those that
             this nsqd listens on.
-        log_level: debug, info, warn, error or fatal, for the logger ``nsqclient.devserver`` until
-            ``stop()``, as ``PUT /config/log_level`` sets it; None leaves it to you.
 
     The other arguments are nsqd's flags, with nsqd's defaults; durations in seconds.
     """
@@ -114,8 +112,6 @@ class Nsqd:
         self.options = options
         #: When it was created, in seconds since the epoch.
         self.start_time: float = time.time()
-        #: Of the embedded servers' log.
-        self.log_level: LogLevel = LogLevel(options.log_level)
         self._data: DataPath | None = None
         broker = Broker(
             options.queue_limits(),
@@ -212,7 +208,6 @@ class Nsqd:
         """
         options = self.options
         try:
-            self.log_level.start()
             self.add_observer(_log_change)
             limits = options.server_limits()
             tls = options.tls_context()
@@ -317,7 +312,6 @@ class Nsqd:
         self._close_data(keep)
         if self._is_started:
             logger.info("NSQ: bye")
-        self.log_level.restore()
 
     def _close_data(self, keep: bool) -> None:
         if self._data is None:

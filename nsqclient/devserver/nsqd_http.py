@@ -1,14 +1,14 @@
 """nsqd's HTTP API, without ``/debug/*`` (Go's profiler).
 
-Under ``/config/`` are the two options that can be changed; ``/stats`` is JSON alone.
+Under ``/config/`` only ``nsqlookupd_tcp_addresses`` can be read and changed; ``/stats`` is JSON.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqclient.devserver import stats
 from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFound
@@ -20,7 +20,6 @@ from nsqclient.devserver.http_server import (
     Request,
     Response,
 )
-from nsqclient.devserver.options import LEVELS
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
@@ -28,9 +27,34 @@ from nsqclient.protocol.peer_json import InvalidJson, read_json
 if TYPE_CHECKING:
     import ssl
 
-    from nsqclient.devserver.nsqd import Nsqd
+    from nsqclient.devserver.options import NsqdOptions
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
+
+
+class _Nsqd(Protocol):
+    """What the HTTP API needs of :class:`~nsqclient.devserver.Nsqd`."""
+
+    options: NsqdOptions
+    start_time: float
+
+    @property
+    def lookupd_tcp_addresses(self) -> list[str]: ...
+    def set_lookupd_tcp_addresses(self, addresses: Sequence[str]) -> None: ...
+    def health(self) -> str: ...
+    def info(self) -> dict[str, Any]: ...
+    def stats(self, topic: str, channel: str, include_clients: bool) -> dict[str, Any]: ...
+    def publish_many(self, topic: str, bodies: Sequence[bytes], defer: float) -> None: ...
+    def create_topic(self, topic: str) -> None: ...
+    def delete_topic(self, topic: str) -> None: ...
+    def empty_topic(self, topic: str) -> None: ...
+    def pause_topic(self, topic: str) -> None: ...
+    def unpause_topic(self, topic: str) -> None: ...
+    def create_channel(self, topic: str, channel: str) -> None: ...
+    def delete_channel(self, topic: str, channel: str) -> None: ...
+    def empty_channel(self, topic: str, channel: str) -> None: ...
+    def pause_channel(self, topic: str, channel: str) -> None: ...
+    def unpause_channel(self, topic: str, channel: str) -> None: ...
 
 
 class NsqdHTTPServer(HTTPServer):
@@ -43,7 +67,7 @@ class NsqdHTTPServer(HTTPServer):
     """
 
     def __init__(
-        self, nsqd: Nsqd, host: str, port: int, tls: ssl.SSLContext | None = None
+        self, nsqd: _Nsqd, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
         options = nsqd.options
         super().__init__("nsqd-http", host, port, [
@@ -155,8 +179,6 @@ class NsqdHTTPServer(HTTPServer):
     # -- options
 
     def _get_config(self, request: Request) -> object:
-        if request.option == "log_level":
-            return self._nsqd.log_level.number
         if request.option == "nsqlookupd_tcp_addresses":
             return self._nsqd.lookupd_tcp_addresses
         raise HTTPError(400, "INVALID_OPTION")
@@ -167,11 +189,6 @@ class NsqdHTTPServer(HTTPServer):
             raise HTTPError(413, "INVALID_VALUE")
         if request.option == "nsqlookupd_tcp_addresses":
             self._nsqd.set_lookupd_tcp_addresses(_parse_addresses(body))
-        elif request.option == "log_level":
-            level = body.decode("utf-8", "replace").lower()
-            if level not in LEVELS:
-                raise HTTPError(400, "INVALID_VALUE")
-            self._nsqd.log_level.set(level)
         else:
             raise HTTPError(400, "INVALID_OPTION")
         return self._get_config(request)

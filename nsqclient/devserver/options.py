@@ -1,10 +1,8 @@
-"""The options of the embedded nsqd: nsqd's flags, and the log level."""
+"""The options of the embedded nsqd: nsqd's flags."""
 
 from __future__ import annotations
 
-import logging
 import socket
-import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
@@ -33,11 +31,7 @@ def default_node_id() -> int:
 
 
 #: Values of --tls-min-version.
-TLS_VERSIONS = ("tls1.0", "tls1.1", "tls1.2", "tls1.3")
-
-
-#: nsqd's levels and their numbers; Python's are ten times as much.
-LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+TLS_VERSIONS = ("tls1.2", "tls1.3")
 #: Clients cannot connect to these; the host's name replaces them.
 ANY_HOST = ("", "0.0.0.0", "::")  # nosec B104 # compared with, never bound to
 
@@ -87,11 +81,10 @@ class NsqdOptions:
     tls_root_ca_file: str = ""
     tls_client_auth_policy: str = ""
     tls_required: bool | str = False
-    tls_min_version: str = "tls1.0"
+    tls_min_version: str = "tls1.2"
     auth_http_addresses: Sequence[str] = ()
     e2e_processing_latency_percentile: Sequence[float] = ()
     e2e_processing_latency_window_time: float = 600.0
-    log_level: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.node_id < 1024:
@@ -110,9 +103,9 @@ class NsqdOptions:
             raise ConfigError(
                 f"unknown tls_min_version {self.tls_min_version!r}: give one of "
                 + ", ".join(TLS_VERSIONS))
-        if self.log_level is not None and self.log_level not in LEVELS:
-            raise ConfigError(
-                f"log_level must be one of {', '.join(LEVELS)}, not {self.log_level!r}")
+        if self.tls_client_auth_policy == "require":
+            raise ConfigError("tls_client_auth_policy 'require' accepts any certificate, which this"
+                              " nsqd cannot: use 'require-verify'")
 
     @property
     def announced_address(self) -> str:
@@ -174,7 +167,6 @@ class NsqdOptions:
             key_password=self.tls_key_password,
             ca_file=self.tls_root_ca_file,
             verify_clients=self.tls_client_auth_policy == "require-verify",
-            any_client_certificate=self.tls_client_auth_policy == "require",
             min_version=self.tls_min_version,
         )
 
@@ -189,47 +181,3 @@ def _in_ms(options: NsqdOptions, option: Field[Any]) -> Any:
     """Return the value of an option; a duration as a whole number of ms."""
     value = getattr(options, option.name)
     return round(value * 1000) if option.type == "float" else value
-
-
-_logger = logging.getLogger("nsqclient.devserver")
-
-
-class LogLevel:
-    """The level of the log; all embedded servers of the process share the logger.
-
-    Args:
-        name: a key of LEVELS; None leaves the program's configuration in force until ``set``,
-            and ``number`` is nsqd's default, 2.
-
-    Life: ``set`` any number of times; ``restore`` undoes it. Threads: any.
-    """
-
-    def __init__(self, name: str | None) -> None:
-        self._lock = threading.Lock()
-        self._name = name  # guarded by _lock, as _previous
-        self._previous: int | None = None
-
-    def start(self) -> None:
-        """Set the level that was given."""
-        if self._name is not None:
-            self.set(self._name)
-
-    def set(self, name: str) -> None:
-        """Change the level to a key of LEVELS."""
-        with self._lock:
-            if self._previous is None:
-                self._previous = _logger.level
-            self._name = name
-            _logger.setLevel(LEVELS[name] * 10)
-
-    def restore(self) -> None:
-        """Restore the level of before. Idempotent."""
-        with self._lock:
-            previous, self._previous = self._previous, None
-            if previous is not None:
-                _logger.setLevel(previous)
-
-    @property
-    def number(self) -> int:
-        """The number under ``/config/log_level``."""
-        return LEVELS[self._name or "info"]

@@ -10,7 +10,7 @@ from nsqclient.config import Config
 from nsqclient.errors import NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError
 from nsqclient.http.models import NsqdInfo, Stats
 from nsqclient.http.session import BrokenUpload, HTTPClient, Server
-from nsqclient.http.urls import nsqd_url, split_address
+from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, check_mpub, pack_bodies
 from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic

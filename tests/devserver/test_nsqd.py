@@ -253,26 +253,9 @@ def call(nsqd):
     return call
 
 
-def test_log_level_changes_at_once(call, caplog):
-    """It is the level of the embedded servers' log, from the next line on."""
-    logger = logging.getLogger("nsqclient.devserver")
-    assert call("GET", "/config/log_level") == (200, "2")
-    assert call("PUT", "/config/log_level", b"Error") == (200, "4")
-    assert call("GET", "/config/log_level") == (200, "4")
-    assert not logger.isEnabledFor(logging.WARNING) and logger.isEnabledFor(logging.ERROR)
-    assert call("PUT", "/config/log_level", b"debug") == (200, "1")
-    assert logger.isEnabledFor(logging.DEBUG)
-
-
-def test_stop_restores_the_log_level():
-    logger = logging.getLogger("nsqclient.devserver")
-    former = logger.level
-    with Nsqd(log_level="warn") as nsqd:
-        assert logger.level == logging.WARNING and nsqd.log_level.number == 3
-    nsqd.stop()
-    assert logger.level == former
-    with pytest.raises(ConfigError, match="log_level"):
-        Nsqd(log_level="loud")
+def test_a_policy_that_accepts_any_certificate_is_refused():
+    with pytest.raises(ConfigError, match="use 'require-verify'"):
+        Nsqd(tls_client_auth_policy="require")
 
 
 def test_nsqlookupds_can_be_changed(nsqd, call):

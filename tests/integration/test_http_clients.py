@@ -68,8 +68,14 @@ def test_topics_and_channels_are_created_paused_emptied_and_deleted(nsqd):
 
 def test_options_of_nsqd_can_be_set(nsqd):
     nsqd.set_lookupd_tcp_addresses([])
-    nsqd.set_log_level("error")
-    assert _refused(nsqd.set_log_level, "nope") == (400, "INVALID_VALUE")
+
+
+@pytest.mark.real
+def test_the_log_level_of_nsqd_can_be_set(real_nsqd):
+    """The embedded one logs as the program says."""
+    with NsqdHTTP(real_nsqd().http_address) as nsqd:
+        nsqd.set_log_level("error")
+        assert _refused(nsqd.set_log_level, "nope") == (400, "INVALID_VALUE")
 
 
 @pytest.mark.parametrize("size", [2000, 900_000])

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from nsqclient.errors import TLSError
-from nsqclient.runtime.tls import client_context, first_certificate, server_context
+from nsqclient.runtime.tls import client_context, server_context
 from tests.support.certificates import Certificates
 
 
@@ -40,25 +40,6 @@ def test_the_lowest_tls_version_is_the_configured_one(certificates, name, versio
     keys = {"cert": certificates.server, "key": certificates.server_key}
     assert client_context(min_version=name).minimum_version is version
     assert server_context(min_version=name, **keys).minimum_version is version
-
-
-@pytest.mark.parametrize("name, version", [
-    ("tls1.0", ssl.TLSVersion.TLSv1), ("tls1.1", ssl.TLSVersion.TLSv1_1),
-])
-def test_a_server_offers_old_versions_when_configured(certificates, name, version):
-    """Without a warning, and with the ciphers that they need."""
-    server = server_context(cert=certificates.server, key=certificates.server_key,
-                            min_version=name)
-    assert server.minimum_version is version and server.security_level == 0
-
-
-@pytest.mark.parametrize("context", [b"", b"\x00", b"\x02ab"])
-def test_the_first_certificate_of_a_message(context):
-    """TLS 1.3 has a context before the list; an empty list has no certificate."""
-    for certificate, rest in ((b"DER", b"\x00\x00\x01x"), (b"", b"")):
-        entry = b"\x00\x00%c" % len(certificate) + certificate if certificate else b""
-        message = b"\x0b\x00\x00\x00" + context + b"\x00\x00\x09" + entry + rest
-        assert first_certificate(message, context != b"") == certificate
 
 
 def test_a_server_asks_for_certificates_only_when_configured(certificates):
