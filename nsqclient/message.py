@@ -111,6 +111,10 @@ class Responder(Protocol):
         """Send TOUCH again and again until the message is answered."""
         ...
 
+    def give_up(self, message: Message, reason: str) -> None:
+        """Call ``on_giving_up`` and send FIN."""
+        ...
+
     def drop_expired(self, message: Message) -> None:
         """Forget a message that nsqd has given to another consumer before it was handled."""
         ...
@@ -254,6 +258,18 @@ class Message:
         seconds = None if delay is None else to_seconds(delay, "requeue delay")
         check_process()
         self._responder.requeue(self, seconds, backoff)
+
+    def give_up(self, reason: str) -> None:
+        """Give the message up, as ``raise GiveUp(reason)`` does in a handler.
+
+        For a batch, a loop over ``messages()``, or after ``enable_async()``. ``on_giving_up`` is
+        called with the message in this thread; then the message is finished. If the callback
+        raises, the message is requeued.
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+        """
+        self._responder.give_up(self, reason)
 
     def touch(self) -> None:
         """Ask nsqd for another ``msg_timeout``, up to its ``max_msg_timeout`` in all (TOUCH).

@@ -85,7 +85,7 @@ def build_command() -> ToolFlags:
     flags.group("Processes")
     flags.add("processes", positive(INT), 0, "number of processes to run under a supervisor"
               " (default: run in this process)")
-    flags.add("stop-timeout", DURATION, 30.0, "time for running handlers to finish when the worker"
+    flags.add("stop-timeout", DURATION, 25.0, "time for running handlers to finish when the worker"
               " stops")
     flags.add("hang-timeout", DURATION, HANG_TIMEOUT, "with --processes: time without a sign of"
               " life after which a process\n      is killed and restarted; 0: no limit")

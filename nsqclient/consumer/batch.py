@@ -52,6 +52,10 @@ class BatchDelegate(Protocol):
         """Requeue a message whose handler raised, or give it up, unless it is answered."""
         ...
 
+    def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
+        """A handler took longer than nsqd waits for these messages."""
+        ...
+
 
 class BatchHandler:
     """A handler that collects messages into batches.
@@ -83,7 +87,7 @@ class BatchHandler:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"size must be a whole number from 1, not {size!r}")
         self._handle = handle
-        self._size = size
+        self.size: int = size  #: of a full batch
         self._max_wait = to_seconds(max_wait, "max_wait")
         self._lock = Lock()
         self._batch: list[Message] = []  # guarded by _lock
@@ -97,7 +101,7 @@ class BatchHandler:
 
         For code that must run around each batch, such as a transaction.
         """
-        return BatchHandler(wrap(self._handle), self._size, self._max_wait)
+        return BatchHandler(wrap(self._handle), self.size, self._max_wait)
 
     def bind(self, consumer: BatchDelegate) -> None:
         """Called by the Consumer that uses this handler.
@@ -129,7 +133,7 @@ class BatchHandler:
             if not self._batch:
                 self._began = time.monotonic()
             self._batch.append(message)
-            if len(self._batch) >= self._size:
+            if len(self._batch) >= self.size:
                 full, self._batch = self._batch, []
             set_timer = not full and not self._is_timer_set
             self._is_timer_set = self._is_timer_set or set_timer
@@ -177,13 +181,22 @@ class BatchHandler:
             consumer.run_on_worker(self.flush)
 
     def _run(self, batch: list[Message]) -> None:
+        began = time.monotonic()
         try:
             finished = self._check_finished(batch, self._handle(batch))
         except BaseException as exc:
+            self._note_late(batch, began, True)
             self._fail(batch, exc)
             return
+        self._note_late(batch, began, False)
         self._answer([m for m in batch if m in finished], lambda message: message.finish())
         self._answer([m for m in batch if m not in finished], lambda message: message.requeue())
+
+    def _note_late(self, batch: list[Message], began: float, has_failed: bool) -> None:
+        now = time.monotonic()
+        late = [message for message in batch if message.deadline < now]
+        if late and self._consumer is not None:
+            self._consumer.note_late(late, now - began, has_failed)
 
     def _fail(self, batch: list[Message], exc: BaseException) -> None:
         consumer = self._consumer

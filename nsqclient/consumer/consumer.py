@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from nsqclient.consumer.channel_depth import DepthQuery
 
 
+#: Seconds that a stop takes at most: less than the 30 s that Kubernetes gives a pod.
+STOP_TIMEOUT = 25.0
+
+
 @checks_names("an argument of Consumer")
 class Consumer:
     """Consumes one channel of one topic.
@@ -52,7 +56,8 @@ class Consumer:
         lookupd_http_addresses: ``host:port`` or URL of the nsqlookupds to ask. Both kinds of
             addresses may be combined.
         max_in_flight: messages that may be in flight, over all nsqds. Default: the value of
-            ``config``.
+            ``config``; without one, one for each worker, or the ``size`` of a BatchHandler for
+            each worker.
         workers: number of threads that call the handler.
         config: the options. None: the defaults.
         retry: called with a message and the exception of its handler; returns ``Requeue(...)``,
@@ -67,6 +72,8 @@ class Consumer:
         on_error: called with an NSQError that was logged; the operation is retried.
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, or with "testing" or "flowing" and 0.
+        on_stop: called without arguments when a stop has begun and no more messages arrive: for a
+            handler that collects messages (``enable_async()``), which answers them now.
         discovery_filter: called with the addresses from one nsqlookupd; returns those to use.
         middleware: functions that are called with a :class:`Handling` and return a context manager
             for each call of the handler; the first is the outermost. See
@@ -109,6 +116,7 @@ class Consumer:
         on_connect: Callable[[str], Any] | None = None,
         on_disconnect: Callable[[str], Any] | None = None,
         on_backoff: Callable[[str, float], Any] | None = None,
+        on_stop: Callable[[], Any] | None = None,
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> None:
@@ -124,6 +132,10 @@ class Consumer:
         config = checked_config(config)
         if max_in_flight is not None:
             config = config.replace(max_in_flight=max_in_flight)
+        size = handler.size if isinstance(handler, BatchHandler) else 1
+        wanted = size * workers if handler is not None else 1
+        if not config.has_max_in_flight() and config.max_in_flight < wanted:
+            config = config._with_in_flight(wanted)
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
         check_retry(retry, config.max_attempts, has_handler=handler is not None)
@@ -143,7 +155,7 @@ class Consumer:
             HandlerSettings(
                 handler, on_giving_up, retry, workers if handler is not None else 0),
             {"on_error": on_error, "on_connect": on_connect, "on_disconnect": on_disconnect,
-             "on_backoff": on_backoff},
+             "on_backoff": on_backoff, "on_stop": on_stop},
         )
         self._core = self._make_core()
         self._is_forgotten = True
@@ -182,7 +194,7 @@ class Consumer:
         self._core.start()
         return self
 
-    def stop(self, timeout: Duration = 30.0) -> StopReport:
+    def stop(self, timeout: Duration = STOP_TIMEOUT) -> StopReport:
         """Stop the consumer; ``docs/topics/consumer.rst`` describes the steps.
 
         Messages that no handler has started are requeued at once. Running handlers may finish
@@ -199,7 +211,7 @@ class Consumer:
         self._is_forgotten = False
         return self._core.shutdown.stop(seconds, wait=not self._core.is_own_thread())
 
-    def run(self, stop_timeout: Duration = 30.0) -> StopReport:
+    def run(self, stop_timeout: Duration = STOP_TIMEOUT) -> StopReport:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
 
         The first signal restores the previous signal handlers, so that a second Ctrl-C interrupts
@@ -291,7 +303,7 @@ class Consumer:
         wait_deferred: bool = False,
         nsqd_http_addresses: Addresses = (),
         end_after_silence: Duration | None = None,
-        stop_timeout: Duration = 30.0,
+        stop_timeout: Duration = STOP_TIMEOUT,
     ) -> DrainReport:
         """Start, block until the channel is empty, and stop. SIGINT and SIGTERM also end it.
 
@@ -343,6 +355,11 @@ class Consumer:
 
         return DepthQuery(self.topic, self.channel, self.config, sources)
 
+    if not TYPE_CHECKING:
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError("a Consumer is not iterable: loop over consumer.messages()")
+
     def __reduce__(self) -> NoReturn:
         """It has threads and sockets, so it cannot be pickled or copied."""
         raise TypeError("a Consumer cannot be pickled or copied: make one in each process")
@@ -368,6 +385,11 @@ class Consumer:
         Flow Starvation".
         """
         return self._core.processor.is_starved()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether ``stop()`` was called: a handler that collects messages answers them now."""
+        return self._core.shutdown.has_begun
 
     @property
     def max_in_flight(self) -> int:

@@ -29,14 +29,14 @@ from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.in_flight import UnhandledDeliveries
+from nsqclient.consumer.in_flight import DeliveryCounts
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.consumer.watchdog import Watchdog
 from nsqclient.display import counted, without_password
-from nsqclient.errors import ConnectError, NSQError
+from nsqclient.errors import ConfigError, ConnectError, NSQError
 from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
@@ -59,6 +59,7 @@ _PARAMETERS = {
     "on_connect": ["address"],
     "on_disconnect": ["address"],
     "on_backoff": ["phase", "seconds"],
+    "on_stop": [],
     "discovery_filter": ["addresses"],
 }
 
@@ -70,6 +71,9 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
         ConfigError: one cannot be called, or calling it would do nothing.
     """
     for name, parameters in _PARAMETERS.items():
+        if name == "on_giving_up" and isinstance(arguments[name], str):
+            raise ConfigError(
+                f"on_giving_up is a function: write DeadLetterTopic(producer, {arguments[name]!r})")
         if arguments.get(name) is not None:
             returns_addresses = name == "discovery_filter"
             check_function(
@@ -111,7 +115,7 @@ class ConsumerCore:
         self._connected_until = -math.inf
         #: The user chose it.
         self.has_max_in_flight: bool = config.has_max_in_flight()
-        self.unhandled: UnhandledDeliveries = UnhandledDeliveries()
+        self.unhandled: DeliveryCounts = DeliveryCounts()
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background",
@@ -136,7 +140,8 @@ class ConsumerCore:
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
         self._batch = batch
         self.shutdown: Shutdown = Shutdown(
-            context, self.connections, self.flow, self.processor, self._background, batch)
+            context, self.connections, self.flow, self.processor, self._background, batch,
+            lambda: self.call_back("on_stop"))
         if batch is not None:
             self.flow.hold(math.inf)
             batch.bind(self.processor)
@@ -165,9 +170,22 @@ class ConsumerCore:
                 return
             self._has_begun = True
         self.log.info("started, max_in_flight %d", self.flow.max_in_flight)
+        self._warn_of_few_in_flight()
         self.flow.start()
         self._watchdog.start()
         self.connections.start()
+
+    def _warn_of_few_in_flight(self) -> None:
+        """Warn if max_in_flight was given, and leaves workers idle or batches small."""
+        given, workers = self.flow.max_in_flight, self._settings.handling.workers
+        if self._batch is not None and 0 < given < self._batch.size:
+            self.log.warning(
+                "max_in_flight %d is less than the batch size %d, so batches are smaller: set it to"
+                " at least %d", given, self._batch.size, self._batch.size * workers)
+        elif 0 < given < workers:
+            self.log.warning(
+                "max_in_flight %d leaves %d of %d workers idle: set it to at least %d",
+                given, workers - given, workers, workers)
 
     def flush_batch(self) -> None:
         """Have a batch handled that is not full. On a worker thread; returns at once."""
@@ -221,6 +239,10 @@ class ConsumerCore:
     def on_result(self, outcome: Outcome) -> None:
         """A message is about to be answered; RDY that changes by it is written first."""
         self.flow.on_result(outcome)
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """The user's code gives a message up."""
+        self.processor.give_up(message, reason)
 
     def flush_soon(self, sub: Subscription) -> None:
         """A FIN waits; that of a worker may wait for others."""
@@ -326,7 +348,9 @@ class ConsumerCore:
         if flow.max_in_flight == 0:
             return Health(False, "max_in_flight is 0")
         if not flow.subscriptions:
-            return Health(False, "connected to no nsqd")
+            failure = self.connections.last_failure
+            return Health(False, "connected to no nsqd" + (
+                "" if failure is None else f": {with_hint(failure)}"))
         missing = self.connections.missing()
         if missing:
             return Health(False, missing)

@@ -301,7 +301,9 @@ class FlowControl(Generic[S]):
         self._run_in_background(self._report_phases)
 
     def _backoff_delay(self, attempt: int, rng: random.Random) -> float:
-        """Ask the strategy, and nothing else: what a signal handler raises goes to the caller."""
+        """Ask the strategy. What a signal handler raises in one of ours goes to the caller."""
+        if not callable(self._config.backoff_strategy):
+            return self._config.backoff_delay(attempt, rng)
         try:
             return self._config.backoff_delay(attempt, rng)
         except Exception as exc:  # the user's code

@@ -19,15 +19,14 @@ _REPORT_INTERVAL = 60.0
 MAX_UNHANDLED_REMEMBERED = 50_000
 
 
-class UnhandledDeliveries:
-    """How often a message of one consumer expired before a handler had it.
+class DeliveryCounts:
+    """How many deliveries of each message of a consumer have ended in some way.
 
-    nsqd counts each delivery as an attempt, also if it expired in the consumer's queue. Such
-    deliveries must not lead to giving up: nothing has failed.
+    Used for those that expired before a handler had them, since nsqd counts each as an attempt,
+    and for those whose handler succeeded too late.
 
-    Only the messages that expired last are remembered. A finished message stays until others
-    take its place: nsqd may refuse a late FIN and deliver the message again, and a look at each FIN
-    would cost every message something. Threads: any.
+    Only the messages that were counted last are remembered. A finished message stays until others
+    take its place: nsqd may refuse a late FIN and deliver it again. Threads: any.
     """
 
     def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
@@ -37,7 +36,7 @@ class UnhandledDeliveries:
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
     def add(self, place: Endpoint, message_id: bytes) -> None:
-        """A delivery expired before a handler had it."""
+        """Count one delivery."""
         key = place, message_id
         with self._lock:
             self._counts[key] = self._counts.pop(key, 0) + 1
@@ -45,7 +44,7 @@ class UnhandledDeliveries:
                 self._counts.popitem(last=False)
 
     def count(self, place: Endpoint, message_id: bytes) -> int:
-        """Return how many deliveries of the message expired like that."""
+        """Return how many deliveries of the message were counted."""
         with self._lock:
             return self._counts.get((place, message_id), 0)
 

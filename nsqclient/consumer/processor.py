@@ -10,17 +10,23 @@ from typing import Any, NamedTuple
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.context import ConsumerContext, log_failure, log_retry
 from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.in_flight import DeliveryCounts
 from nsqclient.consumer.retry import Decision, RetryPolicy, decide, show_delays
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.display import counted
+from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
-from nsqclient.runtime.arguments import check_result
+from nsqclient.protocol.extensions import Endpoint
+from nsqclient.runtime.arguments import check_result, show_function
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.workers import WorkerPool
 
 Handler = Callable[[Message], HandlerResult]
+
+#: Seconds between two warnings of late handlers: twice as long from one to the next.
+_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0
 
 #: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
@@ -97,6 +103,12 @@ class MessageProcessor:
         self.running: dict[Message, float] = flow.running
         self._turns: dict[Message, int] = {}
         self._note_time = flow.handler_times.append
+        #: Deliveries whose handler succeeded later than nsqd waits.
+        self._late = DeliveryCounts()
+        self._handler_name = show_function(settings.handler)
+        self._warning_lock = Lock()
+        self._next_warning = 0.0  # of late handlers; guarded by _warning_lock
+        self._warning_pause = _FIRST_PAUSE  # guarded by _warning_lock
 
     # -- the queue
 
@@ -158,11 +170,13 @@ class MessageProcessor:
             return
         running = self.running
         running[message] = began
+        has_failed = False
         try:
             result = self._handler(message)
             if result is not None:
                 self._check_result(result, message)
         except BaseException as exc:  # whatever it is, the message must be answered
+            has_failed = True
             self._on_exception(message, exc)
         else:
             if not (message._responded or message._is_async):
@@ -174,7 +188,31 @@ class MessageProcessor:
             flow = self._flow
             if flow.times_handlers:
                 flow.times_handlers = flow.is_limited
-                self._note_time(monotonic() - began)
+                now = monotonic()
+                self._note_time(now - began)
+                if now > message.deadline:
+                    self.note_late([message], now - began, has_failed)
+
+    def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
+        """Note that a handler took longer than nsqd waits; warn of it now and then.
+
+        A handler that touches its message in time is not late.
+        """
+        for message in messages:
+            if not has_failed:
+                self._late.add(Endpoint(message.nsqd_address), message._id)
+        sub = messages[0]._responder
+        now = monotonic()
+        with self._warning_lock:
+            is_due = now >= self._next_warning
+            if is_due:
+                self._next_warning = now + self._warning_pause
+                self._warning_pause = min(2 * self._warning_pause, _LONGEST_PAUSE)
+        if is_due and isinstance(sub, Subscription):
+            self._log.warning(
+                "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or call"
+                " touch() or keep_alive()", self._handler_name, seconds, sub.msg_timeout,
+                extra=log_fields(message=messages[0]))
 
     def finish(self, message: Message, sub: Subscription) -> None:
         """Finish a message that was handled; its FIN is sent together with others."""
@@ -227,10 +265,20 @@ class MessageProcessor:
             return None
         most = self._max_attempts
         if 0 < most < message.attempts and sub.count_handled(message) > most:
-            self._give_up(message, Failure(
-                f"delivered {counted(message.attempts, 'time')}, and max_attempts is {most}"))
+            self._give_up(message, Failure(self._why_undone(message, sub)))
             return None
         return sub
+
+    def _why_undone(self, message: Message, sub: Subscription) -> str:
+        """Say why a message was delivered too often, although no handler failed here last."""
+        reason = (f"delivered {counted(message.attempts, 'time')}, and max_attempts is"
+                  f" {self._max_attempts}")
+        late = self._late.count(Endpoint(message.nsqd_address), message._id)
+        if late:
+            reason += (f"; its handler succeeded {counted(late, 'time')}, but later than"
+                       f" msg_timeout {sub.msg_timeout:g} s: raise msg_timeout, or call touch() or"
+                       " keep_alive()")
+        return reason
 
     # -- loops over messages()
 
@@ -333,6 +381,17 @@ class MessageProcessor:
             log_failure(self._log, error, "retry failed for %r: the default applies", message,
                         extra=log_fields(message=message))
             return decide(None, message, exc, attempts, most)
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """Give a message up because the user's code says so; see ``Message.give_up``.
+
+        Raises:
+            AlreadyRespondedError: it was answered before.
+        """
+        if message._responded:
+            raise AlreadyRespondedError(f"{message!r} was answered before")
+        message._is_async = False  # whoever has called this answers it here
+        self._give_up(message, Failure(printable(reason, LONGEST_TEXT) or "no reason was given"))
 
     def _give_up(self, message: Message, failure: Failure) -> None:
         message._failure = failure

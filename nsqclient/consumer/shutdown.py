@@ -3,7 +3,7 @@
 1. No more dials and lookups; no RDY is raised.
 2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
 3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
-   still arrive before CLOSE_WAIT.
+   still arrive before CLOSE_WAIT. ``on_stop`` is called.
 4. Running handlers finish, a last batch is handled, and messages that handlers left to others
    (``enable_async()``) are answered, up to the deadline; readers go on, so heartbeats are answered.
 5. The last FINs are sent, the sockets shut down, and the threads joined.
@@ -58,6 +58,7 @@ class Shutdown:
         processor: MessageProcessor,
         background: WorkerPool[Callable[[], None]],
         batch: BatchHandler | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = context.log
         self.totals: ClosedConnectionTotals = ClosedConnectionTotals()
@@ -67,6 +68,7 @@ class Shutdown:
         self._timer = context.timer
         self._background = background
         self._batch = batch
+        self._on_stop = on_stop
         #: A stop was asked for.
         self.has_begun: bool = False
         # Plain locks, since stop() may come in a signal handler: the thread that acquires the first
@@ -129,6 +131,7 @@ class Shutdown:
         self._flow.stop()
         draining = self._send_cls(subs)
         self._processor.requeues_incoming = True
+        self._background.put(self._on_stop)
         self._processor.requeue_queued()
         # An nsqd that does not answer costs a second.
         Deadline(deadline.at_most(1.0)).wait_until(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.runtime.lock import Lock
 
@@ -100,6 +100,13 @@ class ConsumerStats:
     level_reason: str
     #: seconds that the slowest of the last 128 handlers took; None if unknown
     handler_time: float | None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = {field.name for field in dataclasses.fields(ConnectionCounters)}
+            hint = f": write stats().total.{name}" if name in known else ""
+            raise AttributeError(f"ConsumerStats has no attribute {name!r}{hint}")
 
 
 class ClosedConnectionTotals:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from nsqclient.connection.connection import Connection
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.in_flight import InFlightTable, UnhandledDeliveries
+from nsqclient.consumer.in_flight import InFlightTable, DeliveryCounts
 from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.consumer.stats import ConnectionCounters, ConnectionStats
 from nsqclient.display import counted
@@ -56,6 +56,10 @@ class SubscriptionOwner(Protocol):
         """See to it that ``sub.finished`` leaves: at once, or with others in a moment."""
         ...
 
+    def give_up(self, message: Message, reason: str) -> None:
+        """Call ``on_giving_up`` with a message and finish it."""
+        ...
+
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""
         ...
@@ -69,7 +73,7 @@ class Subscription(NsqdSubscription):
 
     def __init__(
         self, address: str, context: ConsumerContext, owner: SubscriptionOwner,
-        unhandled: UnhandledDeliveries | None = None,
+        unhandled: DeliveryCounts | None = None,
     ) -> None:
         super().__init__(address, context, owner)
         self.in_flight: InFlightTable = InFlightTable()
@@ -77,7 +81,7 @@ class Subscription(NsqdSubscription):
         self.finished: deque[Message] = deque()  # to be sent with the next flush
         self._owner = owner
         #: Of the consumer; a message that comes again by another connection is still the same.
-        self._unhandled = UnhandledDeliveries() if unhandled is None else unhandled
+        self._unhandled = DeliveryCounts() if unhandled is None else unhandled
         self._has_warned_of_delay = False
         #: A message that nsqd has delivered, and counted, twice on this connection.
         self.delivered_twice: Message | None = None
@@ -181,6 +185,10 @@ class Subscription(NsqdSubscription):
             if not self._is_queued_later(exc, message, requeue_later):
                 raise
 
+    def give_up(self, message: Message, reason: str) -> None:
+        """Call ``on_giving_up`` with a message and finish it."""
+        self._owner.give_up(message, reason)
+
     def touch(self, message: Message) -> None:
         """Send TOUCH and move the message's deadline as nsqd does."""
         if message.has_responded:
@@ -200,8 +208,9 @@ class Subscription(NsqdSubscription):
 
     def keep_alive(self, message: Message) -> None:
         """Touch now, and again whenever half of the timeout has passed."""
-        self.touch(message)
         message_id, received = message._id, message.received
+        if received + self._max_msg_timeout > message.deadline or message.has_responded:
+            self.touch(message)  # else nsqd would shorten its time
         try:
             self._touch_later(message_id, received)
         except ReentrantCallError:

@@ -108,6 +108,18 @@ def _hint(name: str, cls: str) -> str:
     return ""
 
 
+def show_function(function: object) -> str:
+    """Return the name of a function for a log: that of the function behind partials and wrappers.
+    """
+    function = getattr(inspect.unwrap(function) if callable(function) else function,
+                       "func", function)
+    for name in ("__qualname__", "__name__"):
+        found = getattr(function, name, None)
+        if isinstance(found, str):
+            return found
+    return type(function).__qualname__
+
+
 def check_function(
     function: object, name: str, *arguments: str, may_be_class: bool = False,
     may_be_generator: bool = False,

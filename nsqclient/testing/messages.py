@@ -187,6 +187,9 @@ class _OneBatch:
     def run_on_worker(self, task: Callable[[], None]) -> None:
         """Called by the timer alone."""
 
+    def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
+        """No nsqd waits."""
+
 
 class _Recorder:
     """The Responder of one message: writes its answers down."""
@@ -211,6 +214,11 @@ class _Recorder:
     def keep_alive(self, message: Message) -> None:
         """Note the first TOUCH."""
         self.touch(message)
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """Note the reason, and FIN."""
+        _recorded(message, "given up").given_up = Failure(reason)
+        self.finish(message)
 
     def drop_expired(self, message: Message) -> None:
         """It stays unanswered."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nsqclient.config import OPTIONS, PARTITIONED_ARGUMENTS, Config
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.batch import BatchHandler
-from nsqclient.consumer.consumer import Consumer, stop_all
+from nsqclient.consumer.consumer import STOP_TIMEOUT, Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
 from nsqclient.display import counted, without_password
@@ -97,8 +97,6 @@ class ConsumerGroup:
         try:
             # The decorator has warned of what may be milliseconds.
             config = self.config._changed(registration.options, ())
-            if not config.has_max_in_flight():  # the consumer adapts it to partitions
-                config = config._with_in_flight(registration.workers)
             for name, parameters in _WITHIN.items():
                 if arguments.get(name) is not None:
                     arguments[name] = self._within(arguments[name], name, parameters)
@@ -167,7 +165,7 @@ class ConsumerGroup:
         for consumer in self.consumers:
             consumer.start()
 
-    def stop(self, timeout: float = 30.0) -> list[StopReport]:
+    def stop(self, timeout: float = STOP_TIMEOUT) -> list[StopReport]:
         """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
         return stop_all(self.consumers, timeout)
 

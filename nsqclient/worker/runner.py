@@ -160,7 +160,7 @@ class WorkerOptions:
     health_address: str = ""
     metrics_address: str = ""
     is_check: bool = False
-    stop_timeout: float = 30.0  #: seconds
+    stop_timeout: float = 25.0  #: seconds
     hang_timeout: float = HANG_TIMEOUT  #: seconds without a report of a process; 0: no limit
     log_level: int | None = None  #: None: INFO, or as the program configures logging
     is_log_json: bool = False

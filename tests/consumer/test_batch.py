@@ -44,9 +44,13 @@ class FakeConsumer:
         self.run_later = self.timer.schedule
         self.starved = False
         self.retry = None
+        self.late = []
 
     def is_starved(self):
         return self.starved
+
+    def note_late(self, messages, seconds, has_failed):
+        self.late.append((len(messages), has_failed))
 
     def run_on_worker(self, task):
         task()

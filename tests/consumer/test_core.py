@@ -62,15 +62,15 @@ def make_consumer(**options):
 
 FUNCTIONS = {
     "handler": 1, "on_giving_up": 1, "on_error": 1, "on_connect": 1, "on_disconnect": 1,
-    "on_backoff": 2, "on_blocked": 2, "retry": 2, "discovery_filter": 1,
+    "on_backoff": 2, "on_stop": 0, "on_blocked": 2, "retry": 2, "discovery_filter": 1,
 }
 
 
 @pytest.mark.parametrize("name, parameters", FUNCTIONS.items())
 def test_a_function_is_checked_when_the_consumer_is_made(name, parameters):
     """Only the result of a discovery filter is iterated over."""
-    make_consumer(**{name: [None, lambda one: None, lambda one, two: None][parameters]})
-    refused = [coroutine, lambda: None, 3]
+    make_consumer(**{name: [lambda: None, lambda one: None, lambda one, two: None][parameters]})
+    refused = [coroutine, 3, (lambda: None) if parameters else (lambda one: None)]
     if name == "discovery_filter":
         make_consumer(discovery_filter=generator)
         make_consumer(discovery_filter=list)

@@ -15,7 +15,7 @@ import pytest
 from nsqclient.config import Config
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.rdy import RdyState
-from nsqclient.consumer.in_flight import InFlightTable, UnhandledDeliveries
+from nsqclient.consumer.in_flight import InFlightTable, DeliveryCounts
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
@@ -50,6 +50,9 @@ class FakeDelegate:
         self.soon.append(sub)
         if not self.is_worker:
             sub.flush()
+
+    def give_up(self, message, reason):
+        self.given_up = message, reason
 
     def on_lost(self, sub, error):
         self.lost.append(error)
@@ -248,8 +251,20 @@ def test_keep_alive_ends_at_the_longest_time():
     """nsqd grants no more than max_msg_timeout: after that no TOUCH leaves, and the log says so."""
     with Session(lines(b"TOUCH " + ID, b"RDY 1")) as session:
         session.one.received -= 870  # of 900
+        session.one.deadline -= 50
         session.one.keep_alive()
         session.delegate.timer.advance(600)
+        session.sub.rdy_state.rdy = 1
+        session.sub.post_rdy()
+
+
+def test_keep_alive_never_shortens_the_time_that_is_left():
+    """nsqd would, where its max_msg_timeout is less than the msg_timeout."""
+    with Session(lines(b"RDY 1")) as session:
+        session.sub._max_msg_timeout = 30.0
+        before = session.one.deadline
+        session.one.keep_alive()
+        assert session.one.deadline == before
         session.sub.rdy_state.rdy = 1
         session.sub.post_rdy()
 
@@ -275,7 +290,7 @@ def test_a_delivery_that_expired_does_not_count_as_handled(caplog):
 
 def test_the_count_outlives_the_connection(caplog):
     """nsqd delivers again by the next one what it had sent by this one."""
-    unhandled = UnhandledDeliveries()
+    unhandled = DeliveryCounts()
     with Session(lines()) as session:
         session.sub._unhandled = unhandled
         message = session.one
@@ -428,7 +443,7 @@ HERE = Endpoint("a:4150")
 ])
 def test_each_delivery_that_expired_counts(place, name, count):
     """Ids are unique within a topic of an nsqd, or within a partition."""
-    unhandled = UnhandledDeliveries()
+    unhandled = DeliveryCounts()
     for _ in range(3):
         unhandled.add(HERE, b"1")
     assert unhandled.count(place, name) == count
@@ -436,14 +451,14 @@ def test_each_delivery_that_expired_counts(place, name, count):
 
 def test_the_message_whose_last_expiry_is_oldest_is_forgotten():
     """So memory is bounded, and a message that goes on expiring is kept."""
-    unhandled = UnhandledDeliveries(most=2)
+    unhandled = DeliveryCounts(most=2)
     for name in (b"1", b"2", b"1", b"3"):
         unhandled.add(HERE, name)
     assert [unhandled.count(HERE, name) for name in (b"1", b"2", b"3")] == [2, 0, 1]
 
 
 def test_threads_count_together():
-    unhandled = UnhandledDeliveries(most=4)
+    unhandled = DeliveryCounts(most=4)
 
     def add():
         for number in range(400):

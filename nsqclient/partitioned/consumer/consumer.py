@@ -42,6 +42,7 @@ class ConsumerArguments(TypedDict, total=False):
     on_connect: Callable[[str], Any] | None
     on_disconnect: Callable[[str], Any] | None
     on_backoff: Callable[[str, float], Any] | None
+    on_stop: Callable[[], Any] | None
     discovery_filter: Callable[[list[str]], Iterable[str]] | None
     middleware: Iterable[Middleware]
 

@@ -24,7 +24,7 @@ from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer.leaders import PartitionTarget
 from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.consumer.in_flight import UnhandledDeliveries
+from nsqclient.consumer.in_flight import DeliveryCounts
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.display import counted
 from nsqclient.errors import (
@@ -100,7 +100,7 @@ class PartitionSubscription(Subscription):
 
     def __init__(
         self, target: PartitionTarget, context: ConsumerContext, owner: SubscriptionOwner,
-        unhandled: UnhandledDeliveries, options: PartitionOptions, tracing: TraceSwitch,
+        unhandled: DeliveryCounts, options: PartitionOptions, tracing: TraceSwitch,
         begun: set[int],
     ) -> None:
         place = target.place

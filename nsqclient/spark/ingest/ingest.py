@@ -288,3 +288,6 @@ class Ingest:
 
     def flush_soon(self, sub: Subscription) -> None:
         """Never: the writer finishes in bulk."""
+
+    def give_up(self, message: Message, reason: str) -> None:
+        """Never: there are no Message objects here."""
