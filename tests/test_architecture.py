@@ -84,7 +84,6 @@ def test_tests_do_not_sleep():
 
 
 def test_the_name_of_a_test_is_a_sentence():
-    """It says what holds, not only what is looked at: three words at least."""
     short = re.compile(r"\bdef test_[^\W_]*(_[^\W_]*)?\(")
     # Only these: to parse every file takes seconds. The name may be in a text for another test.
     files = [path for path in TEST_FILES if short.search(path.read_text(encoding="utf-8"))]

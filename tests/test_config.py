@@ -71,7 +71,6 @@ def test_the_defaults_of_go_nsq_are_ours():
 
 
 def test_a_max_in_flight_of_1_is_distinguished_from_the_default():
-    """However it was given; a change of another option keeps what was."""
     assert not Config().has_max_in_flight()
     assert not Config().replace(read_timeout=50).has_max_in_flight()
     assert not pickle.loads(pickle.dumps(Config())).has_max_in_flight()
@@ -134,7 +133,6 @@ def test_a_wrong_local_address_is_refused_when_the_config_is_built(address):
     (("strategy",), ("linear", "")),
 ])
 def test_a_value_of_a_wrong_type_is_refused(kinds, values):
-    """Nothing is converted silently; NaN and the infinite are no durations."""
     names = [name for name, kind in KINDS.items() if kind in kinds]
     assert names
     for name in names:
@@ -165,7 +163,6 @@ def test_details_of_tls_need_tls(options):
     {"tls_insecure_skip_verify": True}, {"tls_min_version": "tls1.3"},
 ], ids=lambda options: next(iter(options)))
 def test_a_ready_context_excludes_the_other_tls_options(options):
-    """What the context decides cannot be given a second time beside it; the name can."""
     context = ssl.create_default_context()
     with pytest.raises(ConfigError, match="exclude each other"):
         Config(tls_v1=True, tls_config=context, **options)
@@ -270,7 +267,6 @@ def test_a_long_duration_with_a_unit_is_no_warning():
     ({"heartbeat_interval": timedelta(seconds=30_000)}, "for milliseconds write 30"),
 ])
 def test_a_duration_that_is_refused_may_be_milliseconds(options, why):
-    """The error says so; where a thousandth would be refused too it does not."""
     with pytest.raises(ConfigError, match=why):
         Config(**options)
     with pytest.raises(ConfigError) as caught:
@@ -485,7 +481,6 @@ def test_the_identify_payload_has_these_defaults(host):
     ({"auth_secret": "s3cret", "max_in_flight": 9, "max_msg_size": 5000}, {}),
 ])
 def test_the_identify_payload_has_whole_milliseconds(host, options, sent):
-    """Durations become whole milliseconds; what nsqd need not know is not sent."""
     assert Config(**options).identify_payload() == {**Config().identify_payload(), **sent}
     for name, value in sent.items():
         payload = Config(**options).identify_payload()[name]
@@ -532,7 +527,6 @@ def types_of(cls):
 
 
 def test_every_option_has_its_type():
-    """Those of the table, each once, in its order but for max_in_flight."""
     expected = {name: TYPES[option.kind] for name, option in OPTIONS.items()}
     assert types_of(ConfigOptions) == expected
 

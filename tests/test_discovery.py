@@ -149,7 +149,6 @@ def test_the_secret_is_sent_as_a_bearer_token(lookupd, options, sent):
     ("second:4161", True), ("a.trusted.example:1", True), ("untrusted.example:1", False),
 ])
 def test_the_secret_goes_to_configured_hosts_alone(address, is_sent):
-    """An nsqlookupd that another one lists gets it only where an option names its host."""
     config = Config(auth_secret="s", lookupd_authorized_hosts="Second, .trusted.example")
     configured = ["http://user:pw@lookup:4161", "https://safe.example"]
     if address == "safe.example:4161":
@@ -169,7 +168,6 @@ def test_a_secret_that_no_header_can_carry_is_reported(lookupd, options):
 
 
 def test_proxies_and_netrc_are_ignored(lookupd, monkeypatch, tmp_path):
-    """A proxy meant for the internet, and ~/.netrc, have no say in it."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     netrc = tmp_path / "netrc"

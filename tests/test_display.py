@@ -39,7 +39,6 @@ def test_control_characters_are_escaped(text, shown):
 
 
 def test_escaping_twice_changes_nothing():
-    """A text may pass on its way in and again where it is shown."""
     assert printable(printable(NASTY)) == printable(NASTY)
     assert control_characters(printable(NASTY)) == []
 

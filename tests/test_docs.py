@@ -56,7 +56,6 @@ def test_every_block_of_code_is_run_or_says_why_not() -> None:
 
 
 def test_a_block_that_does_not_run_has_a_good_reason() -> None:
-    """It begins with one of a few words; a new kind of reason is added here, where it is seen."""
     reasons = {block.reason for block in CODE if block.reason}
     assert [reason for reason in reasons if not REASONS.match(reason)] == []
 
@@ -215,7 +214,6 @@ def test_the_requests_of_the_tour_are_answered() -> None:
 
 
 def test_the_nsqd_of_the_readme_is_what_its_programs_need() -> None:
-    """Without flags it listens where they connect to."""
     words = shlex.split(text_of(named("README nsqd")).removeprefix("$ "))
     values = importlib.import_module(COMMANDS[words[1]][0]).build_command().parse(words[2:]).values
     assert values["tcp-address"] in read("README.rst")

@@ -27,7 +27,6 @@ def fields_of(record: logging.LogRecord) -> dict[str, str]:
 
 
 def test_the_records_of_a_consumer_have_its_fields(nsqd_factory, caplog):
-    """Topic and channel each of them, nsqd and message id those that are about one."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     nsqd, ids = nsqd_factory(), []
     for body in (b"fails", b"is given up", b"is good"):
@@ -177,7 +176,6 @@ def test_what_python_prints_of_an_error_is_short(fail, nsqd_factory, caplog):
 
 
 def test_the_context_of_a_cause_is_kept_and_not_printed():
-    """Only what other libraries raised before their last error."""
     try:
         try:
             raise KeyError("inner")

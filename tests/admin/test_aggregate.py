@@ -70,7 +70,6 @@ def test_missing_and_invalid_numbers_count_as_zero():
     [{"quantile": None, "value": None}], [{}], [None, {"quantile": "0.9", "value": True}],
 ])
 def test_percentiles_without_numbers_are_zeros(percentiles):
-    """Beside numbers of another nsqd too; nsqd says null where it has none."""
     broken = topic(e2e_processing_latency={"count": None, "percentiles": percentiles})
     good = topic(e2e_processing_latency={"count": 2, "percentiles": [
         {"quantile": 0.99, "value": 100}]})

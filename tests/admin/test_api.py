@@ -101,7 +101,6 @@ def test_a_page_gets_only_topics_that_changed(cluster):
 
 
 def test_pages_share_an_answer_until_an_action(cluster, events):
-    """Two requests in one round get the same bytes; after an action the answer is built anew."""
     admin = cluster.admin(refresh_interval=500.0)
     first = admin.get("/api/live/topics/events")
     cluster.nsqds[0].post("/topic/pause", topic="events")

@@ -26,7 +26,6 @@ def addresses(lost):
 
 
 def test_all_messages_of_an_nsqd_are_counted():
-    """Also those in flight and deferred, which it has not delivered for good."""
     assert messages_in({"topics": [
         {"depth": 1, "channels": [{"depth": 2, "in_flight_count": 4, "deferred_count": 8}]},
         {"depth": 16, "channels": None}]}) == 31
@@ -46,7 +45,6 @@ def test_an_nsqd_that_is_not_listed_any_more_stays_for_a_while(held, seconds):
 
 
 def test_an_nsqd_that_comes_back_is_not_lost_any_more():
-    """While it is listed and does not answer, it holds what it held."""
     seen = LostNodes()
     seen.add_round(Nodes((A,), ()), {A: stats(7)}, 1000.0)
     assert seen.add_round(Nodes((A,), ()), {}, 1002.0) == [] and seen.held("a:1") == 7
@@ -70,7 +68,6 @@ def test_a_user_forgets_an_nsqd():
 
 
 def test_at_most_200_are_kept():
-    """Those that held messages first, then the latest."""
     seen = LostNodes()
     for number in range(300):
         one = node(f"n{number}:1")
@@ -102,7 +99,6 @@ def test_a_dead_nsqd_stays_on_every_page_and_in_the_metrics(cluster, admin, even
 
 
 def test_a_given_nsqd_that_dies_is_shown_with_what_it_held(cluster, events):
-    """Without nsqlookupds it is listed as before; its failure says what it held."""
     admin = cluster.admin(direct=True)
     admin.json("/api/live/topics")
     cluster.nsqds[0].kill()

@@ -66,7 +66,6 @@ def test_rules_and_dashboard_use_metrics_that_there_are():
     ("check", "config", "prometheus.yml"),
 ])
 def test_promtool_accepts_the_files(words):
-    """Syntax, and what the rules do with some series."""
     done = subprocess.run([prometheus.program("promtool"), *words], cwd=CONTRIB, text=True,
                           capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

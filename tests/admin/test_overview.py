@@ -23,12 +23,10 @@ def rounds(*counts, step=2.0):
 
 @pytest.mark.parametrize("counts, rate", [([100], None), ([100, 120], 10.0), ([100, 6], 3.0)])
 def test_a_rate_is_the_number_of_messages_per_second(counts, rate):
-    """The first round has none; a lower count means a restart: all of it is new."""
     assert rounds(*counts).of("k").rate == rate
 
 
 def test_what_leaves_is_counted_too():
-    """Not at a restart of nsqd: it counts from 0, and its depth is that of its disk."""
     history = RateHistory()
     for at, (came, left) in enumerate(((100, 40), (120, 70), (0, -50), (10, -20))):
         history.add_round({"k": Sample({"n": Counts(came, left)})}, {"n": at * 2.0})
@@ -40,7 +38,6 @@ def test_what_leaves_is_counted_too():
     ([100, 80], 8), ([100, None, 80], 16), ([9999, *range(1000, 850, -10)], 172),
 ])
 def test_the_time_until_a_channel_is_empty_follows_its_depth(depths, seconds):
-    """As it fell over the last points; a depth that does not fall has none."""
     times = [100.0 + 2 * at for at in range(len(depths))]
     assert History(times=times, depths=depths).seconds_to_empty == seconds
 
@@ -81,7 +78,6 @@ def test_the_history_is_bounded_and_dropped_with_its_topic():
 
 
 def test_a_silent_nsqd_leaves_a_gap():
-    """While it does not answer nothing is measured; a topic that was deleted has no history."""
     history = RateHistory()
     for at in range(4):
         answered = at not in (1, 2)

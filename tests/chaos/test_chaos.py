@@ -64,7 +64,6 @@ def test_a_ledger_is_read_as_it_grows(tmp_path):
 
 
 def test_lost_and_unwanted_messages_fail_a_run(tmp_path):
-    """Of a publish without an outcome either is right; what was rejected may not arrive."""
     ledger = Ledger(tmp_path)
     ledger.attempted |= {"unsettled", "rejected"}
     ledger.rejected.add("rejected")

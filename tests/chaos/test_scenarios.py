@@ -57,7 +57,6 @@ def test_kills_of_relay_nsqd_and_database_lose_nothing_and_publish_nothing_else(
 
 
 def test_an_outbox_message_out_of_order_is_found():
-    """A repetition is not out of order, and messages without a key have no order."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     from tests.chaos import outbox
 

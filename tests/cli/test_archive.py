@@ -312,7 +312,6 @@ def test_links_inside_and_a_linked_directory_are_followed(tmp_path):
 @pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_files_have_the_mode_that_was_asked_for(tmp_path, monkeypatch, mode, is_copied):
-    """Also where a finished file is copied to another file system."""
     link = os.link
 
     def refuse(source, target):

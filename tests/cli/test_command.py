@@ -157,7 +157,6 @@ RULES = ["--topic=t", "--channel=c", "--lookupd-http-address=l:1"]
     ([*RULES, "--b=-1", "--c=0"], 0, ""),
 ])
 def test_flags_that_go_together_or_not_are_checked_first(words, status, said, capsys):
-    """In the words of Go's tools where they have some; what does not parse or is missing is 2."""
     flags = ToolFlags("nsq_tail", lambda parsed: parsed.values["b"], "Does nothing.")
     flags.add_topic(channel="c")
     flags.add_in_flight()
@@ -199,7 +198,6 @@ def test_each_place_wins_over_those_behind_it(read):
     ("NSQ_TOPIC", "", "topic", "x"),
 ])
 def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
-    """Lists have commas, or blanks where a value has commas; an empty variable is not set."""
     found = read((), {name: text})
     assert found.values[flag] == value and (flag in found.given) == bool(text)
 
@@ -215,7 +213,6 @@ def test_a_variable_is_read_as_its_flag_is(read, name, text, flag, value):
     ('gzip = true\n[nsq_to_file]\ntopic = "z"\n[spark.archive]\ntopic = "y"', "topic", "x"),
 ])
 def test_a_line_of_a_file_is_read_as_its_flag_is(read, line, flag, value):
-    """What is for other commands is left to them."""
     assert read((), (), line).values[flag] == value
 
 

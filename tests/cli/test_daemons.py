@@ -81,7 +81,6 @@ def test_a_low_limit_of_descriptors_is_raised(tmp_path):
 
 
 def test_flags_and_options_of_a_config_file_reach_nsqd(tmp_path):
-    """The file holds where the command line says nothing."""
     file = tmp_path / "nsqd.cfg"
     file.write_text('broadcast_address = "nsq.example"\nmax_msg_size = 500\nid = 7\n')
     with running(tmp_path, "nsqlookupd") as lookupd, running(

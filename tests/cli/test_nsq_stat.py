@@ -118,7 +118,6 @@ def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
 
 @pytest.mark.parametrize("flag", ["nsqd", "lookupd"])
 def test_another_port_than_the_http_port_is_status_1(nsqd, capsys, flag):
-    """It would never answer; so does an nsqlookupd's where an nsqd's is wanted."""
     with Nsqlookupd() as lookupd:
         others = {"nsqd": lookupd.http_address, "lookupd": nsqd.http_address}
         for address in (nsqd.tcp_address, others[flag]):

@@ -94,7 +94,6 @@ def test_a_message_that_cannot_be_written_is_requeued():
 
 
 def test_the_guard_asks_the_http_address_that_was_given_with_the_nsqd():
-    """Also where a pair is given twice: else another nsqd would answer."""
     with Nsqd() as one, Nsqd() as other:
         other.create_topic("t")
         other.create_channel("t", "c")

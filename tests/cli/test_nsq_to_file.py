@@ -214,7 +214,6 @@ def test_a_topic_is_deleted_when_no_nsqlookupd_knows_it(lookupds):
 
 
 def test_a_poll_that_raises_is_followed_by_others(leak_guard, monkeypatch):
-    """As where the system has no further thread."""
     watcher = TopicWatcher(
         Cluster(["127.0.0.1:1"]), 0.01, [].append, [].append, [].append,
         PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), ""))

@@ -114,7 +114,6 @@ def requester(is_get=False, **headers):
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
 @pytest.mark.parametrize("is_get", [True, False])
 def test_any_2xx_is_a_success(server, is_get, status):
-    """For GET too, where the original takes 200 alone."""
     server.status = status
     requester(is_get).send(f"{server.url}/?m=%s", b"a b&\xff\n~")
     [request] = server.requests
@@ -241,7 +240,6 @@ def test_a_rule_has_statuses_and_an_action(text, first, last, outcome):
     "404=arrived", "450-420=drop", "404-=drop", "\u0664xx=drop",
 ])
 def test_an_invalid_rule_is_rejected(text):
-    """Statuses of success have no rule: they mean that it arrived."""
     with pytest.raises(ValueError, match="write STATUS=ACTION|empty range"):
         parse_rule(text)
 
@@ -325,7 +323,6 @@ def first_letter(nsqd):
 
 
 def test_rejected_messages_go_to_the_dead_letter_topic(nsqd):
-    """Those that the URL calls bad are kept elsewhere, those that it dislikes are dropped."""
     nsqd.client.mpub("t", [b"good", b"bad", b"ugly"])
     with recording() as server:
         statuses = {b"good": 200, b"bad": 400, b"ugly": 410}

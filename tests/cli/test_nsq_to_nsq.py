@@ -103,7 +103,6 @@ def make():
 
 
 def test_each_nsqd_is_a_destination_that_pauses_after_a_failure(make):
-    """It is tried last; the strategies are those of nsq_to_http."""
     destinations = make("round-robin")
     assert sorted(destinations.order()) == ADDRESSES
     destinations.report(ADDRESSES[0], False, 0.0)
@@ -147,7 +146,6 @@ def test_a_topic_is_not_copied_onto_itself(words, capsys):
 
 
 def test_a_source_that_is_the_destination_ends_the_tool_before_a_copy(leak_guard, capsys):
-    """Also where an nsqlookupd names it."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.publish("t", b"x")
         assert main([
@@ -158,7 +156,6 @@ def test_a_source_that_is_the_destination_ends_the_tool_before_a_copy(leak_guard
 
 
 def test_a_message_over_our_default_limit_is_copied(leak_guard):
-    """What an nsqd has delivered is not measured with a local default."""
     body = b"x" * 2_000_000
     with Nsqd(max_msg_size=10_000_000) as source, Nsqd(max_msg_size=10_000_000) as destination:
         source.publish("t", body)

@@ -114,7 +114,6 @@ def test_the_admin_page_reads_secrets_from_files(monkeypatch, secret):
 
 
 def test_spark_pipelines_read_secrets_from_files(monkeypatch, secret):
-    """They become options of the source; of the sink only where it has the same servers."""
     values = {"topic": "t", "channel": "c", "checkpoint": "/c", "available-now": True, "name": "",
               "storage": "", "nsqd-tcp-address": ["n:1"],
               "lookupd-http-address": [], "consumer-opt": [], "auth-secret-file": "from file"}

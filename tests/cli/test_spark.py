@@ -79,7 +79,6 @@ def test_each_command_has_a_help_text(capsys, command):
     ("1769860800000", 1769860800000), ("2026-01-31T12:00:00Z", 1769860800000),
     ("2026-01-31 13:00:00.250+01:00", 1769860800250)])
 def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
-    """As Spark's Kafka source has it, or as a log shows it."""
     assert spark.TIMESTAMP.parse(text) == milliseconds
 
 

@@ -112,7 +112,6 @@ def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
      [b"one", b"\xff"]),
 ])
 def test_messages_may_be_words_a_file_or_json_lines(tmp_path, words, stdin, expected):
-    """Stdin is read only where it is meant; the short name is publish."""
     (tmp_path / "file").write_bytes(b"of a\nfile\n")
     words = [word.format(file=tmp_path / "file") for word in words]
     with Nsqd() as nsqd:

@@ -131,7 +131,6 @@ def test_an_action_is_carried_out_on_every_nsqd(cluster, capsys, noun, words):
 
 
 def test_create_makes_it_on_nsqlookupds_and_on_every_nsqd(cluster, capsys):
-    """Also where no nsqd had it; and on nsqds that are given, without nsqlookupds."""
     lookupd, a, b = cluster
     where = f"--lookupd-http-address={lookupd.http_address}"
     assert main(["channel", "create", "new", "c", where, "--yes"]) == 0
@@ -182,7 +181,6 @@ def test_an_invalid_command_line_is_an_error(words, status, text, capsys, monkey
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(cluster):
-    """As ``topics | head`` does."""
     code = "import sys; from nsqclient.cli import main; sys.exit(main(sys.argv[1:]))"
     with subprocess.Popen(
             [sys.executable, "-c", code, "topics", f"--nsqd-http-address={cluster[1].http_address}",

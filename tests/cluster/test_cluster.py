@@ -79,7 +79,6 @@ def test_an_nsqd_is_found_by_its_announced_address_if_that_is_unique(stack):
     (["1.10.0", "1.9.0"], [False, True]),
 ])
 def test_an_nsqd_is_old_when_another_one_is_newer(versions, old):
-    """As in the original; what is no version is not old."""
     nodes = [Node(f"n{n}:1", "a:1", "a:2", "n", "h", 2, 1, version)
              for n, version in enumerate(versions)]
     assert [each.out_of_date for each in _mark_old(nodes)] == old

@@ -27,7 +27,6 @@ def partition(number, *, leads=True, channel="c", **values):
 
 
 def test_each_partition_that_is_led_counts_once():
-    """Copies and bytes count nothing; the depth of a channel leaves out what is in flight."""
     stats = {"version": VERSION, "topics": [
         partition(0, depth=7, in_flight_count=2, client_num=1, clients=[{"client_id": "a"}]),
         partition(1, leads=False, depth=100),

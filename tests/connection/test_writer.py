@@ -39,7 +39,6 @@ def test_flush_without_waiting_says_what_was_left(full):
 
 
 def test_drain_keeps_its_time(full):
-    """At the end a deaf peer costs what was asked for, not write_timeout more."""
     def seconds() -> float:
         began = time.monotonic()
         assert full.drain(0.05) is False

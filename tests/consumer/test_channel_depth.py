@@ -33,7 +33,6 @@ def test_depths_are_known_when_every_nsqd_has_answered():
 
 
 def test_what_is_paused_or_deferred_is_counted_apart(server_factory):
-    """And what a topic keeps is among what waits."""
     one = server_factory()
     one.post("/topic/create", topic="t")
     one.post("/pub", b"x", topic="t")
@@ -53,7 +52,6 @@ def port_of(address):
 
 
 def test_the_usual_http_port_is_tried_where_no_address_is_given(server_factory, monkeypatch):
-    """And not used where it is another nsqd's, or nothing listens there."""
     one, other = server_factory(), server_factory()
 
     def ask(http_port):
@@ -151,7 +149,6 @@ def test_an_nsqd_without_an_http_port_is_unknown(without_usual_port, http):
 
 
 def test_nsqlookupd_knows_the_http_ports(server_factory, lookupd_factory):
-    """Of nsqds that are given as well; those that it does not know need one."""
     lookupd, alone = lookupd_factory(), server_factory()
     one = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     one.post("/topic/create", topic="t")
@@ -163,7 +160,6 @@ def test_nsqlookupd_knows_the_http_ports(server_factory, lookupd_factory):
 
 
 def test_a_nsqlookupd_that_does_not_answer_may_know_more(server_factory, lookupd_factory):
-    """Unlike an nsqlookupd that says that it has no such topic."""
     lookupd, one = lookupd_factory(), server_factory()
     where = [one.tcp_address], [one.http_address]
     assert depths(*where, lookupd=lookupd.http_address).is_complete

@@ -144,7 +144,6 @@ def test_a_dial_that_fails_oddly_is_repeated(monkeypatch):
 
 
 def test_a_connection_that_cannot_be_started_is_closed_and_dialed_again(monkeypatch, caplog):
-    """Where the system has no thread left for a reader, the connection is not kept half alive."""
     world = World(monkeypatch, ["a:1"])
     subs = []
     make = world.make_subscription
@@ -178,7 +177,6 @@ def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
 
 
 def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
-    """It says nothing about the ones that nsqlookupds are yet to list."""
     world = World(monkeypatch, ["a:1"], lookupds=["l:1"], lookupd_poll_jitter=0)
     world.start()
     world.timer.advance(15)
@@ -364,7 +362,6 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
 
 
 def test_what_fails_and_is_named_no_more_is_forgotten(monkeypatch):
-    """Also where the answer without it came while it was dialed."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1"]
     world.failures["a:1"] = REFUSED

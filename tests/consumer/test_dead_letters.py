@@ -67,7 +67,6 @@ def test_the_log_says_what_is_dropped(caplog):
 
 
 def test_a_directory_keeps_a_message_and_what_is_known_about_it(tmp_path):
-    """The directory is made where it is missing; nothing else is left in it."""
     DeadLetterDirectory(tmp_path / "a" / "b")(letter())
     [file] = (tmp_path / "a" / "b").iterdir()
     assert re.fullmatch(r"events\+mail\+0123456789abcdef\+[0-9a-f]{16}\.json", file.name)
@@ -239,7 +238,6 @@ def test_what_is_no_envelope_is_a_bare_body(body):
 
 
 def test_odd_facts_are_empty():
-    """Of a hand-written envelope, say; a topic that is none is not used."""
     found = DeadLetter.parse(
         b'{"dead_letter": 1, "topic": "a b", "attempts": true, "id": 5, "traceback": [],'
         b' "reason": "a\\u001b[1m", "body": "x", "body_encoding": "utf-8"}')

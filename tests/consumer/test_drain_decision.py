@@ -113,7 +113,6 @@ def test_a_silence_is_no_end_where_an_answer_may_come():
     (3, 2.1, Step.END), (3, 1.9, Step.WAIT), (4, 9.0, Step.WAIT),
 ])
 def test_a_loop_does_not_wait_for_what_it_holds_itself(in_flight, waits, step):
-    """Other threads have a moment to answer it; what others hold is waited for."""
     held = HELD._replace(in_flight=in_flight)
     assert Bench(LOOP, held, own=3, waits=waits).decide() is step
 

@@ -114,7 +114,6 @@ def test_a_connection_is_quiet_while_it_has_rdy_to_spare(monkeypatch):
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted(monkeypatch):
-    """Nor that of the body of a loop: nobody waited for a message."""
     bench = Bench(monkeypatch, UNKNOWN, silence=2.0)
     for _ in range(5):
         assert not bench.drain.is_over()

@@ -142,7 +142,6 @@ def test_a_loop_that_waited_without_a_connection_raises():
 
 
 def test_a_loop_waits_on_until_the_end_is_there():
-    """What comes meanwhile is handled, and the time of the wait begins with the last turn."""
     bench = Bench(b"a")
     bench.looks = 3
     assert [m and m.body for m in bench.loop(idle=[None])] == [b"a", None, None]

@@ -40,7 +40,6 @@ def refused(guard):
 
 
 def test_each_subscription_is_checked_anew():
-    """A topic that is not there, or has no channel, may change; what stays is repeated."""
     server = Server()
     guard = LookGuard("t", "x#ephemeral", server.topic)
     first = refused(guard)

@@ -152,7 +152,6 @@ def test_without_the_option_messages_expire_in_the_queue():
 
 
 def test_handlers_that_become_a_hundred_times_slower_and_recover():
-    """What was queued expires once; then few are asked for, and many when it is over."""
     world = World(lambda now: 0.5 if 3 <= now < 10 else 0.005)
     world.nsqds[0].publish(2000)
     assert world.run_until(2000) <= 1.1 * (10 + 7)
@@ -162,7 +161,6 @@ def test_handlers_that_become_a_hundred_times_slower_and_recover():
 
 
 def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
-    """RDY is lowered while it hangs, so that what was queued does not come again and again."""
     world = World(lambda now: 20.0 if 1 <= now < 2 else 0.005)
     world.nsqds[0].publish(1000)
     world.run_until(1000)
@@ -222,7 +220,6 @@ def test_a_consumer_that_asks_whether_it_is_starved_collects():
 
 @pytest.mark.parametrize("interval, msg_timeout", [(1.0, 60.0), (100.0, 300.0), (100.0, 60.0)])
 def test_messages_that_come_slowly_and_are_kept_starve_nobody(interval, msg_timeout):
-    """As nsq_to_file does: what it keeps until the next sync is few of max_in_flight."""
     world = World(lambda now: 0.0, max_in_flight=200, timeouts=[msg_timeout])
     nsqd, starved = world.nsqds[0], []
     nsqd.finish = lambda name, deadline: starved.append(world.flow.is_starved())

@@ -168,7 +168,6 @@ def test_a_handler_that_returns_work_to_be_done_has_failed(lazy, words, caplog):
 
 
 def test_expired_messages_reach_no_handler():
-    """nsqd gives them to somebody else; so it does with those of a connection that is lost."""
     handled = []
     bench = Bench(handled.append)
     bench.run(life=-1.0)
@@ -215,7 +214,6 @@ def test_a_requeue_that_is_no_failure_is_never_a_reason_to_give_up():
 
 
 def test_give_up_gives_up_at_once(caplog):
-    """With the reason; it is no failure of the consumer's, which does not slow down."""
     bench = Bench(raising(GiveUp("no such customer")))
     message = bench.run(1)
     (failure,) = bench.failures

@@ -209,7 +209,6 @@ def test_a_holder_with_a_message_blocks_the_place():
 
 
 def test_no_connection_starves_behind_an_older_turn():
-    """A holder whose turn began earlier than that of a waiting one has one more turn, not all."""
     distributor = make(2)
     decide(distributor, 0.0, 1)
     [old] = holders(distributor)
@@ -504,7 +503,6 @@ def make_level(*handler_times, value=0, share=0.5, now=0.0, **seen):
 
 @pytest.mark.parametrize("workers, connections, value", [(1, 1, 1), (8, 1, 8), (2, 5, 5)])
 def test_the_first_level_is_one_for_each_worker_and_each_connection(workers, connections, value):
-    """Nothing is known before the first handler has ended, and each nsqd is to be heard."""
     level = make_level(workers=workers, connections=connections)
     assert (level.value, level.reason, level.handler_time) == (value, LevelReason.START, None)
 
@@ -558,7 +556,6 @@ def test_a_handler_that_is_still_running_counts():
 
 @pytest.mark.parametrize("handler_time", [0.0051, 0.006, 0.0098])
 def test_the_level_does_not_oscillate(handler_time):
-    """It falls as far as it must, and rises only where twice as much is done in time."""
     level = make_level(0.0098, value=1000)
     assert level.value == 51
     for arrived in range(1000):
@@ -568,7 +565,6 @@ def test_the_level_does_not_oscillate(handler_time):
 
 
 def test_collected_messages_take_no_time():
-    """While a handler holds messages max_in_flight is the level, and what it took is forgotten."""
     level = make_level(2.0, value=1000)
     assert level.value == 1
     level.hold(until=5.0)

@@ -107,7 +107,6 @@ def test_the_reason_is_one_line(raised, reason):
 
 
 def test_a_requeue_that_was_raised_from_an_exception_names_that():
-    """``raise Requeue() from error``: the error is what was wrong."""
     def handler():
         try:
             raise OSError("down")

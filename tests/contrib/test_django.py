@@ -153,7 +153,6 @@ def test_a_rollback_publishes_nothing(project):
     ("no topic", b"x", InvalidTopicError), ("events", b"x" * 2_000_000, InvalidMessageError),
 ])
 def test_an_invalid_message_fails_before_the_commit(project, topic, body, error):
-    """The transaction is rolled back, so there is no row without its message."""
     with pytest.raises(error), transaction.atomic():
         insert("a")
         publish_on_commit(topic, body)

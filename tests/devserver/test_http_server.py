@@ -103,7 +103,6 @@ def test_a_chunked_body_is_joined(server):
     b"POST /ping HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc0\r\n\r\n",
 ])
 def test_what_is_no_request_gets_an_error_and_the_end(server, data):
-    """nsqd's TCP protocol, TLS, lengths that are none."""
     answer = ask(server.address, data)
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 "))
     assert b"Connection: close\r\n" in answer

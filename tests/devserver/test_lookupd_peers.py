@@ -83,7 +83,6 @@ def test_channels_of_all_nsqlookupds_are_merged(make, lookupd):
 
 
 def test_channels_of_an_unreachable_nsqlookupd_are_left_out(make, lookupd, caplog):
-    """The log names it; there is no error."""
     peers = make(f"127.0.0.1:{free_port()}")
     assert peers.channels_of("t") == []
     assert "no available nsqlookupd" in caplog.text

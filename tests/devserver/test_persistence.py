@@ -96,7 +96,6 @@ def test_disk_queue_reads_all_records_after_a_crash(data, tmp_path):
 
 
 def test_read_position_stays_valid_over_crashes(data, tmp_path):
-    """What was read before the last clean close is not delivered again by any later crash."""
     spool = filled(data, *range(4))
     spool.get()
     spool.close()

@@ -39,7 +39,6 @@ def thread_names():
 
 
 def test_a_client_that_does_not_read_delays_no_other(leak_guard):
-    """The server keeps what the socket does not take, and serves the others."""
     with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as deaf, RawClient(nsqd.tcp_address) as other:
         body = bytes(1024 * 1024)
         for _ in range(20):

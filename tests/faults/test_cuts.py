@@ -33,7 +33,6 @@ def cuts(places, direction, reset):
 def test_a_cut_anywhere_loses_nothing(
     server_factory, server_kind, tmp_path, name, tls, direction, reset
 ):
-    """A real nsqd delivers what was lost seconds later, so a choice of positions is tried there."""
     options, config = {"msg_timeout": 1.0 if server_kind == "real" else 0.3}, QUICK
     if tls:
         certificates = Certificates(tmp_path)

@@ -172,7 +172,6 @@ def test_a_flood_of_messages_takes_less_than_700_mib(ids, size, handler, cuts):
 
 
 def test_old_messages_do_not_pile_up_behind_a_slow_handler():
-    """What has expired in the queue is dropped while others come, not only when it is its turn."""
     config = QUICK.replace(max_msg_size=64 * 1024, msg_timeout=1)
 
     def attack(peer: Peer) -> None:
@@ -196,7 +195,6 @@ def test_old_messages_do_not_pile_up_behind_a_slow_handler():
     *[pytest.param(frame, marks=LONG) for frame in (message(b""), error("E_FIN_FAILED x"))],
 ])
 def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
-    """What expands a thousandfold costs what it may cost, not all that it expands to."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = frame * 10_000
     bomb = b"".join(packer.compress(block) for _ in range(12 * MIB // len(block)))
@@ -242,7 +240,6 @@ def test_publishes_to_a_hostile_nsqd_keep_their_deadline():
 
 
 def test_an_answer_to_identify_beyond_all_limits_is_one_line_a_dial(leak_guard, caplog):
-    """A consumer says what is wrong with it, without a traceback, and dials again."""
     def script(peer: Peer) -> None:
         with contextlib.suppress(EOFError, OSError):
             peer.identify(response(b'{"msg_timeout": 1' + b"0" * 400 + b"}"))

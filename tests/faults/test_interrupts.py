@@ -159,7 +159,6 @@ def test_an_interrupted_loop_leaves_the_consumer_usable(server):
 
 
 def test_a_start_that_failed_is_completed_by_the_next(server, monkeypatch):
-    """Where no thread was left half-way, a second start() starts those that are missing."""
     launches = []
     launch = LibraryThread.launch
 

@@ -72,7 +72,6 @@ def test_clients_keep_their_deadlines_and_recover(server, proxy, name):
 
 @pytest.mark.parametrize("name", ["deaf", "black hole"])
 def test_stop_and_close_end_while_nobody_answers(server, proxy, name):
-    """With nsqd out of reach both return by their timeout, not by that of a heartbeat."""
     config = QUICK.replace(heartbeat_interval=30)
     producer = Producer([proxy.address], config=config)
     producer.publish_async("events", b"x", timeout=RECOVERY).result(RECOVERY)

@@ -125,7 +125,6 @@ def test_response_that_is_no_stats_is_an_error(server, nsqd, body):
 
 
 def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd):
-    """Wherever it stands; what else is no JSON stands in tests/protocol/test_peer_json.py."""
     calls = [
         (b'{"start_time": %s}', nsqd.info), (b'{"start_time": %s, "topics": []}', nsqd.stats),
         (b'{"topics": [{"depth": %s}]}', nsqd.stats_json),
@@ -141,7 +140,6 @@ def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd):
 
 
 def test_a_topic_has_up_to_1024_partitions(server, lookupd):
-    """Keys would go to partitions that are none; a set of them all could fill the memory."""
     answer = b'{"partitions": {}, "meta": {"partition_num": %d}}'
     for count in (0, 1024):  # 0: nsqlookupd does not know it
         server.body = answer % count
@@ -153,7 +151,6 @@ def test_a_topic_has_up_to_1024_partitions(server, lookupd):
 
 
 def test_an_error_page_of_deep_json_is_quoted(server, nsqd):
-    """The status is what counts; its text is the start of what came."""
     server.status, server.body = 500, b'{"message":' + b"[" * 100_000
     with pytest.raises(NSQHTTPStatusError, match="HTTP 500") as caught:
         nsqd.ping()
@@ -230,7 +227,6 @@ def _broken_upload(monkeypatch, server, limit):
 
 
 def test_broken_upload_of_a_body_over_the_limit_is_413(monkeypatch, server):
-    """When nsqd's answer was lost on the way, its limit shows what it was."""
     with pytest.raises(NSQHTTPStatusError) as caught:
         _broken_upload(monkeypatch, server, b"999")
     assert (caught.value.status, caught.value.message) == (413, "MSG_TOO_BIG")

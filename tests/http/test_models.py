@@ -28,7 +28,6 @@ def partition(number, depth, in_flight, *, leads):
 
 
 def test_a_topic_with_partitions_is_the_sum_of_those_that_the_nsqd_leads():
-    """Once each; copies of other nsqds' partitions count nothing, a queue's bytes are no depth."""
     stats = Stats.read(_fields(topics=[
         partition(0, 7, 2, leads=True), partition(1, 100, 0, leads=False),
         partition(2, 3, 0, leads=True), partition(2, 3, 0, leads=True)]))

@@ -104,7 +104,6 @@ def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
 
 @OF_THE_PAGE
 def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
-    """New messages show without a reload, with a line; what was there stays in its place."""
     cluster.fill("events", "archive")
     admin = cluster.admin()
     page.goto(f"{admin.url}/")
@@ -184,7 +183,6 @@ def test_an_action_in_the_row_of_an_nsqd_acts_there_alone(page, cluster):
 
 
 def test_topics_are_created_and_left_overs_deleted(page, cluster):
-    """The form registers at nsqlookupd or makes it on nsqds; what is left over can be deleted."""
     admin = cluster.admin()
     page.goto(f"{admin.url}/lookup")
     page.wait_text("#inactive-empty", "Nothing is left over")
@@ -231,7 +229,6 @@ def test_a_message_is_published_and_peeked_at(page, cluster):
 
 @OF_THE_PAGE
 def test_dead_letters_are_shown_and_requeued(page, cluster):
-    """What waits in a channel of dead letters is shown, stays there, and can be sent again."""
     cluster.fill("orders.dead", "keep", 2)
     cluster.fill("orders", "work", 0)
     admin = cluster.admin(allow_peek=True)
@@ -250,7 +247,6 @@ def test_dead_letters_are_shown_and_requeued(page, cluster):
 
 
 def test_a_dead_letter_is_published_again(page, cluster):
-    """An envelope is shown with its reason; its body goes where the dead-letter topic says."""
     cluster.fill("orders.dead", "keep", 0)
     cluster.fill("orders", "work", 0)
     letter = DeadLetter(b"original", "other", "work", reason="no total", traceback="Traceback: x")
@@ -385,7 +381,6 @@ def test_all_dead_letters_are_replayed_from_the_page_of_the_topic(page, cluster)
 
 @OF_THE_PAGE
 def test_the_doctor_has_a_page(page, cluster):
-    """What is wrong comes first, with a command; it can be run again."""
     cluster.fill("events", "archive", 0)
     cluster.nsqds[0].post("/topic/pause", topic="events")
     admin = cluster.admin()
@@ -459,7 +454,6 @@ def test_a_chart_has_times_and_gaps(page, cluster):
 
 
 def test_latencies_are_shown_where_nsqd_measures_them(page):
-    """Each percentile, of the slowest nsqd; else there is no such panel."""
     latency = {"count": 5, "percentiles": [{"quantile": 0.99, "value": 12_500_000}]}
     channel = {"channel_name": "c", "depth": 0, "clients": [], "e2e_processing_latency": latency}
     with recording() as server:

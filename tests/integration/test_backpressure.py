@@ -34,7 +34,6 @@ class Handler:
 
 
 def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
-    """``healthy()`` and ``stats()`` show it; RDY is 0, and nsqd keeps what is not sent."""
     handler, lost = Handler(), []
     publish(server, *(b"%04d" % number + b"x" * (200 * KIB - 4) for number in range(200)))
     with consume(server, handler, config=CONFIG, on_error=lost.append,

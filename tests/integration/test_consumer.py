@@ -278,7 +278,6 @@ def test_stop_inside_a_loop_ends_it_after_the_turn(server):
     ("lookupd_http_addresses", "the last failure: nsqlookupd .*refused"),
 ])
 def test_a_loop_that_was_never_connected_raises(kind, words):
-    """A server that is not there is no empty topic; the error says why, and what to do."""
     address, failed = f"127.0.0.1:{free_port()}", threading.Event()
     options = {kind: [address], "on_error": lambda error: failed.set()}
     with Consumer("events", "c", **options) as consumer:
@@ -480,7 +479,6 @@ def test_stop_waits_for_answers_from_elsewhere(server):
 
 
 def test_messages_that_were_never_answered_do_not_starve(server_factory):
-    """Once nsqd has taken them back, they count no longer: is_starved() is about what is out."""
     server = server_factory(msg_timeout=1.0)
     collector = Collector(lambda message: message.enable_async())
     publish(server, b"x")

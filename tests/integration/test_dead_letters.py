@@ -76,7 +76,6 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
 
 
 def test_a_refusal_that_comes_late_is_said(server, capsys, monkeypatch):
-    """A channel that does not exist has no messages, and is not taken for an empty channel."""
     publish(server, letter(b"a").to_envelope(), topic="orders.dead")
     answers, is_empty = [], threading.Event()
     fetch, check = DepthQuery.fetch, LookGuard.check
@@ -134,7 +133,6 @@ def test_an_nsqd_without_the_channel_is_left_out(server_factory, capsys):
 
 
 def test_show_has_the_traceback_and_the_body(server, capsys):
-    """As text, and as JSON with the body in base64 where it is no text."""
     fill(server, letter(b"\xff"))
     assert run(server, "show") == 0
     shown = capsys.readouterr().out
@@ -213,7 +211,6 @@ def test_a_body_that_nsqd_refuses_stays(server, capsys):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_replay_in_order(server, signum):
-    """What it has not reached waits again at once: nothing is in flight any more."""
     fill(server, *(letter(b"%d" % number) for number in range(20)))
     words = ["replay", "--topic=orders.dead", "--count=20", "--rate=1",
              "--destination-topic=orders",

@@ -102,7 +102,6 @@ def test_a_misspelt_channel_or_topic_gets_the_names_that_there_are(cluster, exam
 
 
 def test_a_command_of_a_finding_can_be_pasted(cluster, examine):
-    """What it names is then mended; here the request is sent without curl."""
     lookupd, nsqd = cluster()
     nsqd.post("/channel/pause", topic="orders", channel="mail")
     (found,) = examine(f"--lookupd-http-address={lookupd.http_address}")[1]
@@ -156,7 +155,6 @@ def test_3_an_nsqlookupd_that_is_down_is_reported(cluster, examine):
 
 @pytest.mark.parametrize("name", ["nsqd.invalid", "127.0.0.2"])
 def test_4_a_broadcast_address_that_cannot_be_reached_is_reported(cluster, examine, name):
-    """nsqlookupd lists an nsqd under a name that does not resolve, or where nobody listens."""
     lookupd, nsqd = cluster(broadcast_address=name)
     address = f"{name}:{nsqd.tcp_address.rpartition(':')[2]}"
     _, findings = examine(f"--lookupd-http-address={lookupd.http_address}")

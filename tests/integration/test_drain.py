@@ -176,7 +176,6 @@ def test_nsqds_without_an_http_address_are_named_before_a_message_is_taken(serve
 
 
 def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):
-    """The report and the log say that it is unknown what is left; a loop ends as well."""
     publish(server, *BODIES)
     sizes = []
     consumer = consume(server, BatchHandler(lambda batch: sizes.append(len(batch)), 150, 3600),
@@ -213,7 +212,6 @@ def test_an_nsqd_that_cannot_be_reached_is_an_error(lookupd_factory):
 
 
 def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
-    """The drain waits until it answers; where it never does, it raises."""
     publish(server, *BODIES)
     with FaultProxy(server.http_address) as proxy:
         where = {"nsqd_http_addresses": [proxy.address]}

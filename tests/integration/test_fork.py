@@ -214,7 +214,6 @@ def test_a_subclass_of_consumer_keeps_its_attributes_in_a_forked_child(server):
 
 
 def test_an_answer_in_a_forked_child_is_reported_as_lost(server):
-    """Also where the handler's thread has forked: the parent alone can answer."""
     statuses = []
 
     def handle(message):

@@ -42,7 +42,6 @@ def log(caplog):
 
 
 def test_a_consumer_logs_one_line_for_each_event(nsqd, lookupd, log):
-    """The version, the identity, error frames, and what an nsqlookupd lists."""
     errors = []
     with Consumer("t", "c", lambda message: None, config=CONFIG, on_error=errors.append,
                   lookupd_http_addresses=[lookupd.http_address]):

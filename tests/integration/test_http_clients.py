@@ -147,7 +147,6 @@ def test_latency_percentiles_are_in_stats(server_factory, server_kind):
 
 
 def test_ports_to_register_can_be_given(server_factory, lookupd_factory):
-    """nsqlookupd gives them to clients; /info has those that are open."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address],
                             broadcast_tcp_port=14150, broadcast_http_port=70000)

@@ -205,7 +205,6 @@ def test_a_handshake_that_is_cut_off_is_an_error():
 
 
 def test_plain_text_in_place_of_a_handshake_is_an_error():
-    """What is no TLS is a TLSError, and nothing but the greeting was sent."""
     sent = []
 
     def script(peer):
@@ -221,7 +220,6 @@ def test_plain_text_in_place_of_a_handshake_is_an_error():
 
 @pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=str)
 def test_heartbeats_during_the_handshake_are_not_answered_too_early(certificates, compression):
-    """Also before those of the opening: no NOP goes out where nsqd reads something else."""
     with Nsqd(tls_cert=certificates.server, tls_key=certificates.server_key) as nsqd:
         nsqd.faults.heartbeat_before_answers = True
         config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, **compression)
@@ -329,7 +327,6 @@ def guarded(server_factory, auth):
 
 
 def test_the_right_secret_permits_publishing_and_consuming(guarded, auth, caplog):
-    """Publishing and consuming work; each connection asks once, with what nsqd knows."""
     with caplog.at_level(logging.DEBUG):
         assert roundtrip(guarded, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
     assert auth.questions[0] == {
@@ -340,7 +337,6 @@ def test_the_right_secret_permits_publishing_and_consuming(guarded, auth, caplog
 
 
 def test_no_logger_shows_the_secret(guarded, caplog):
-    """Not ours, and not those of the libraries under us: right or wrong, at any level."""
     with caplog.at_level(1):
         roundtrip(guarded, Config(auth_secret=SECRET), [b"x"])
         error = refuse(guarded, Config(auth_secret=SECRET + "-wrong"))
@@ -380,7 +376,6 @@ def test_a_consumer_reports_why_it_may_not_subscribe(guarded, auth):
 
 
 def test_a_permission_that_expires_is_asked_for_again(guarded, auth):
-    """After its ttl nsqd asks anew, and goes on while the answer is the same."""
     auth.rule = lambda query: granted(ttl=1)
     with Producer([guarded.tcp_address], config=Config(auth_secret=SECRET)) as producer:
         producer.publish("events", b"x")
@@ -411,7 +406,6 @@ def test_an_identity_for_tls_connections_is_granted_with_tls(secure, certificate
 
 
 def test_a_secret_may_have_any_bytes(guarded, auth):
-    """Bytes of a command line that are no UTF-8 reach the auth server as they were."""
     auth.rule = lambda query: granted()
     assert roundtrip(guarded, Config(auth_secret="k\udcff\u00e9y"), [b"x"]) == [b"x", b"x"]
     assert auth.questions[0]["secret"] == "k\udcff\u00e9y"

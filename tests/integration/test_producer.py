@@ -230,14 +230,12 @@ def test_pending_futures_fail_in_the_child():
 @pytest.mark.skipif(
     STARTS_NO_THREAD_AT_ITS_END, reason="this Python starts no thread while the process ends")
 def test_a_script_that_ends_without_close_has_everything_stored(server):
-    """What is pending at the end of the process is flushed."""
     done = run_program("publish_and_end", server.tcp_address, "5000")
     assert (done.returncode, done.stderr) == (0, "")
     assert server.stats("events")["depth"] == 5000
 
 
 def test_a_script_that_cannot_publish_ends_soon_and_says_so():
-    """With no nsqd the end waits five seconds, and says what has no result."""
     began = time.monotonic()
     done = run_program("publish_and_end", f"127.0.0.1:{free_port()}", "10")
     assert done.returncode == 0

@@ -117,7 +117,6 @@ def test_a_sigkill_with_a_thousand_outstanding_leaves_no_future_without_an_outco
 
 @pytest.mark.parametrize("way", ["async", "blocking"])
 def test_an_oversize_publish_is_rejected_alone(server, way):
-    """nsqd refuses them with its code; those of other threads are all stored."""
     body = b"x" * (10 * 2**20)
     config = Config(nsqd_max_msg_size=20 * 2**20, nsqd_max_body_size=20 * 2**20)
     log = Log()
@@ -137,7 +136,6 @@ def test_an_oversize_publish_is_rejected_alone(server, way):
 
 @pytest.mark.parametrize("threads", [1, 6])
 def test_a_silent_nsqd_is_skipped(servers, threads):
-    """One of two stops answering: the other one gets all, also what the first left unanswered."""
     log = Log()
     with FaultProxy(servers[0].tcp_address) as proxy:
         with Producer([proxy.address, servers[1].tcp_address]) as producer:
@@ -154,7 +152,6 @@ def test_a_silent_nsqd_is_skipped(servers, threads):
 
 
 def test_an_outcome_that_may_not_be_retried_stays_unknown(servers):
-    """What a silent nsqd has got is not sent elsewhere, but new publishes are."""
     with FaultProxy(servers[0].tcp_address) as proxy:
         addresses = [proxy.address, servers[1].tcp_address]
         with Producer(addresses, retry_unknown=False) as producer:

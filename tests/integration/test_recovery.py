@@ -38,7 +38,6 @@ def addresses(consumer):
 
 @pytest.mark.parametrize("count, end", [(1, "kill"), (3, "stop")], ids=["one", "all"])
 def test_nsqds_that_end_and_come_back_are_consumed_again(cluster, count, end):
-    """What they get then is handled, and what the others had meanwhile."""
     (lookupds, servers), bodies = cluster, set()
     gone, others = servers[:count], servers[count:]
 

@@ -96,7 +96,6 @@ def test_lines_leave_when_they_come(nsqd):
 
 
 def test_a_signal_ends_a_slow_run_at_once(nsqd):
-    """What was read and not published is counted in the log."""
     with tool("ours", "to_nsq", *words(nsqd, "--rate=1"), stdin=subprocess.PIPE,
               stderr=subprocess.PIPE) as process:
         process.stdin.write(b"x\n" * 100)

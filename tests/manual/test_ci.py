@@ -108,6 +108,5 @@ def test_the_workflow_runs_the_steps_in_parts() -> None:
 
 
 def test_long_tests_run_each_night() -> None:
-    """They are no step of the script: what kills at random moments would lose landings there."""
     assert "test-long" not in SCRIPT.read_text("utf-8")
     assert commands(workflow("nightly.yml")) == ["make test-long"]

@@ -31,7 +31,6 @@ def keep(folder: Path, *ids: str) -> None:
 
 
 def test_the_example_prints_what_the_page_shows(empty_terminal: Terminal) -> None:
-    """All but the replayed letters, whose ids differ; those of one run may come in any order."""
     shown = text_of(named("examples/retries.py")).splitlines()
     output = empty_terminal.run(f"python {shlex.quote(str(EXAMPLE))}").splitlines()
     expected = [line for line in shown if line != "..." and not line.startswith("$")]

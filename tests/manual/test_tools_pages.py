@@ -226,7 +226,6 @@ def test_the_table_of_the_doctor_page_is_its_output(terminal: Terminal, cluster:
 def test_the_doctor_without_arguments_prints_what_its_page_shows(
     terminal: Terminal, cluster: Cluster
 ) -> None:
-    """The usual addresses are those of the cluster here; the sentence and the checks are there."""
     [block] = named("doctor here")
     cluster.create_topic("orders")
     local = (f"doctor.LOCAL_LOOKUPD = {cluster.lookupd.http_address!r};"

@@ -91,7 +91,6 @@ def test_the_unit_for_systemd_is_well_formed() -> None:
 
 
 def test_the_deployment_for_kubernetes_is_well_formed() -> None:
-    """Its flags exist, its probes ask what the worker answers, its grace is long enough."""
     deployment = yaml.safe_load(text_of(named("worker Kubernetes Deployment")))
     pod = deployment["spec"]["template"]["spec"]
     [container] = pod["containers"]

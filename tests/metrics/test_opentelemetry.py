@@ -39,7 +39,6 @@ def spans_named(spans, name):
 
 
 def test_a_handling_links_to_the_publish(nsqd, spans, tracing):
-    """The body carries the trace context; the span of the handling is no child."""
     bodies = []
     with Producer([nsqd.tcp_address]) as producer:
         tracing.publish(producer, "orders", {"id": 17})
@@ -56,7 +55,6 @@ def test_a_handling_links_to_the_publish(nsqd, spans, tracing):
 
 @pytest.mark.parametrize("body", [b"plain", b'{"traceparent": "00-nonsense"}'])
 def test_bytes_are_published_as_they_are(nsqd, spans, tracing, body):
-    """So there is no link, nor is there one to a context that is none."""
     with Producer([nsqd.tcp_address]) as producer:
         tracing.publish(producer, "orders", body)
     assert [message.body for message in nsqd.messages("orders")] == [body]

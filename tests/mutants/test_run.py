@@ -77,7 +77,6 @@ def test_the_same_copy_serves_one_mutant_after_the_other(root: Path, tmp_path: P
 
 
 def test_a_run_lists_every_mutant_and_repeats_the_failures(root: Path, tmp_path: Path) -> None:
-    """Every mutant has a line, and those that were not killed stand once more at the end."""
     lines: list[str] = []
     mutants = [mutant(), mutant(test="test_double_of_five")]
     outcomes = run(mutants, root, tmp_path / "copies", 2, lines.append)

@@ -7,7 +7,6 @@ from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 
 
 def test_each_partition_must_have_a_leader_that_answers():
-    """The numbers are those that an nsqlookupd says there are."""
     with PartitionedCluster(2, 1) as cluster:
         cluster.create_topic("t", 3, channels=["c"])
         where = "t", "c", Config(), NsqdSources([], cluster.lookupd_http_addresses)

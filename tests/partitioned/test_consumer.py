@@ -148,7 +148,6 @@ def test_max_in_flight_is_one_for_each_partition_by_default(cluster, caplog):
     {"max_in_flight": 1}, {"config": QUICK.replace(max_in_flight=1)},
 ])
 def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, options):
-    """It may be meant: the text says what it costs. 1 is the default, and can be given too."""
     cluster.create_topic("t", 6, channels=["c"])
     with plain_consumer(cluster, **options) as consumer:
         wait_until(lambda: len(consumer.stats().connections) == 6)

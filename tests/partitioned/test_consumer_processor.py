@@ -55,7 +55,6 @@ def test_pending_messages_can_be_removed():
 
 @pytest.mark.parametrize("function", [OrderedProcessor.run, OrderedProcessor._leave_partition])
 def test_an_exception_anywhere_on_a_worker_leaves_the_partition_free(function, monkeypatch):
-    """What came meanwhile is queued, wherever the exception of a time limit came."""
     monkeypatch.setattr(MessageProcessor, "settle_interrupted", lambda world, message: None)
 
     def work():

@@ -62,7 +62,6 @@ def test_what_nsqd_would_not_apply_is_refused(make, hint):
     (HeaderFilter.all_of({"k": "v", "l": "v"}), []),
 ])
 def test_the_embedded_nsqd_applies_each_filter(given, matched):
-    """A value that is no text is a missing one; no headers at all match only an inverse filter."""
     headers = [{"k": "v"}, {"k": "vw"}, {"k": 5}, {"l": "v"}, {}, None]
     matches = read_ext_filter(given.identify_field())
     assert [each for each in headers if matches(each)] == matched
@@ -118,6 +117,5 @@ def test_globs_are_accepted(pattern):
     "{a,}", "{}", "a\\",
 ])
 def test_other_globs_are_refused(pattern):
-    """nsqd would deliver everything, or what it does is not certain."""
     with pytest.raises(PatternError):
         check_glob(pattern)

@@ -63,7 +63,6 @@ def test_other_topics_are_published_to_while_a_partition_hangs(
 def test_publishes_without_a_key_go_to_the_partitions_that_answer(
     cluster, produce, in_thread, is_async
 ):
-    """The hung partition is left out; only what was sent there before waits."""
     cluster.create_topic("t", 3)
     producer = produce()
 

@@ -88,7 +88,6 @@ def test_the_metadata_of_a_topic_stays_while_answers_have_none():
 
 
 def test_old_metadata_is_not_used_with_other_answers():
-    """Where partitions were added, keys belong elsewhere; a stock topic has no metadata."""
     table = table_of(routes({0: "n:1"}))
     table.on_answer("a", routes({2: "n:1"}, None))
     assert table.merged().meta is None

@@ -129,7 +129,6 @@ def test_publish_many_stores_each_part_in_one_partition(cluster, produce):
 
 
 def test_asynchronous_publishes_before_the_first_connection_are_stored(cluster, produce):
-    """They wait in the queue, and go to partitions when the first nsqd says what it is."""
     cluster.create_topic("t", 4)
     producer = produce()
     producer.set_tracing(True)
@@ -269,7 +268,6 @@ def test_publishes_reach_the_leader_when_lookups_disagree(cluster, produce):
 
 
 def test_disabled_writes_fail_in_time(cluster, produce):
-    """Null maps of nsqlookupds are no partitions at all."""
     cluster.create_topic("t", 1)
     cluster.disable_write()
     with pytest.raises(PublishNotSentError, match="no partition of t has a leader"):
@@ -370,7 +368,6 @@ def test_a_forked_child_has_its_own_connections(cluster, produce):
 
 
 def test_a_partitioned_nsqd_that_was_given_by_address_is_warned_about(cluster, caplog):
-    """It stores what it leads, in a partition of its choice."""
     cluster.create_topic("t", 3)
     with Producer([cluster.nsqds[0].tcp_address]) as producer:
         producer.publish("t", b"x")

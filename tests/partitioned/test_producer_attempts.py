@@ -26,7 +26,6 @@ def after_a_lost_answer(**options):
 
 
 def test_a_key_without_a_number_of_partitions_waits_for_other_answers():
-    """The first nsqlookupd may have no coordinator."""
     routes = TopicRoutes(partitions={0: NSQD})
     attempts = PartitionAttempts("t", True, key="k")
     assert choose(attempts, routes, may_learn_more=True) is None

@@ -36,7 +36,6 @@ def test_a_partition_that_left_a_publish_unanswered_is_avoided_until_it_answers(
 
 
 def test_one_nsqd_has_a_part_of_the_threads(load, monkeypatch):
-    """Those of other nsqds, and callers that wait themselves, do not count."""
     monkeypatch.setattr(producer_load, "MAX_AT_ONCE", 2)
     load.begin("t 0")
     load.begin("t 1", is_async=False)

@@ -95,7 +95,6 @@ def test_a_refresh_asks_the_others_again_while_one_hangs(cluster, caches):
 
 
 def test_a_refresh_waits_for_an_answer_to_a_later_request(cluster, caches):
-    """What was asked before the refusal may be answered with the former leader."""
     cluster.answers["a:1"] = answer("n:1")
     cache = caches("a:1")
     assert leader(cache) == "n:1"

@@ -126,7 +126,6 @@ def test_a_lost_answer_is_unknown_without_retry_unknown(cluster, produce):
 
 
 def test_the_deadline_ends_what_is_under_way_and_what_is_queued(cluster, produce):
-    """What was sent is unknown, what was not sent is not stored."""
     cluster.create_topic("t", 1)
     cluster.hang("t", 0)
     producer = produce()
@@ -204,7 +203,6 @@ def test_a_refused_publish_with_headers_closes_its_connection(cluster, produce):
 
 
 def test_many_partitions_that_hang_leave_turns_to_others(cluster, produce, monkeypatch):
-    """Those that left a publish unanswered occupy a part of the threads."""
     monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 2)
     monkeypatch.setattr(producer_load, "MAX_AT_ONCE", 4)
     cluster.create_topic("hung", 8)

@@ -65,5 +65,4 @@ def test_the_last_second_of_the_timeout_is_used():
 
 @pytest.mark.parametrize(("left", "seconds"), [(None, 0.5), (30.0, 0.5), (0.6, 0.3), (0.0, 0.0)])
 def test_the_wait_for_fresh_leaders_leaves_time_for_an_attempt(left, seconds):
-    """Also where no nsqlookupd answers: half of the rest at most."""
     assert lookup_wait(left) == seconds

@@ -94,7 +94,6 @@ def test_replay_of_an_ordered_topic(cluster, consume, start, expected):
 
 
 def test_replay_of_a_partition_without_messages(cluster, consume):
-    """It begins with the first message; the server has no other position there."""
     cluster.create_topic("t", 2, channels=["other"])
     publish(cluster, 1, [b"a"])
     got = Collector()
@@ -105,7 +104,6 @@ def test_replay_of_a_partition_without_messages(cluster, consume):
 
 
 def test_a_position_is_applied_once(cluster, consume, caplog):
-    """A reconnect goes on where the consumer was. A replay is seen in the log."""
     caplog.set_level(logging.INFO, "nsqclient.consumer")
     cluster.create_topic("t", 1, replicas=2, channels=["c"])
     publish(cluster, 0, [b"a"])

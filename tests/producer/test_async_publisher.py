@@ -185,7 +185,6 @@ def test_a_stored_message_is_counted_before_anybody_hears_of_it(world):
 
 
 def test_messages_of_one_topic_share_an_mpub(world):
-    """What waits together for one topic leaves together, in order; a delay parts it."""
     publisher = world.publisher()
     first = busy(world, publisher)
     put(publisher, future(), future(), future(delay_ms=5), future())
@@ -234,7 +233,6 @@ def test_what_may_be_sent_again_is_sent_again(world):
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_refusal_after_an_unknown_try_is_unknown(world, is_alone):
-    """What an earlier try may have stored is not called rejected, also where it is sent alone."""
     publisher = world.publisher()
     first = busy(world, publisher)
     items = put(publisher, *[future() for _ in range(1 if is_alone else 2)])
@@ -375,7 +373,6 @@ def test_close_gives_every_pending_message_an_outcome(world):
     (StaleConnection("nsqd:4150", "lost before"), PublishNotSentError),
 ])
 def test_a_retry_that_close_prevents_has_an_outcome(world, failure, error):
-    """A connection lost during close(): there is no nsqd for the next try."""
     publisher = world.publisher()
     (item,) = put(publisher, future())
     token = world.sends.token(0)
@@ -416,7 +413,6 @@ def test_many_topics_share_a_queue(world, monkeypatch):
 
 
 def test_an_interrupted_call_leaves_nothing_behind(world, monkeypatch):
-    """A signal handler raises where the message is queued already: it is taken back."""
     publisher = world.publisher()
     first = busy(world, publisher)
 
@@ -500,7 +496,6 @@ class TestPartitionedCluster:
         publisher.refuse(item, PublishNotSentError("test"))
 
     def test_what_they_refuse_fails(self, world):
-        """The message alone; the next one is asked for anew."""
         errors = [PartitionError("no")]
 
         def take_over(items):

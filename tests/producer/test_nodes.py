@@ -101,7 +101,6 @@ def test_a_publisher_that_waits_is_woken_by_close(make_links):
 
 @pytest.mark.parametrize("make_thread", [LibraryThread, InlineThread])
 def test_a_permanent_reason_fails_at_once(make_links, make_thread):
-    """What is no nsqd today is none in a second, also where the dial ends before anybody waits."""
     def http(peer):
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         peer.until_closed()
@@ -212,7 +211,6 @@ def is_dialed(node):
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
-    """It leaves the queue; what is being dialed goes on, and is dropped with the next answer."""
     with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
         nodes = make_links(*silent)
         with pytest.raises(ConnectError, match="in time"):
@@ -233,7 +231,6 @@ def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
 
 
 def test_a_child_gives_back_the_sockets_of_its_parent(make_links):
-    """abandon() closes what is open and what is being opened, without a word to nsqd."""
     dialed = threading.Event()
     with ScriptedServer(idle) as one, ScriptedServer(deaf_after(dialed)) as two:
         nodes = make_links(one.address, two.address)

@@ -117,7 +117,6 @@ def test_each_publish_gets_its_own_response():
 
 
 def test_a_refusal_ends_the_connection_and_the_others_are_not_read():
-    """The error is that of the oldest; the others may be sent again at once."""
     script = Script()
     with connected(script) as conn:
         publishes = Publishes(conn, script)

@@ -145,7 +145,6 @@ def test_the_deadline_ends_the_wait(world):
 
 
 def test_a_publish_does_not_wait_for_its_own_thread(world):
-    """An outer call, which a signal handler has interrupted, has what it waits for."""
     add(world.pool, Conn(), Conn())
     held = [world.pool.take(0.0), world.pool.take(0.0)]
     with pytest.raises(ReentrantCallError):

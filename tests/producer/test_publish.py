@@ -96,7 +96,6 @@ def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
 
 @pytest.mark.parametrize("stale", [0, 3])
 def test_a_connection_that_just_ended_costs_nothing(stale):
-    """Nothing was sent on it, so it is no try."""
     assert publish(None, stale=stale) == (1, 0)
 
 
@@ -112,7 +111,6 @@ def test_the_connected_nsqds_take_turns_unless_one_is_to_be_kept(sticky, count):
 
 
 def test_a_message_that_one_nsqd_cannot_store_goes_to_another_at_once():
-    """Also where one is preferred; each is asked once before a pause."""
     nodes = [SimpleNamespace(address=name) for name in "abc"]
     pauses = []
     publisher = Publisher(
@@ -262,7 +260,6 @@ def test_an_unknown_outcome_is_not_called_not_stored(maybe_stored, text):
 
 
 def test_a_producer_shows_its_documented_api_and_nothing_else():
-    """The names without underscore are those of the reference."""
     with Producer(["127.0.0.1:4150"]) as producer:
         shown = {name for name in dir(producer) if not name.startswith("_")}
     assert shown == {

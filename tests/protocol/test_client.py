@@ -124,7 +124,6 @@ def test_what_may_be_sent(name, state):
 
 
 def test_half_a_frame_does_not_outlive_the_stream():
-    """Messages that still wait keep their connection in memory, but not what it had received."""
     core = core_in(State.SUBSCRIBED)
     core.receive_data(encode_message(5, 1, ID, b"x" * 2**20)[:-1])
     assert core._reader.buffered > 2**20
@@ -184,7 +183,6 @@ def test_plain_ok_to_identify():
     )),
 ], ids=lambda value: value.value if isinstance(value, State) else value[:30])
 def test_json_that_cannot_be_read_is_a_protocol_error(state, data):
-    """An answer that should be a JSON object, with numbers that make sense, and is none."""
     with pytest.raises(RemoteProtocolError):
         core_in(state).receive_data(response(data))
 
@@ -288,7 +286,6 @@ def test_answers_come_in_the_order_of_the_publishes():
 
 
 def test_refused_is_for_the_oldest_publish():
-    """A fatal error answers the oldest publish; those behind it have no outcome."""
     core = core_in(State.READY)
     for token in "abc":
         core.send_publish(PUB, token)

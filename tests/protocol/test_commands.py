@@ -75,7 +75,6 @@ _BAD_BODIES = [
 
 @pytest.mark.parametrize("body, why", _BAD_BODIES)
 def test_a_body_that_nsqd_rejects_is_not_built(body, why):
-    """nsqd would close the connection over an empty body; other types are no body at all."""
     for build in (
         lambda: commands.pub("t", body),
         lambda: commands.dpub("t", 1, body),
@@ -99,7 +98,6 @@ def test_a_message_over_the_limit_is_not_built(build, limit):
 
 
 def test_an_mpub_over_the_body_limit_is_not_built():
-    """What nsqd measures is the count and, for each message, its size and its body."""
     bodies = [b"x" * 10, b"y" * 7]
     assert commands.mpub_size(bodies) == 4 + 14 + 11
     assert len(commands.mpub("t", bodies, 10, 29)) == len(b"MPUB t\n") + 4 + 29
@@ -190,7 +188,6 @@ def test_parts_are_of_limited_count():
 
 
 def test_a_value_becomes_json_in_utf_8():
-    """Short, and without escapes where none are needed."""
     assert commands.json_body({"a": [1, None, "Zoë"]}) == '{"a":[1,null,"Zoë"]}'.encode()
 
 

@@ -59,7 +59,6 @@ def test_what_is_encoded_can_be_read_at_once(make):
 
 
 def test_empty_blocks_yield_nothing():
-    """nsqd flushes twice: the empty blocks are no end, and carry nothing."""
     empty = bytes.fromhex("000000ffff")
     ok = bytes.fromhex("000a00f5ff00000006000000004f4b")
     layer = DeflateLayer()
@@ -76,7 +75,6 @@ def test_empty_blocks_yield_nothing():
     (b"\3\0", "came to an end"),
 ])
 def test_bytes_that_are_not_deflate_are_a_protocol_error(wire, what):
-    """What an earlier segment brought came out before; zlib gives up the faulty one as a whole."""
     layer = DeflateLayer()
     assert decoded(layer, DeflateLayer().encode(b"early")) == b"early"
     for broken in (layer, DeflateLayer()):

@@ -245,7 +245,6 @@ def test_cutting_changes_nothing(stream, garbage, cuts):
 ])
 @pytest.mark.parametrize("before", [OK, LATE, _encode(_message(1)), STREAM])
 def test_frames_before_a_fault_count(before, fault):
-    """What was whole before the fault is returned, and the next look raises."""
     reader = FrameReader()
     assert _flat(reader.feed(before + fault)) == _feed(FrameReader(), [before])
     for _ in range(2):

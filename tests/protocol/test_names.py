@@ -23,7 +23,6 @@ def test_a_valid_name_is_accepted(name):
 
 @pytest.mark.parametrize("name", INVALID)
 def test_an_invalid_name_is_rejected(name):
-    """What nsqd refuses by closing the connection is refused before."""
     assert not is_valid_name(name)
     with pytest.raises(InvalidTopicError, match="^topic name .* is not valid: use 1 to 64"):
         check_topic(name)

@@ -79,7 +79,6 @@ def pair(request):
 
 
 def test_both_ends_agree_on_identify(pair):
-    """What a Config asks for is what the server grants, and what the client reads back."""
     config = Config(client_id="me", msg_timeout=2.5, output_buffer_size=64, heartbeat_interval=10)
     pair.client.send_identify(config.identify_payload())
     [identify], [identified] = pair.run()

@@ -39,7 +39,6 @@ def test_numbers_of_more_than_20_digits_are_refused(text):
 
 @pytest.mark.parametrize("text", ["18446744073709551615", "-18446744073709551615", "9.9e19"])
 def test_the_largest_numbers_are_read(text):
-    """20 digits are those of an unsigned number of 64 bits."""
     assert read_json(text.encode()) == json.loads(text)
 
 

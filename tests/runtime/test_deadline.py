@@ -89,7 +89,6 @@ def test_a_deadline_without_limit_never_expires(clock):
 
 
 def test_longer_than_the_system_can_wait():
-    """A timeout that locks refuse is no limit."""
     assert Deadline(timedelta.max.total_seconds()).remaining() is None
     assert Deadline(threading.TIMEOUT_MAX).remaining() is not None
 

@@ -61,7 +61,6 @@ def test_shares_are_equal_and_at_least_one(limit, sources, share):
 
 
 def test_no_more_than_the_limit_are_under_way():
-    """Where there are more sources than dials, they still take turns."""
     queue = make_queue(2, "abc", a=[1, 2], b=[3, 4], c=[5, 6])
     assert drain(queue) == [1, 3]
     queue.finish(1)
@@ -283,7 +282,6 @@ def test_without_a_thread_an_address_is_dialed_later(make, timer, caplog):
 
 
 def test_a_thread_that_runs_dials_what_another_one_could_not(make):
-    """Where the system gives only one."""
     threads = [LibraryThread]
     scheduler, dials = make(
         make_thread=lambda target, name: (threads.pop() if threads else NoThread)(target, name)
@@ -355,7 +353,6 @@ def test_a_dial_may_end_everything_itself(make):
     DialQueue.put, DialQueue.count_ready,
 ])
 def test_an_exception_of_a_signal_handler_loses_no_address(make, function):
-    """Wherever it comes, no lock stays taken; what was put is dialed with the next dispatch()."""
     def work():
         scheduler, dials = make()
         was_put = []

@@ -23,7 +23,6 @@ def reached(listener: socket.socket) -> list[str]:
 
 @pytest.mark.parametrize("host", ["", "::"])
 def test_an_empty_host_is_ipv4_and_ipv6_as_in_go(host):
-    """A probe of Kubernetes comes over the one that the cluster has."""
     with listen(host, 0) as listener:
         assert reached(listener) == ["127.0.0.1", "::1"]
 

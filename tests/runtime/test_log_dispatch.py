@@ -52,7 +52,6 @@ def in_library_thread(call):
 
 
 def test_a_record_of_the_library_does_not_come_back_to_the_handler_that_caused_it(attach):
-    """The other handlers get it, where it has their level."""
     publishing = attach(Collecting(lambda record: logger.info("connected")))
     other, strict = attach(Collecting()), attach(Collecting())
     strict.setLevel(logging.WARNING)
@@ -64,7 +63,6 @@ def test_a_record_of_the_library_does_not_come_back_to_the_handler_that_caused_i
 
 
 def test_a_thread_of_the_library_does_not_wait_for_a_busy_handler(attach, capsys):
-    """The records come in their order when it is free, also where it raises for the first."""
     busy, free = threading.Event(), threading.Event()
 
     def work(record):

@@ -57,7 +57,6 @@ def test_a_signal_that_the_command_has_received_counts(process: None) -> None:
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
-    """As SIGINT in a background job of a shell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process_signals.handle_signals()
     signal.raise_signal(signal.SIGINT)

@@ -23,7 +23,6 @@ def test_a_launched_thread_runs_its_target_with_its_arguments():
 
 
 def test_a_thread_that_cannot_start_may_be_launched_again(monkeypatch):
-    """RuntimeError, as Python raises it, where the system has no thread left."""
     def start(self):
         raise RuntimeError("can't start new thread")
 
@@ -88,7 +87,6 @@ def test_a_join_before_the_start_is_over_waits(monkeypatch):
 
 
 def test_a_join_right_after_the_launch_waits_for_the_end(monkeypatch):
-    """Also where the new thread has not come to its first instruction of ours."""
     release, held = threading.Event(), threading.Event()
     run = LibraryThread.run
 

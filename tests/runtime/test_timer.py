@@ -48,7 +48,6 @@ def _schedule(timer: Timer, delay: float = 0.0) -> threading.Event:
 
 
 def test_tasks_run_in_the_order_of_their_times(parked, monkeypatch):
-    """Those of equal times, as those that are overdue, in the order of scheduling."""
     seen = []
     for delay in (3.0, 1.0, 2.0, 0.0, -1.0):
         parked.schedule(delay, lambda delay=delay: seen.append(delay))

@@ -249,7 +249,6 @@ def test_stop_during_start(make_pool, monkeypatch):
 
 
 def test_an_interrupted_put_loses_no_worker(make_pool):
-    """The worker that it was to wake runs what is put next, and ends with the pool."""
     def work():
         done = []
         pool = make_pool(1, done.append)

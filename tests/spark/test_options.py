@@ -40,7 +40,6 @@ def test_a_source_has_defaults_of_its_own():
 
 
 def test_every_option_of_the_core_is_taken():
-    """TLS, authentication and compression among them; a ready context alone is no text."""
     for name, option in OPTIONS.items():
         if option.kind in ("context", "strategy") or name in ("tls_cert", "tls_key"):
             continue

@@ -171,7 +171,6 @@ def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory,
 
 
 def test_a_drain_that_cannot_know_its_end_fails(server, drain):
-    """Before it takes a message, if nsqd has no HTTP address; else after drain_patience."""
     publish(server, 10)
     with pytest.raises(ConfigError, match=f"{server.tcp_address} is not known: set nsqdHttp"):
         drain(server, nsqdHttp="")

@@ -30,7 +30,6 @@ def short_grace(monkeypatch):
 
 @needs_proc
 def test_a_connection_that_was_reset_is_the_sessions(short_grace, monkeypatch):
-    """The JVM resets connections of py4j that are idle; what is paired or listens is still ours."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         before = take_snapshot()
         with socket.create_connection(server.getsockname()) as end:
@@ -93,7 +92,6 @@ def test_of_what_was_left():
 
 @needs_proc
 def test_the_test_that_leaves_something_is_named(tmp_path):
-    """Each of them fails with what it has left, and no other test."""
     (tmp_path / "conftest.py").write_text(
         "from tests.conftest import leak_guard, pytest_collection\n"
         "from tests.support import leaks\nleaks.GRACE = 0.05\n")

@@ -122,7 +122,6 @@ def test_a_retry_policy_decides_about_the_delay():
 
 
 def test_a_batch_handler_gets_one_batch():
-    """Whatever its size; what it returns, or raises, counts for each message."""
     sizes = []
     messages = [make_message(b"%d" % n) for n in range(5)]
     handler = BatchHandler(lambda batch: [sizes.append(len(batch)), *batch[:2]][1:], size=2)

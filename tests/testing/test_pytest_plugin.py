@@ -58,7 +58,6 @@ def test_fixtures_give_servers_that_stop_with_the_test(run_tests):
 
 
 def test_what_was_published_is_there_whoever_published_it(run_tests):
-    """By TCP and HTTP, one or many, consumed or not; what nsqd refused is not there."""
     output = run_tests(
         """
         import pytest

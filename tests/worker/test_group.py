@@ -51,7 +51,6 @@ def test_each_message_is_handled_inside_the_middleware(nsqd, batched):
     ({"max_in_flight": 1}, {}, 1), ({"max_in_flight": 8}, {}, 8), ({}, {"max_in_flight": 2}, 2),
 ])
 def test_a_max_in_flight_that_is_given_is_kept(of_worker, of_handler, kept):
-    """It may be the limit of what the handlers write to."""
     group = ConsumerGroup(Config(**of_worker), {"nsqd_tcp_addresses": ["127.0.0.1:4150"]})
     consumer = group.add(register("orders", "c", handle, workers=5, **of_handler))
     assert consumer.config.has_max_in_flight() and consumer.max_in_flight == kept

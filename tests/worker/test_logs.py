@@ -163,7 +163,6 @@ def test_a_line_of_a_handler_comes_once_and_names_the_process(worker, project, n
 @pytest.mark.parametrize("words", [["shop"], ["shop", "--processes=1"], ["nothing"],
                                    ["shop", "--health-address=127.0.0.1:0"]], ids=range(4))
 def test_every_line_of_a_worker_with_json_parses(worker, nsqd, words):
-    """Also what it says at its start, and why it cannot start."""
     running = worker(*words, "--log-format=json")
     if words != ["nothing"]:
         running.wait_for("consuming from")

@@ -24,7 +24,6 @@ def fields_of(record: logging.LogRecord) -> tuple:
 
 
 def test_records_of_a_handler_have_the_fields_of_its_message(nsqd, caplog):
-    """Also those of libraries that it calls; outside of a handling they are empty."""
     caplog.handler.addFilter(LogContext.filter)
     logger, ids = logging.getLogger("shop"), []
 
@@ -121,7 +120,6 @@ print("traced")
 
 
 def test_a_handler_that_hangs_is_logged_with_its_stack(monkeypatch, caplog):
-    """Code in C cannot be interrupted; the line says where it is."""
     monkeypatch.setattr(middleware, "_HANG_REPORT", 0.01)
     limit, lock = TimeLimit(0.01), threading.Lock()
     lock.acquire()
@@ -190,7 +188,6 @@ def test_a_batch_waits_for_all_its_messages(clock):
 
 
 def test_a_wait_ends_with_the_consumer(clock):
-    """The message goes back, and is no failure."""
     limit = RateLimit(0.001)
     limit(handling())
     with pytest.raises(Requeue) as caught:

@@ -27,7 +27,6 @@ def test_the_decorator_registers_and_returns_the_function():
 
 
 def test_the_front_door_registers_with_the_registry_of_the_process():
-    """``@nsqclient.handler`` is what the commands run."""
     nsqclient.handler("registry-test", "c")(handle)
     try:
         assert [entry.handler for entry in registry if entry.topic == "registry-test"] == [handle]

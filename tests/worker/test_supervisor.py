@@ -38,7 +38,6 @@ def test_a_child_that_worked_for_a_minute_starts_again_at_once():
 
 
 def test_a_child_that_dies_every_few_seconds_starts_again_after_longer_and_longer_pauses():
-    """It is no reason to end: each of them has worked."""
     policy = RestartPolicy()
     pauses = [policy.on_death(6, True) for _ in range(9)]
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0] and policy.deaths == 0
@@ -70,7 +69,6 @@ def test_a_report_begins_the_time_of_a_child_anew(process):
 
 
 def test_a_changed_source_is_found_once(tmp_path):
-    """New files are changes too; what was loaded already is watched wherever it is."""
     sources = SourceWatch(tmp_path)
     assert sources.changed() == ""
     (tmp_path / "shop.py").write_text("")

@@ -72,7 +72,6 @@ def test_rows_of_a_topic_are_one_call_in_their_order():
 
 
 def test_deferred_rows_and_those_that_failed_are_published_alone():
-    """They come first; a delay that is over is none."""
     rows = [Row(1), Row(2, failures=1), Row(3, deliver_at=NOW + timedelta(seconds=9)),
             Row(4, deliver_at=NOW)]
     assert [(ids(part.rows), part.defer) for part in split(rows, NOW)] == [

@@ -171,7 +171,6 @@ postgres_only = pytest.mark.parametrize("alias", ["postgres"], indirect=True)
 
 @postgres_only
 def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd):
-    """Those that it has not are published meanwhile; none with a key, which are one relay's."""
     def store_more_and_relay():
         try:
             store("b")

@@ -58,7 +58,6 @@ def test_responses_are_wrapped_without_the_accept_header(cluster):
 
 
 def test_unknown_topic_is_empty_for_readers(cluster):
-    """It is no error, and all metadata is zero."""
     answer = ask(cluster, "/lookup", topic="u", metainfo="true").json()
     assert answer["partitions"] == {} and answer["meta"]["partition_num"] == 0
 
@@ -212,7 +211,6 @@ def test_a_cluster_checks_its_options(options, hint):
     (lambda c: c.lead_lookupd(1), ConfigError),
 ])
 def test_a_method_checks_its_arguments(call, error):
-    """A mistake in a test changes nothing, and is no IndexError far from it."""
     cluster = PartitionedCluster(2, 1)
     cluster.create_topic("t", channels=["c"])
     with pytest.raises(error):

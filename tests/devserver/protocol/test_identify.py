@@ -14,7 +14,6 @@ def settle(current=FRESH, **fields):
 
 
 def test_zero_keeps_and_minus_one_turns_off():
-    """0 keeps what an earlier IDENTIFY set; -1 is off, and no buffer means no buffer timeout."""
     first = settle(heartbeat_interval=5000, output_buffer_timeout=100)
     second = settle(first)
     assert (second.heartbeat_interval, second.output_buffer_timeout) == (5000, 100)
