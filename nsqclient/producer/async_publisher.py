@@ -32,14 +32,13 @@ from nsqclient.errors import (
     ReentrantCallError,
     as_cause,
 )
-from nsqclient.producer.futures import (
-    PublishFuture, UnretrievedErrors, renew_lock, start_all, succeed_all,
-)
+from nsqclient.producer.futures import PublishFuture, renew_lock, start_all, succeed_all
 from nsqclient.producer.outcome import Attempts
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
+from nsqclient.producer.unretrieved import UnretrievedErrors
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
@@ -218,21 +217,7 @@ class AsyncPublisher:
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``condition()``, which a settled message may change; return it."""
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        waiter = self._space.waiter()
-        try:
-            while not condition():
-                with self._space.lock:
-                    waiter.arm()
-                if condition():  # what changed before it was armed woke nobody
-                    return True
-                left = until - time.monotonic()
-                if left <= 0 or sys.is_finalizing():
-                    return False
-                waiter.sleep(left)
-            return True
-        finally:
-            waiter.close()
+        return self._space.wait_for(condition, 0.0 if sys.is_finalizing() else timeout)
 
     def flush(self, deadline: Deadline) -> bool:
         """Wait until nothing is pending; False when something still is."""
@@ -457,9 +442,7 @@ class AsyncPublisher:
         self._unsettled.difference_update(items)
         size = sum([len(item.body) for item in items])
         self._bytes -= size  # without a call in between, in which another thread may change it
-        if self._space.is_awaited:
-            with self._space.lock:
-                self._space.notify_all()
+        self._space.notify_all()
 
     # -- the end
 
@@ -477,8 +460,7 @@ class AsyncPublisher:
         for item in self._unsettled.copy():
             if not item.done():
                 self.fail(item, PublishUnknownError("the producer was closed before the outcome"))
-        with self._space.lock:
-            self._space.notify_all()
+        self._space.notify_all()
         self.report_unretrieved()
         return is_clean
 

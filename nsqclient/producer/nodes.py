@@ -216,10 +216,10 @@ class NodePool:
             named.append(f"{len(missing) - _MOST_NAMED} more")
         return ", ".join(named)
 
-    def why_none(self) -> NSQError:
-        """Return the reason why no nsqd is connected."""
+    def why_none(self, otherwise: str = "no nsqd is known yet") -> NSQError:
+        """Return the reason why no nsqd is connected; ``otherwise``: if none is known."""
         with self._changed.lock:
-            return self._reason() or ConnectError("nsqd", "no nsqd is known yet")
+            return self._reason() or ConnectError("nsqd", otherwise)
 
     # -- nsqds for publishes
 
@@ -241,23 +241,22 @@ class NodePool:
         self._need_threads()
         if not self._closed:
             self.timer.start()
-        waiter = self._changed.waiter()
-        try:
-            while True:
-                with self._changed.lock:
-                    if self.connected:
-                        return self.connected[0]
-                    if self._closed:
-                        raise ClosedError("the producer is closed")
-                    self._is_async = is_async
-                    if deadline.expired() or self._is_hopeless():
-                        raise self._reason() or ConnectError(
-                            "nsqd", "no nsqd was connected in time")
-                    waiter.arm()
-                self.timer.wake()
-                waiter.sleep(deadline.remaining())
-        finally:
-            waiter.close()
+
+        def find() -> NsqdNode | None:
+            if self.connected:
+                return self.connected[0]
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            self._is_async = is_async
+            if self._is_hopeless():
+                raise self._reason() or ConnectError("nsqd", "no nsqd can be used")
+            self.timer.wake()  # it has dialed what publishes wait for
+            return None
+
+        node = self._changed.wait_for(find, deadline.remaining())
+        if node is None:
+            raise self.why_none("no nsqd was connected in time")
+        return node
 
     def _need_threads(self) -> None:
         """Raise an error if nobody would end the wait of the calling thread."""

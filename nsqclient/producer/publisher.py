@@ -88,8 +88,7 @@ class Publisher:
         finally:
             self._running.discard(ticket)
             if self.is_closed:
-                with self._ended.lock:
-                    self._ended.notify_all()
+                self._ended.notify_all()
 
     def count_running(self) -> int:
         """Return how many synchronous publishes are under way."""

@@ -9,8 +9,9 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 import pytest
 
 from nsqclient.errors import ClosedError, PublishUnknownError
-from nsqclient.producer import futures as module
-from nsqclient.producer.futures import PublishFuture, UnretrievedErrors, start_all, succeed_all
+from nsqclient.producer import futures as module, unretrieved
+from nsqclient.producer.futures import PublishFuture, start_all, succeed_all
+from nsqclient.producer.unretrieved import UnretrievedErrors
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.interrupts import Interruption
 from tests.support.processes import in_child
@@ -62,7 +63,7 @@ def test_waiting_for_a_result():
     item = running()
     seen = [in_thread(lambda: item.result(30)) for _ in range(3)]
     forever = in_thread(item.result)
-    wait_until(lambda: len(item._watch().batons) == 4)
+    wait_until(lambda: len(item._callbacks or ()) == 4)
     assert item.running() and not item.done()
     item.set_result(5)
     wait_until(lambda: all(seen) and forever)
@@ -89,7 +90,7 @@ def test_no_outcome_in_time():
             ask(0.01)
         with pytest.raises(futures.TimeoutError):
             ask(-1)
-    assert not item._watch().batons
+    assert not item._callbacks
 
 
 def test_a_second_outcome_is_an_error():
@@ -105,7 +106,7 @@ def test_cancelled_before_it_began():
     item, called = future(), []
     item.add_done_callback(called.append)
     seen = in_thread(lambda: item.result(30))
-    wait_until(lambda: item._watch().batons)
+    wait_until(lambda: item._callbacks)
     assert item.cancel() and item.cancel() and item.cancelled() and item.done()
     wait_until(lambda: seen)
     assert isinstance(seen[0], CancelledError) and called == [item]
@@ -137,7 +138,7 @@ def test_concurrent_futures_can_wait_for_it():
     succeed_all([done])
     assert futures.wait([done, later], 30, futures.FIRST_COMPLETED).done == {done}
     seen = in_thread(lambda: futures.wait([done, later, failing], 30))
-    wait_until(lambda: later._watch().waiters)
+    wait_until(lambda: later._listeners)
     succeed_all([later])
     failing.set_exception(KeyError())
     wait_until(lambda: seen)
@@ -147,7 +148,7 @@ def test_concurrent_futures_can_wait_for_it():
 def test_concurrent_futures_as_completed():
     every = [running() for _ in range(20)] + [future()]
     seen = in_thread(lambda: list(futures.as_completed(every, 30)))
-    wait_until(lambda: every[-1]._watch().waiters)
+    wait_until(lambda: every[-1]._listeners)
     every[-1].cancel()
     for item in every[:-1]:
         succeed_all([item])
@@ -302,7 +303,7 @@ def test_many_failures_are_one_warning(failures, caplog):
 
 
 def test_warnings_go_on(failures, caplog, monkeypatch):
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
+    monkeypatch.setattr(unretrieved, "_PAUSE", 0.0)
     for _ in range(2):
         fail(failures)
         failures.report()
@@ -335,7 +336,7 @@ def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
     class Late(PublishFuture):
         @property
         def _is_looked_at(self):
-            PublishFuture._look(self)
+            PublishFuture._note_look(self)
             return False
 
         @_is_looked_at.setter

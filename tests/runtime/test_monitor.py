@@ -1,8 +1,10 @@
 """``Monitor``: waiting for a change, and what an exception from a signal handler leaves behind."""
 
+from queue import SimpleQueue
+
 import pytest
 
-from nsqclient.runtime.monitor import Monitor, Waiter
+from nsqclient.runtime.monitor import Monitor
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
@@ -32,12 +34,12 @@ def test_the_last_result_is_returned_when_the_time_is_over():
 def test_every_waiting_thread_is_woken():
     box, seen = Box(), []
     threads = start_threads(5, lambda: seen.append(box.get()))
-    wait_until(lambda: len(box.monitor._armed) == 5, 30)
+    wait_until(lambda: len(box.monitor._waiting) == 5, 30)
     box.set(3)
     for thread in threads:
         thread.join()
     assert seen == [3] * 5
-    assert not box.monitor._armed
+    assert not box.monitor._waiting
 
 
 @pytest.mark.parametrize("timeout", [None, 3e10])
@@ -45,28 +47,14 @@ def test_a_wait_without_limit_ends_with_the_change(timeout):
     """As one of a thousand years, for which the system cannot wait."""
     box, seen = Box(), []
     threads = start_threads(1, lambda: seen.append(box.get(timeout)))
-    wait_until(lambda: box.monitor._armed, 30)
+    wait_until(lambda: box.monitor._waiting, 30)
     box.set(1)
     threads[0].join()
     assert seen == [1]
 
 
-def test_a_second_notification_before_the_thread_has_run_does_no_harm():
-    """A thread that was woken twice at once sleeps again only when nothing has changed."""
-    monitor = Monitor()
-    waiter = monitor.waiter()
-    with monitor.lock:
-        waiter.arm()
-        monitor.notify_all()
-        monitor.notify_all()
-    waiter.sleep(None)
-    waiter.sleep(0.01)
-    waiter.close()
-    assert not monitor._armed
-
-
 def test_an_interrupted_wait_leaves_the_lock_free():
-    for function in (Monitor.wait_for, Waiter.sleep, Waiter.__init__, Monitor.waiter):
+    for function in (Monitor.wait_for,):
         def work():
             box = Box()
             try:
@@ -76,30 +64,28 @@ def test_an_interrupted_wait_leaves_the_lock_free():
 
             def check():
                 with box.monitor.lock:
-                    assert not box.monitor._armed
+                    assert not box.monitor._waiting
 
             return check
 
         assert interrupt_everywhere(function, work) > 0
 
 
-def test_an_interrupted_notification_never_leaves_a_change_that_nobody_was_woken_for():
-    """Wherever Ctrl-C comes in a change, a waiter is woken or the state is as it was."""
-    for function in (Box.set, Monitor.notify_all):
-        def work():
-            box = Box()
-            waiters = [box.monitor.waiter() for _ in range(3)]
-            for waiter in waiters:
-                waiter.arm()
-            try:
-                box.set(1)
-            except KeyboardInterrupt:
-                pass
+def test_an_interrupted_change_never_leaves_a_waiter_that_nobody_woke():
+    """Wherever Ctrl-C comes in a change, the waiters are woken or the state is as it was."""
+    def work():
+        box = Box()
+        waiters = [SimpleQueue() for _ in range(3)]
+        box.monitor._waiting.update(waiters)
+        try:
+            box.set(1)
+        except KeyboardInterrupt:
+            pass
 
-            def check():
-                with box.monitor.lock:
-                    assert not box.value or not any(one._baton.locked() for one in waiters)
+        def check():
+            with box.monitor.lock:
+                assert not box.value or not any(waiter.empty() for waiter in waiters)
 
-            return check
+        return check
 
-        assert interrupt_everywhere(function, work) > 0
+    assert interrupt_everywhere(Box.set, work) > 0
