@@ -92,12 +92,16 @@ class BaseProducer(Generic[C]):
         commands.check_delay(delay_ms, round(self.config.nsqd_max_req_timeout * 1000))
         return delay_ms
 
-    def _store(self, topic: str, body: Body, defer: Duration | None, seconds: float) -> None:
+    def _store(
+        self, topic: str, body: Body, defer: Duration | None, timeout: Duration | None
+    ) -> None:
         """Store one message on any nsqd."""
+        config = self.config
+        seconds = config.publish_timeout if timeout is None else to_seconds(timeout, "timeout")
         until = time.monotonic() + seconds
         if type(topic) is not str or topic not in self._topics:
             self._check_topic(topic)
-        data = commands.check_body(body, self.config.nsqd_max_msg_size)
+        data = commands.check_body(body, config.nsqd_max_msg_size)
         if defer is None:
             command = commands.pub_unchecked(topic, data)
         else:
@@ -286,7 +290,7 @@ class Producer(BaseProducer[ProducerCore]):
                 interrupted call of its own thread.
         """
         check_process()
-        self._store(topic, body, defer, self._seconds(timeout))
+        self._store(topic, body, defer, timeout)
 
     def publish_json(
         self, topic: str, value: Any, defer: Duration | None = None,

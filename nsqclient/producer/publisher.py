@@ -120,7 +120,9 @@ class Publisher:
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
-        interval = min(INTERVAL, seconds * INTERVAL_PART)
+        interval = seconds * INTERVAL_PART
+        if interval > INTERVAL:
+            interval = INTERVAL
         unable: list[NsqdNode] = []  # could not store the message, since the last pause
         pause = _PAUSE
         while True:
@@ -205,7 +207,8 @@ class Publisher:
                 return Answer(StaleConnection(node.address, pool.shortage(now - began)))
         try:
             responses = node.responses
-            answer = taken[0].exchange(command, now, min(until, now + interval), traced)
+            look_at = now + interval
+            answer = taken[0].exchange(command, now, look_at if look_at < until else until, traced)
             if answer is None:
                 patience = Patience(
                     now, until, interval, taken[0].used_at, pool.silence, (0, responses))
@@ -226,7 +229,8 @@ class Publisher:
             self._nodes.on_lost(node, exc, is_new)
             return Answer(exc)
         finally:
-            pool.drop(taken)  # after an exception of a signal handler
+            if taken:  # after an exception of a signal handler
+                pool.drop(taken)
 
     def _wait_on(
         self, node: NsqdNode, pool: ConnectionPool, conn: PoolConnection, patience: Patience,
