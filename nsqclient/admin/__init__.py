@@ -3,7 +3,7 @@
 ``settings`` are its servers and permissions; ``nsqclient.cluster.cluster`` asks the servers.
 ``aggregate`` makes sums; ``collector`` and ``overview`` keep numbers and rates fresh while a page
 is open. ``nsqadmin_api`` answers as nsqadmin does, ``ui_api`` serves the pages, and ``actions_api``
-acts for them; ``messages`` has what it calls. ``access_control`` checks permissions. ``app`` is the
+acts for them with ``messages``. ``access_control`` checks permissions. ``app`` is the
 WSGI application and its server; ``templates`` and ``static`` are the pages.
 """
 

@@ -1,6 +1,6 @@
 """Permissions: allowed host names, requests of other sites, the ACL header.
 
-A browser sends what a foreign page makes it send, from the user's position in the network. So a
+A browser sends the requests of a foreign page, from the user's position in the network. So a
 request that changes something must come from our own pages or from no page at all. Its body must
 be declared as JSON, which a foreign form cannot do. And its Host header must be a known name, which
 prevents DNS rebinding.
@@ -89,7 +89,7 @@ def check_change(request: Request) -> None:
 
 
 def _is_own(origin: str, host: str) -> bool:
-    """Return whether a page of this origin belongs to the Host header.
+    """Compare the origin of a page with the Host header.
 
     Proxies forward the name with the default port, which browsers leave out. The port may be that
     of the other scheme: a proxy in front of that proxy may have ended TLS.
@@ -97,7 +97,7 @@ def _is_own(origin: str, host: str) -> bool:
     try:
         page, here = _split(origin), _split(f"//{host}")
         ports = [None if port in (80, 443) else port for port in (page.port, here.port)]
-    except ValueError:  # the port is no number
+    except ValueError:  # the port is not a number
         return False
     return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
 

@@ -31,7 +31,7 @@ _RATE, _HIGHEST_RATE = 100.0, 10_000.0
 def bulk() -> Response:
     """Carry out one action on ``topics``, or on ``channels`` of a ``topic``.
 
-    The answer has what was ``done``, and what ``failed`` with its reason.
+    The answer lists the names under ``done``, and under ``failed`` with the reason.
     """
     here = context()
     check_may_act(here.settings, request)
@@ -75,7 +75,7 @@ def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
 def replay() -> Response:
     """Replay the dead letters in a ``channel`` of a ``topic``; a line of JSON for each.
 
-    They go to the topic ``target``, unless their signature shows that they name the right one.
+    All go to the topic ``target``.
     """
     here = context()
     check_may_act(here.settings, request)

@@ -1,7 +1,7 @@
 """Sums over nsqds of topics, channels and clients, under nsqadmin's names. Pure.
 
 The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0. The fields and
-their order are those of nsqadmin 1.3.0.
+their order follow nsqadmin 1.3.0.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
-#: Connections at a time, and those of one address. A proxy in front has one address.
+#: Connections at a time: in all, and of one address. A proxy in front has one address.
 MOST_CONNECTIONS, MOST_OF_ADDRESS = 500, 200
 #: Seconds for the head of a request.
 HEAD_TIMEOUT = 10.0
 
 
-class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
+class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
     """A connection that knows since when the head of a request is outstanding."""
 
     _head_since: float | None = None  # None: idle after a request
@@ -46,7 +46,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no annotations
         return self._head_since is not None and time.monotonic() - self._head_since > HEAD_TIMEOUT
 
 
-class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no annotations
+class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     """Serves an application on a listening socket. ``run()`` blocks.
 
     Args:
@@ -75,7 +75,7 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no annota
             victim.will_close = True
 
     def maintenance(self, now: float) -> None:
-        """Close connections without activity, and those whose request does not come."""
+        """Close idle connections, and connections whose request does not come."""
         super().maintenance(now)
         for channel in self.active_channels.values():
             if channel.is_late:
@@ -85,7 +85,7 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no annota
 def choose_victim(channels: Iterable[Any]) -> Any:
     """Return the connection to close; None if there are not too many.
 
-    It belongs to the address with the most connections. Of these it is the one that has been
+    It belongs to the address with the most connections: the connection that has been
     without a request for the longest time, or the newest one if all have requests.
     """
     left = [each for each in channels if not each.will_close]

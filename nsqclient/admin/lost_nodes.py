@@ -35,7 +35,7 @@ class Lost(NamedTuple):
         return Failure("nsqd", self.node.address, reason, since=self.at, is_gone=True)
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the nsqd has been away for too long."""
+        """Whether the nsqd has been away for too long."""
         return now - self.at > (_KEEP_HOLDING if self.held else _KEEP_EMPTY)
 
 
@@ -54,7 +54,7 @@ class LostNodes:
     def add_round(
         self, found: Nodes, stats: Mapping[Node, Mapping[str, Any]], now: float
     ) -> list[Lost]:
-        """Record the nsqds that are listed, and the statistics of those that answered.
+        """Record the nsqds that are listed, and the statistics of nsqds that answered.
 
         Args:
             now: seconds since the epoch.

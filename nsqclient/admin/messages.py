@@ -82,7 +82,7 @@ class MessagePeeker:
             channel: of a loan, which must have no consumers.
 
         Raises:
-            RequestError: there is none.
+            RequestError: no nsqd is suitable.
             UpstreamError: no nsqlookupd answered.
         """
         what = "channel" if channel else "topic"
@@ -153,7 +153,7 @@ class MessagePeeker:
         try:
             with contextlib.closing(messages):
                 for message in messages:
-                    # Also where none came: writing detects that the browser has disconnected.
+                    # Also without messages: writing detects that the browser has disconnected.
                     yield {} if message is None else _shown(
                         message, nodes[message.nsqd_address].address)
         except NSQError as exc:  # the channel was deleted meanwhile, say
@@ -222,7 +222,7 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
     return shown
 
 
-#: Messages in flight: those that are not reached before the end are requeued, so they are few.
+#: Messages in flight; few, because messages that are not reached by the end are requeued.
 _MAX_IN_FLIGHT = 10
 #: Seconds that a letter should wait in flight at most: nsqd delivers it again after 60.
 _LONGEST = 20.0
@@ -258,10 +258,10 @@ class Replayer:
         self._closing.set()
 
     def run(self, topic: str, channel: str, target: str, rate: float) -> Steps:
-        """Replay what waits in a channel now; yield ``wanted``, then ``done`` or ``error``.
+        """Replay the messages of a channel; yield ``wanted``, then ``done`` or ``error``.
 
         Args:
-            target: the topic for all that the key of the settings has not signed.
+            target: the topic to publish to.
             rate: messages per second at most, on average.
 
         Raises:

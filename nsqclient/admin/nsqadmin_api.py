@@ -135,7 +135,7 @@ def _parts(
 
 
 def is_absent(topic: str, channel: str | None = None) -> bool:
-    """Return whether every server has answered, and none has the topic, or its channel."""
+    """True if every server has answered and no nsqd has the topic, or its channel."""
     parts, failures = _parts(topic, channel, False, True)
     if failures:
         return False

@@ -77,7 +77,7 @@ class _Answer(NamedTuple):
 
 
 class History(NamedTuple):
-    """The last points of a topic or channel, oldest first; None where nothing was measured."""
+    """The last points of a topic or channel, oldest first; None if nothing was measured."""
 
     times: list[float] = []  #: seconds since the epoch
     rates: list[float | None] = []  #: messages that came, per second
@@ -175,7 +175,7 @@ class RateHistory:
         return (round(came, 2), round(left, 2)) if known else (None, None)
 
     def of(self, key: Hashable) -> History:
-        """Return the history of a topic or channel; empty if there is none."""
+        """Return the history of a topic or channel; empty if it is unknown."""
         track = self._tracks.get(key)
         if track is None:
             return History()
@@ -198,7 +198,7 @@ class Row(NamedTuple):
     messages: int  #: since the nsqds' start
     out_rate: float | None  #: finished messages per second
     empty_in: int | None  #: seconds until it is empty; None: its depth does not fall
-    unserved: int  #: messages that wait where no consumer is
+    unserved: int  #: messages that wait without a consumer
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Overview:
 
     @property
     def node_count(self) -> int:
-        """How many nsqds are known, with those that are given or gone and do not answer."""
+        """How many nsqds are known, including given and lost nsqds that do not answer."""
         return len({*(node.address for node in self.nodes),
                     *(each.address for each in self.failures if each.kind == "nsqd")})
 
@@ -275,7 +275,7 @@ def build_rows(
 
     Args:
         taken: of :func:`samples`.
-        registered: topics that nsqlookupds list; those that no nsqd has get an empty row.
+        registered: topics that nsqlookupds list; a topic without an nsqd gets an empty row.
     """
     rows = {}
     for name in sorted({*registered, *(name for kind, name, _ in taken if kind == TOPIC)}):

@@ -24,7 +24,7 @@ _LONGEST_GAP = 60.0
 
 
 class Cause(Enum):
-    """Why a server has no values; the value is its name for the pages."""
+    """Why the values of a server are missing; the value is its name for the pages."""
 
     WAITING = "waiting"
     GONE = "gone"
@@ -110,7 +110,7 @@ class FailureTimes:
         self._since = {key: self._since.get(key, now) for key in map(_key, failures)}
 
     def dated(self, failure: Failure) -> Failure:
-        """Return the failure with its time; a failure that is in no round has none."""
+        """Return the failure with its time; 0 if the failure is not in the round."""
         return failure._replace(since=self._since.get(_key(failure), 0.0))
 
 
@@ -137,16 +137,16 @@ def error_response(status: int, code: str, hint: str = "", **more: Any) -> Respo
 
 
 def warning(failures: Iterable[Failure]) -> str:
-    """Return nsqadmin's warning about servers that failed; empty when there is none."""
+    """Return nsqadmin's warning about servers that failed; empty without failures."""
     texts = [failure.text() for failure in failures]
     return "WARNING: " + "; ".join(texts) if texts else ""
 
 
 def json_body() -> dict[str, Any]:
-    """Return the JSON object in the body of the request; empty when there is no body.
+    """Return the JSON object in the body of the request; empty without a body.
 
     Raises:
-        RequestError: the body is no JSON object.
+        RequestError: the body is not a JSON object.
     """
     data = request.get_data()
     if not data:
@@ -164,7 +164,7 @@ def text_of(values: dict[str, Any], name: str) -> str:
     """Return a string of a body; empty when it is missing.
 
     Raises:
-        RequestError: the value is no string.
+        RequestError: the value is not a string.
     """
     value = values.get(name)
     if value is None:

@@ -15,7 +15,7 @@ from nsqclient.runtime.addresses import format_address, parse_address
 
 
 class AddressMap:
-    """Maps addresses that nsqds announce to those where they are reached from here.
+    """Maps the addresses that nsqds announce to addresses that are reachable from here.
 
     An nsqd in Docker or behind NAT announces an address of its own network.
 

@@ -67,7 +67,7 @@ def _shared(view: View) -> View:
 
 
 def _state(failure: Failure | None) -> dict[str, Any]:
-    """Return why a server has no values, since when, and whether they may still come."""
+    """Return why the values of a server are missing, and since when."""
     if failure is None:
         return {"reason": "", "is_waiting": False, "cause": "", "since": 0}
     return {"reason": failure.reason, "is_waiting": failure.is_waiting,
@@ -77,7 +77,7 @@ def _state(failure: Failure | None) -> dict[str, Any]:
 @blueprint.get("/topics")
 @_shared
 def topics() -> Response:
-    """Return all topics with their rates, or those that changed since a round."""
+    """Return all topics with their rates, or the topics that changed since a round."""
     here = context()
     overview = here.collector.overview()
     rows = overview.since(request.args.get("since", 0, type=int))
@@ -147,7 +147,7 @@ def _rates(found: History) -> dict[str, Any]:
 @blueprint.get("/nodes")
 @_shared
 def nodes() -> Response:
-    """Return all nsqds: where they are listed and reached, and whether they answered."""
+    """Return all nsqds: their addresses, their nsqlookupds, and whether they answered."""
     here = context()
     overview = here.collector.overview()
     failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}

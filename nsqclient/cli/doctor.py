@@ -48,7 +48,7 @@ _EXAMPLES = [
 
 EXIT_ERRORS = 1
 
-#: What is asked where no address is given.
+#: The servers that are asked by default.
 LOCAL_LOOKUPD, LOCAL_NSQD = "127.0.0.1:4161", "127.0.0.1:4150"
 
 #: Seconds between two reads of the counters.
@@ -79,7 +79,7 @@ def build_command() -> ToolFlags:
     flags.add("connect-timeout", POSITIVE, 2.0, "timeout for connecting to a server")
     flags.add("request-timeout", POSITIVE, 5.0, "timeout for the response of a server")
     flags.add("json", BOOL, False, "print a JSON object instead of a table")
-    flags.add_common(quiet=True)  # the table has what is logged
+    flags.add_common(quiet=True)  # the table repeats the log
     return flags
 
 
@@ -112,7 +112,7 @@ def _watch(diagnosis: Diagnosis, signals: Signals, seconds: float) -> None:
 
 
 def _choose_local(values: dict[str, Any]) -> None:
-    """Ask what listens on this machine, and say so; where nothing does, report both as missing."""
+    """Find the servers that listen on this machine; if there are none, report both as missing."""
     local = {"lookupd-http-address": LOCAL_LOOKUPD, "nsqd-tcp-address": LOCAL_NSQD}
     listening = {name: address for name, address in local.items()
                  if _listens(address, values["connect-timeout"])}
@@ -154,14 +154,14 @@ def _target(values: dict[str, Any]) -> Target:
 
 # -- how findings are printed
 
-#: Columns of a line where the width of the terminal is not known, and at least.
+#: Columns of a line: the least, and the default if the width of the terminal is unknown.
 _WIDE, _NARROW = 120, 60
 _HEADER = ("", "CHECK", "WHERE", "FINDING")
 _COLORS = {Severity.OK: GREEN, Severity.WARNING: YELLOW, Severity.ERROR: RED}
 
 
 def as_table(findings: Sequence[Finding], colored: bool = False) -> str:
-    """Make a table; errors come last, where a terminal shows them, each with its hint."""
+    """Make a table; errors come last, because a terminal shows its end, each with its hint."""
     width = max(_NARROW, shutil.get_terminal_size((_WIDE, 24)).columns)
     rows = in_order(findings)
     cells = [_HEADER, *((row.severity.value, row.check, row.where, row.text) for row in rows)]

@@ -23,14 +23,14 @@ from nsqclient.version import __version__
 
 PROGRAM = "nsqadmin"
 
-#: Flags of the original that have no effect here: it draws its graphs itself.
+#: Flags of the original without an effect: this page draws its graphs itself.
 _IGNORED = [
     ("dev-static-dir", STRING), ("graphite-url", STRING), ("proxy-graphite", BOOL),
     ("statsd-counter-format", STRING), ("statsd-gauge-format", STRING),
     ("statsd-interval", DURATION), ("statsd-prefix", STRING),
 ]
 
-#: How a config file calls a flag, where that is not the flag with underscores.
+#: Flag -> its name in a config file, if that is not the flag with underscores.
 _CONFIG_NAMES = {
     "lookupd-http-address": "nsqlookupd_http_addresses",
     "nsqd-http-address": "nsqd_http_addresses",

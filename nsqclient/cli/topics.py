@@ -1,4 +1,4 @@
-"""``nsqclient topics``, ``topic`` and ``channel``: what a cluster has, and actions on it.
+"""``nsqclient topics``, ``topic`` and ``channel``: a table of a cluster, and actions on it.
 
 ``topics`` prints a table. ``topic ACTION TOPIC`` and ``channel ACTION TOPIC CHANNEL`` act on every
 server as the admin page does. Exit status: 0 done; 1 when a server did not answer, or did not do
@@ -37,7 +37,7 @@ _TOPICS_EXAMPLES = [
     ("for a script", "nsqclient topics orders --nsqd-http-address=127.0.0.1:4151 --json"),
 ]
 
-#: action -> what it does to a topic, and to a channel.
+#: action -> its effect on a topic, and on a channel.
 _ACTIONS = {
     "create": ("make a topic on every server", "make a channel, and its topic, on every server"),
     "pause": ("send no messages to its channels", "send no messages to its consumers"),
@@ -125,7 +125,7 @@ def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
 
 
 def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Sequence[Failure]:
-    """Act on all servers; return the failures of those that did not do it.
+    """Act on all servers; return the failures.
 
     Raises:
         CommandLineError: no server has the topic or channel.
@@ -145,7 +145,7 @@ def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Seque
 
 
 def _where(cluster: Cluster, action: str, topic: str, channel: str) -> str:
-    """Say what the action would meet: messages, and nsqds."""
+    """Say how many messages, and which nsqds, the action would affect."""
     try:
         stats, _ = _read(cluster, cluster.nodes().nodes, topic, channel)
     except UpstreamError:
@@ -235,7 +235,7 @@ def count(
 
     Args:
         before: of a poll before; empty: nothing is counted per second.
-        registered: topics that nsqlookupds list, also those that no nsqd has.
+        registered: topics that nsqlookupds list, also without an nsqd.
         wanted: topics, or patterns as of a shell; empty: all.
     """
     first, second = _by_name(before), _by_name(after)

@@ -1,6 +1,6 @@
 """``ClusterActions``: create, change, delete, tombstone and publish, on a cluster or on one nsqd.
 
-An nsqd without the topic or channel of an action is no failure while another nsqd has it.
+An nsqd without the topic or channel does not count as a failure while another nsqd has it.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class ClusterActions:
         self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False,
         waits: bool = True,
     ) -> list[Failure]:
-        """Act on nsqds; an nsqd without the topic or channel is no failure."""
+        """Act on nsqds; an nsqd without the topic or channel does not count as a failure."""
         try:
             done, failures = self._cluster.each(nodes, act, is_action=waits)
         finally:

@@ -1,4 +1,4 @@
-"""``AskAll``: asks many servers at once with one timeout, and lists those that did not answer.
+"""``AskAll``: asks many servers at once with one timeout, and lists the failures.
 
 A page does not wait for a server that hangs: a *progressive* round ends when the servers that
 usually answer have done so. An answer that arrives later counts in a later round. A server that
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 #: Requests under way at the same time: a cluster has tens of servers.
 _THREADS = 32
-#: A request that fails after so many seconds has met silence; a refusal is quicker.
+#: Seconds after which a failed request counts as unanswered; a refusal is quicker.
 _SILENCE = 1.0
 #: Seconds for which a silent server is not asked again.
 _PENALTY = 8.0
@@ -86,15 +86,15 @@ class Request(Generic[T]):
 
 
 class _Server:
-    """What is known of one server."""
+    """The state of one server."""
 
-    took = 0.0  # seconds of its answers; 0: there was none
+    took = 0.0  # seconds of its answers; 0: it has not answered
     silence: Failure | None = None  # of the last request, when it was not answered
     silent_until = 0.0  # no request before
     late: Failure | None = None  # a progressive round has ended, and its answer is under way
 
     def known_failure(self, now: float, progressive: bool) -> Failure | None:
-        """Return the failure of a request without sending it; None: it is to be sent."""
+        """Return the failure of a request without sending it; None: send it."""
         if self.silence is not None and now < self.silent_until:
             return self.silence
         return self.late if progressive else None
@@ -166,7 +166,7 @@ class AskAll:
         with self._changed:
             for key, request in requests.items():
                 self._add(current, key, request, is_action, progressive)
-            # Those that usually answer need not queue behind the others.
+            # Servers that usually answer need not queue behind the others.
             current.tasks.sort(key=lambda task: not task.server.took)
         self._pool.put_many(current.tasks)
         with self._changed:

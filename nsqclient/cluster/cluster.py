@@ -1,4 +1,4 @@
-"""``Cluster``: the nsqds of a cluster, the addresses where they are reached, and their answers."""
+"""``Cluster``: the nsqds of a cluster, their reachable addresses, and their answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _NODES_KEEP = 5.0
 #: nsqds that one nsqlookupd may list.
 _MOST_NODES = 2000
-#: nsqds change addresses with every container; clients of old ones are dropped beyond so many.
+#: Clients that are kept: nsqds change their addresses with every container.
 _MOST_CLIENTS = 1000
 
 
@@ -88,15 +88,15 @@ class Nodes(NamedTuple):
 class Cluster:
     """Asks nsqlookupds and nsqds. Life: usable at once; ``close()`` or ``with``.
 
-    Results have no passwords in their addresses; only the HTTP clients have them. ``progressive``
-    and ``is_action`` are those of :class:`AskAll`.
+    Addresses in results are without passwords, which only the HTTP clients know. ``progressive``
+    and ``is_action`` have the meaning of :class:`AskAll`.
 
     Args:
         lookupds: HTTP addresses of nsqlookupds that list the nsqds; or else:
         nsqds: HTTP addresses of nsqds; requests go to exactly these.
-        config: its ``tls_*`` options, with ``tls_v1``, are those of requests to https addresses.
+        config: its ``tls_*`` options, with ``tls_v1``, apply to requests to https addresses.
         connect_timeout, timeout: of one request, in seconds.
-        rewrite: host and port that an nsqd announces -> the address where it is reached from here.
+        rewrite: host and port that an nsqd announces -> the address that is reachable from here.
 
     Threads: any.
     """

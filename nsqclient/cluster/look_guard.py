@@ -1,4 +1,4 @@
-"""``LookGuard``: consumers that only look subscribe where this changes nothing for others.
+"""``LookGuard``: lets consumers that only look subscribe if this changes nothing for others.
 
 A subscription creates a topic or a channel that does not exist, and the first channel of a topic
 takes the messages that wait in the topic. So before each SUB of such a consumer its nsqd is asked
@@ -51,10 +51,10 @@ def refusal(
     topic: str, channel: str, channels: Collection[str], *, may_create: bool = False,
     has_partitions: bool = False,
 ) -> str:
-    """Return what a subscription would change, and what to do; empty: nothing. Pure.
+    """Return the change that a subscription would make, and what to do; empty: no change. Pure.
 
     Args:
-        channels: those that the topic has on the nsqd.
+        channels: the channels of the topic on the nsqd.
         may_create: the user wants the channel to be created.
         has_partitions: a new channel of a partitioned topic begins at its end.
     """
@@ -74,8 +74,8 @@ class LookGuard:
     """Checks the nsqds of one consumer before each subscription.
 
     Args:
-        ask: returns the topic as an nsqd has it, None if it has none, by the nsqd's TCP address.
-            Raises an NSQError where this is not known. It may block for some seconds.
+        ask: returns the topic on an nsqd, by its TCP address; None: the nsqd does not have it.
+            Raises an NSQError if this is unknown. It may block for some seconds.
         probe: connects to an nsqd that cannot be asked; raises why this is not possible.
         may_create: the channel may be created, in a topic that exists.
 
@@ -151,13 +151,13 @@ class LookingConsumer(Consumer):
 
         The end is when ``most`` came, ``is_over`` returns true, or, with a ``query``, the channel
         was seen empty, as for :meth:`drain`. A message is finished when the next one is asked for,
-        unless it was answered; where the loop is left, the last one is requeued.
+        unless it was answered; if the loop is left, the last one is requeued.
 
         Args:
             query: asks the nsqds how many messages are left.
             holds: all messages are held, and requeued at the end: they were only looked at.
             timeout: seconds without any connection after which the loop raises.
-            silence: seconds without a message, which end it where an nsqd cannot be asked for its
+            silence: seconds without a message, which end it if an nsqd cannot be asked for its
                 depth; None: that does not end it.
 
         Blocks: with a ``query``, until the nsqds have answered once.

@@ -1,7 +1,7 @@
 """The ``/stats`` of a partitioned nsqd in the form of a stock one.
 
 A partitioned nsqd reports each partition as a topic of its own, also the copies of partitions that
-another nsqd leads. What it calls the depth of a topic is the size of its queue in bytes, and the
+another nsqd leads. The depth that it reports of a topic is a number of bytes, and the
 depth of a channel includes its messages in flight.
 """
 
@@ -75,7 +75,7 @@ def _channel(name: str, parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **total, "channel_name": name, "depth": max(0, waiting), "backend_depth": 0,
         "client_count": total.get("client_num", total.get("client_count", 0)),
-        # nsqd keeps what is deferred for minutes in a queue of its own.
+        # nsqd keeps messages with a long delay in a queue of its own.
         "deferred_count": total.get("deferred_count", 0) + total.get("delayed_queue_count", 0),
         "clients": [client for part in parts for client in _objects(part, "clients")],
     }

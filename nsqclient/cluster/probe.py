@@ -1,4 +1,4 @@
-"""``probe``: what a consumer would meet at an nsqd. It takes no message. For checks."""
+"""``probe``: subscribes to an nsqd as a consumer would, without taking a message. For checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REJECTION = 0.3
 
 
 class Probe(NamedTuple):
-    """What was seen."""
+    """The result of a probe."""
 
     settings: ServerSettings  #: in nsqd's response to IDENTIFY
     seconds: float  #: that dial and negotiation took
@@ -32,9 +32,9 @@ class ProbedSocket(NsqdSocket):
         self._dial(channel, deadline)
 
     def need_commands(self, timeout: float) -> None:
-        """Raise what nsqd says to a command: a required TLS is reported at the first only.
+        """Raise nsqd's error for a command: required TLS is reported for the first command only.
 
-        NOP changes nothing and has no response, so this waits for a rejection.
+        nsqd does not respond to NOP, so this waits for a rejection.
         """
         assert self._transport is not None
         self._core.send_nop()
@@ -54,13 +54,13 @@ def probe(
 
     Args:
         timeout: seconds for all of it.
-        channel: topic and channel to subscribe to, which creates them where they do not exist.
+        channel: topic and channel to subscribe to, which creates them if they do not exist.
             nsqd sends no message, since RDY stays 0.
 
     Blocks: at most ``timeout``, and half a second.
 
     Raises:
-        NSQError: what a consumer would meet.
+        NSQError: a consumer would fail in this way.
     """
     conn = ProbedSocket(address, config)
     began = time.monotonic()

@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds of rest after a client could not be served.
 _PAUSE = 0.05
-#: Connections that may wait in the kernel, as far as the system allows; more are dropped, and tried
+#: Connections that may wait in the kernel, if the system allows it; more are dropped, and tried
 #: again by the client's system after a second.
 _BACKLOG = 1024
 #: Clients with a thread each; a further one is closed.
@@ -171,7 +171,7 @@ class Acceptor:
         )
         with self._lock:
             # Ended threads are removed here, not by themselves, so that stop() also joins
-            # those that are about to end.
+            # connections that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
             if len(self._clients) >= _MOST_THREADS:

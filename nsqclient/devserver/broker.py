@@ -30,11 +30,11 @@ class BrokerError(Exception):
 
 
 class TopicNotFound(BrokerError):
-    """There is no such topic."""
+    """The topic does not exist."""
 
 
 class ChannelNotFound(BrokerError):
-    """The topic has no such channel."""
+    """The channel does not exist."""
 
 
 class TopicChange(NamedTuple):
@@ -112,7 +112,7 @@ class Broker:
             raise ChannelNotFound(name) from None
 
     def open_topic(self, name: str) -> Topic:
-        """Return the topic; create it if there is none."""
+        """Return the topic; create it if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             self._check_exiting()
@@ -181,7 +181,7 @@ class Broker:
             self.on_published(topic, bodies)
 
     def subscribe(self, topic: str, channel: str, consumer: Consumer, now: float) -> Channel:
-        """Add a consumer; create topic and channel if there are none.
+        """Add a consumer; create topic and channel if they do not exist.
 
         Raises:
             BrokerError: exiting, or the channel has ``max_channel_consumers`` already.

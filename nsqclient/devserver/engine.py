@@ -35,7 +35,7 @@ Observer = Callable[[TopicChange], None]
 
 
 class BrokerProtocol(Protocol):
-    """What the engine needs of its broker."""
+    """The methods that the engine calls on its broker."""
 
     scheduler: Scheduler
 

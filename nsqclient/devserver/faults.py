@@ -92,7 +92,7 @@ class Faults:
         """End connections now, without a frame; return how many.
 
         Args:
-            client_id: only those with this client_id in IDENTIFY, or with this address.
+            client_id: only connections with this client_id in IDENTIFY, or from this address.
             reset: with a TCP reset.
         """
         return self._drop(client_id, reset)

@@ -31,12 +31,12 @@ class Connection(BaseHTTPRequestHandler):
         respond: called with method, target, headers and body of each request; returns status,
             headers and body of the response.
         max_body_size: a request with a larger body gets it as None, and is the last one.
-        linger: waits while the client reads the last response, where it may still send: closing
+        linger: waits while the client reads the last response, if it may still send: closing
             with unread bytes resets the connection, and the response may be lost.
     """
 
     protocol_version = "HTTP/1.1"
-    # An error of http.server's own, also where the client has sent no version.
+    # An error of http.server's own, also if the client has sent no version.
     default_request_version = "HTTP/1.0"
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s"
@@ -79,10 +79,10 @@ class Connection(BaseHTTPRequestHandler):
         return True
 
     def _read_body(self) -> bytes | None:
-        """Return the body, or None where it is too large.
+        """Return the body, or None if it is too large.
 
         Raises:
-            ValueError: its length is no number, or its chunks are malformed.
+            ValueError: its length is not a number, or its chunks are malformed.
             ConnectionError: it ended early.
         """
         is_chunked = "transfer-encoding" in self.headers
@@ -123,12 +123,12 @@ class Connection(BaseHTTPRequestHandler):
     def send_error(
         self, code: int, message: str | None = None, explain: str | None = None
     ) -> None:
-        """Reject what is no request, and end the connection."""
+        """Answer 400 to a malformed request, and close the connection."""
         self._is_unread = True
         super().send_error(code, message, explain)
 
     def finish(self) -> None:
-        """Send what is left; give the client the time to read it."""
+        """Send the pending output; give the client the time to read it."""
         super().finish()
         if self._is_unread:
             self.connection.shutdown(socket.SHUT_WR)

@@ -28,7 +28,7 @@ TEXT = "text/plain; charset=utf-8"
 _NSQ_HEADER = (("X-Nsq-Content-Type", "nsq; version=1.0"),)
 #: The bytes of a body that are read: nsqd's default max-body-size.
 MAX_BODY_SIZE = 5 * 1024 * 1024
-#: How long a connection stays half open after a response to what was not read, in seconds. Go's.
+#: Seconds that a connection stays half open after a response to an unread request. Go's value.
 LINGER = 0.5
 
 
@@ -45,7 +45,7 @@ class Request(NamedTuple):
     """One request.
 
     ``path`` is unquoted, ``option`` is what stands for ``:option`` of the route. ``body`` is None
-    where it is larger than the server reads.
+    if it is larger than the server reads.
     """
 
     method: str
@@ -95,7 +95,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response as it is sent. An empty body has no Content-Type."""
+    """A response as it is sent. An empty body comes without a Content-Type."""
 
     status: int
     body: bytes = b""
@@ -134,7 +134,7 @@ class HTTPServer:
         host, port: where it listens; port 0 takes a free one.
         routes: (method, path, handler); a path that ends in ``/:option`` matches any last part.
         tls: serve HTTPS with it.
-        max_body_size: bytes of a body that are read; the connection ends where there are more.
+        max_body_size: bytes of a body that are read; the connection ends if there are more.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class HTTPServer:
         self._acceptor = Acceptor(name, host, port, self._serve)
         self._tls = tls
         self._max_body_size = max_body_size
-        #: Set: each request is answered with a 403 and this port of HTTPS, 0 where there is none.
+        #: Set: each request is answered with a 403 and this port of HTTPS; 0: without HTTPS.
         self.https_port: int | None = None
 
     @property

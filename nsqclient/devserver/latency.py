@@ -45,7 +45,7 @@ class LatencyWindow:
         return self._current + self._previous
 
     def _move(self) -> int:
-        """Forget what has left the window; return the time."""
+        """Forget values that have left the window; return the time."""
         now = self._clock()
         halves = (now - self._moved_at) // self._half
         if halves > 0:
@@ -58,7 +58,7 @@ class LatencyWindow:
 def summary(windows: Iterable[LatencyWindow | None]) -> dict[str, Any]:
     """Return ``e2e_processing_latency`` of /stats, of one channel or of all channels of a topic.
 
-    Values in ns. ``percentiles`` is None where none are kept.
+    Values in ns. ``percentiles`` is None if they are not kept.
     """
     kept = [window for window in windows if window is not None]
     if not kept:

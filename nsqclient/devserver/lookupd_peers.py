@@ -200,7 +200,7 @@ class LookupdPeers:
         """Register with all of them.
 
         Blocks: until each was tried once, so that a topic made next finds its channels; at most
-        a few times IO_TIMEOUT where one does not answer.
+        a few times IO_TIMEOUT if a peer does not answer.
         """
         with self._lock:
             self._is_running = True
@@ -222,7 +222,7 @@ class LookupdPeers:
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Register with these nsqlookupds instead: connect to new ones, leave the others.
 
-        Blocks: as :meth:`start` and :meth:`stop`, for those that come and go.
+        Blocks: as :meth:`start` and :meth:`stop`, for peers that come and go.
         """
         wanted = list(dict.fromkeys(addresses))
         with self._lock:

@@ -95,13 +95,13 @@ class Nsqd:
             ``mem_queue_size``, and all messages at ``stop()``, are kept there. Without it all
             messages are in memory only.
         lookupd_tcp_addresses: nsqlookupds to register with, ``host:port``.
-        http_host: where the HTTP port listens, if not on ``host``.
+        http_host: the host of the HTTP port, if not ``host``.
         https_port: of the HTTP API with TLS, which is there with a certificate; 0 takes a free
             one, None opens none.
-        https_host: where it listens, if not on ``host``.
+        https_host: its host, if not ``host``.
         broadcast_address: the address that nsqlookupd gives to clients; None for ``host``.
-        broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0 for those that
-            this nsqd listens on.
+        broadcast_tcp_port, broadcast_http_port: the ports that it gives to them; 0: the ports of
+            this nsqd.
 
     The other arguments are nsqd's flags, with nsqd's defaults; durations in seconds.
     """
@@ -199,7 +199,7 @@ class Nsqd:
     # -- life
 
     def start(self) -> None:
-        """Load what the data path holds, listen on both ports, register, serve.
+        """Load the data path, listen on both ports, register, serve.
 
         Raises:
             OSError: a port is taken, or the data path is missing, locked or damaged; nothing
@@ -365,7 +365,7 @@ class Nsqd:
         """Delete a topic with all its channels; the connections of their consumers end.
 
         Raises:
-            TopicNotFound: there is none.
+            TopicNotFound: it does not exist.
         """
         with self._engine as broker:
             broker.delete_topic(topic)
@@ -441,10 +441,10 @@ class Nsqd:
             ]
 
     def messages(self, topic: str, channel: str | None = None) -> list[HeldMessage]:
-        """Return the messages of a channel, or those that a topic stores.
+        """Return the messages of a channel, or the messages that a topic stores.
 
         Raises:
-            TopicNotFound, ChannelNotFound: there is none.
+            TopicNotFound, ChannelNotFound: it does not exist.
         """
         with self._engine as broker:
             if channel is None:

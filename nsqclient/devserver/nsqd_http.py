@@ -33,7 +33,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 class _Nsqd(Protocol):
-    """What the HTTP API needs of :class:`~nsqclient.devserver.Nsqd`."""
+    """The members of :class:`~nsqclient.devserver.Nsqd` that the HTTP API uses."""
 
     options: NsqdOptions
     start_time: float
@@ -62,7 +62,7 @@ class NsqdHTTPServer(HTTPServer):
 
     Args:
         nsqd: the server.
-        host, port: where it listens; port 0 takes a free one.
+        host, port: the address to listen on; port 0 takes a free one.
         tls: serve HTTPS with it.
     """
 
@@ -106,7 +106,7 @@ class NsqdHTTPServer(HTTPServer):
             "start_time": int(self._nsqd.start_time),
             "topics": found["topics"],
             **({"memory": stats.memory()} if _flag(request, "include_mem") else {}),
-            # null, not [], where no client has published.
+            # null, not [], if no client has published.
             "producers": found["producers"] or None,
         }
 
@@ -132,7 +132,7 @@ class NsqdHTTPServer(HTTPServer):
         options = self._nsqd.options
         body = request.read_body(options.max_body_size, "BODY_TOO_BIG")
         topic = self._open_topic(request)
-        # All values but those of false mean binary, the empty one too.
+        # All values but "false" and "0" mean binary, also an empty value.
         is_binary = "binary" in request.params and _flag(request, "binary")
         bodies = (read_binary if is_binary else read_lines)(body, options.max_msg_size)
         if bodies:
@@ -208,7 +208,7 @@ def _broker_errors() -> Iterator[None]:
 
 
 def _flag(request: Request, name: str) -> bool:
-    """Read a flag: true for all values but those of false."""
+    """Read a flag: true for all values but "false" and "0"."""
     return request.get(name) not in ("false", "0")
 
 

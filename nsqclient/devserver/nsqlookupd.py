@@ -48,7 +48,7 @@ class Nsqlookupd:
             the host's name when that is 0.0.0.0.
         inactive_producer_timeout: seconds without PING after which a producer is hidden.
         tombstone_lifetime: seconds that a tombstone hides a producer from /lookup.
-        http_host: where the HTTP port listens, if not on ``host``.
+        http_host: the host of the HTTP port, if not ``host``.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class NsqdOptions:
         return socket.gethostname() if self.host in ANY_HOST else self.host
 
     def server_limits(self) -> ServerLimits:
-        """Return the limits that the protocol core checks: those of the same names, and others."""
+        """Return the limits that the protocol core checks."""
         same = {
             each.name: _in_ms(self, each) for each in fields(self)
             if each.name in ServerLimits._fields
@@ -145,13 +145,13 @@ class NsqdOptions:
         """Build the server's TLS context from the files; None without a certificate.
 
         Raises:
-            ConfigError: TLS is required and there is no certificate.
+            ConfigError: TLS is required without a certificate.
             TLSError: a file cannot be used.
         """
         if self.tls_root_ca_file:
             from nsqclient.runtime.tls import client_context  # with OpenSSL: only when it is used
 
-            # nsqd reads it for its own requests, too, and does not start where it cannot.
+            # nsqd also reads it for its own requests, and does not start if it cannot.
             client_context(ca_file=self.tls_root_ca_file)
         if not self.has_certificate:
             if self.tls_policy is not TLSPolicy.NOT_REQUIRED:

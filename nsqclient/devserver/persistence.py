@@ -6,7 +6,7 @@ records::
     [4 B size of what follows][8 B timestamp][2 B attempts][16 B id][body]
 
 Beside it ``.meta`` has the read position of the last clean close, which stays valid until the file
-is emptied or replaced. Records behind it are read again after a crash, all of them where there is
+is emptied or replaced. Records behind it are read again after a crash, all of them if there is
 none: duplicates, never loss. ``nsqd.dat`` has nsqd's own format. A directory in which a real nsqd
 has messages on disk is refused.
 """
@@ -126,7 +126,7 @@ class DataPath:
         draft.replace(target)
 
     def load(self) -> list[TopicMetadata]:
-        """Read ``nsqd.dat``; empty when there is none.
+        """Read ``nsqd.dat``; empty if it does not exist.
 
         Raises:
             DataPathError: the file is damaged.
@@ -166,7 +166,7 @@ def _unread_queue(path: Path) -> str | None:
 
 
 def _read_position(folder: Path, queue: str, number: int) -> int:
-    """Return how far a real nsqd has read a data file: to 0 where it does not say."""
+    """Return how far a real nsqd has read a data file: 0 if it does not say."""
     try:
         # Depth, then number and position of the file that is read, then of that written.
         line = (folder / f"{queue}.diskqueue.meta.dat").read_text().split("\n")[1]
@@ -303,7 +303,7 @@ class DiskQueue(Backend):
         at = 0
         while at < file_size:
             if at == position:
-                # Where a record begins; else it belongs to another file, and all are read.
+                # The beginning of a record; else it belongs to another file, and all are read.
                 self._read, self._depth = at, 0
             head = self._bytes_at(at, _size.size)
             size = _size.unpack(head)[0] if len(head) == _size.size else 0

@@ -85,7 +85,7 @@ class Backend:
         return list(self._messages)
 
     def adopt(self, other: Backend) -> bool:
-        """Take all messages of another backend at once; False where that is not possible.
+        """Take all messages of another backend at once; False if that is not possible.
 
         Only while this one is empty.
         """
@@ -157,7 +157,7 @@ class MessageQueue:
         return [*self.memory, *self.backend.peek()]
 
     def adopt(self, other: MessageQueue) -> bool:
-        """Take all messages of another queue at once; False where that is not possible."""
+        """Take all messages of another queue at once; False if that is not possible."""
         if len(self) or (other.backend.depth and not self.backend.adopt(other.backend)):
             return False
         self.memory, other.memory = other.memory, self.memory
@@ -209,7 +209,7 @@ class Scheduled(Protocol):
     scheduled: float
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run the tasks that are due."""
         ...
 
 
@@ -293,7 +293,7 @@ class Channel:
         self._scheduler = scheduler
         #: None where latencies are not measured.
         self.latency = latency
-        # Consumers whose RDY count may be above what they have in flight, in turn.
+        # Consumers whose RDY may be above their messages in flight, in turn.
         self._ready_consumers: deque[Consumer] = deque()
         # (time, id); entries of finished or touched messages stay until their time.
         self._deadlines: list[tuple[float, bytes]] = []
@@ -319,7 +319,7 @@ class Channel:
         self.message_count += 1
 
     def adopt(self, queue: MessageQueue, now: float) -> bool:
-        """Take all messages of the topic's queue at once; False where that is not possible."""
+        """Take all messages of the topic's queue at once; False if that is not possible."""
         count = len(queue)
         if not self.queue.adopt(queue):
             return False
@@ -465,7 +465,7 @@ class Channel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Requeue messages past their deadline; queue those whose deferral is over."""
+        """Requeue messages past their deadline; queue messages whose deferral is over."""
         self.scheduled = _NEVER
         while (top := self._first(self._deadlines, self.in_flight)) is not None and top[0] <= now:
             heapq.heappop(self._deadlines)
@@ -571,7 +571,7 @@ class MessageIds:
 
 
 class Topic:
-    """One topic: copies messages to each channel, or stores them while it has none or is paused."""
+    """One topic: copies messages to each channel; stores them without a channel, or in a pause."""
 
     def __init__(
         self, name: str, limits: QueueLimits, backend: Backend, node_id: int,
@@ -597,7 +597,7 @@ class Topic:
         self.message_bytes += len(message.body)
 
     def flow(self, now: float) -> None:
-        """Move the stored messages to the channels, unless there is none or it is paused.
+        """Move the stored messages to the channels, if there are channels and no pause.
 
         A single channel that is empty takes them all at once. Otherwise one slice is moved now,
         and the scheduler calls for the others.

@@ -44,7 +44,7 @@ class Producer:
 
 @dataclass
 class _Topic:
-    """Producers by their peers' ids: those of the topic, and those of each channel."""
+    """Producers by their peers' ids: of the topic, and of each channel."""
 
     producers: dict[str, Producer] = field(default_factory=dict)
     channels: dict[str, dict[str, Producer]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Registry:
         self._topics.pop(topic, None)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
-        """Remove a channel; False when there is none."""
+        """Remove a channel; False if it does not exist."""
         entry = self._topics.get(topic, _Topic())
         return entry.channels.pop(channel, None) is not None
 

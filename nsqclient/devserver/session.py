@@ -1,7 +1,7 @@
 """The connection of one client: reads commands, executes them, and writes. Never blocks.
 
-One thread, that of the session loop, calls a session; other threads only wake it. Messages are
-written at once: ``output_buffer_timeout`` has no effect here.
+The thread of the session loop calls a session; other threads only wake it. Messages are
+written at once: ``output_buffer_timeout`` is ignored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Session:
 
     Life: created, :meth:`step` until ``is_over``, :meth:`close`.
 
-    Threads: that of its loop; ``drop`` and ``wake`` from any.
+    Threads: its loop's; ``drop`` and ``wake`` from any.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Session:
     def step(self, is_readable: bool) -> Callable[[], None] | None:
         """Read once if there is input, execute the commands, write. Never blocks.
 
-        Return a function that waits for another server: it is to be called in another thread, and
+        Return a function that waits for another server: call it in another thread, and
         the next step comes after it.
         """
         try:
@@ -236,7 +236,7 @@ class Session:
             self.core.receive_data(data)
 
     def _handle_commands(self) -> None:
-        """Execute what was received; the rest of many commands in the next step."""
+        """Execute the received commands; if there are many, some of them in the next step."""
         count = 0
         self._has_commands = False
         while not self._waiting and (events := self.core.take_events()):
@@ -411,13 +411,13 @@ class Session:
             self._begin_to_linger(now)
             is_readable = True
         is_due = self._is_dropped or now >= self._end_due
-        # What the client still sends is dropped.
+        # Further bytes of the client are dropped.
         if is_due or (is_readable and self._transport.recv() == b""):
             self._transport.shutdown()
             self._phase = _Phase.OVER
 
     def _flush(self, now: float) -> bool:
-        """Send what is left; False while the socket takes no more.
+        """Send the pending output; False while the socket takes no more.
 
         Raises:
             WriteTimeoutError: it took nothing for too long.

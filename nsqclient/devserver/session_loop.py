@@ -61,8 +61,8 @@ class SessionLoop:
         """Start the thread.
 
         Raises:
-            OSError: there are no descriptors; nothing is left open.
-            RuntimeError: there is no thread; nothing is left open.
+            OSError: no descriptor is left; nothing stays open.
+            RuntimeError: no thread can be started; nothing stays open.
         """
         with contextlib.ExitStack() as stack:
             self._selector = stack.enter_context(selectors.DefaultSelector())
@@ -107,7 +107,7 @@ class SessionLoop:
         assert self._reader is not None and self._writer is not None
         while self._serve_ready():
             pass
-        # Those that came while the listener did not end in time.
+        # Connections that came while the listener did not end in time.
         for session in {*self._interests, *self._scheduled}:
             session.abort()
             self._end(session)
@@ -290,7 +290,7 @@ class Sessions:
             session.wake()
 
     def drop(self, client_id: str | None, reset: bool) -> int:
-        """End sessions, all or those of a client_id or address; return how many."""
+        """End all sessions, or the sessions of a client_id or address; return how many."""
         return sum([
             session.drop(reset) for session in self.by_number().values()
             if client_id in (None, session.core.settings.client_id, session.address)

@@ -98,7 +98,7 @@ class Sampler:
     """Polls the servers.
 
     Args:
-        cluster: its nsqds, each under the address that was given, or those of its nsqlookupds.
+        cluster: its nsqds, each under the address that was given or that nsqlookupds list.
         quiet: log nothing; ``problems`` has everything.
 
     Threads: one; the cluster has its own for the requests.
@@ -110,7 +110,7 @@ class Sampler:
         self._quiet = quiet
         self._nodes: list[Node] = []
         self._answered: set[str] = set()  # servers
-        #: address -> what is wrong there now. An empty address: what is wrong as a whole.
+        #: address -> its problem now. An empty address: a problem of the whole.
         self.problems: dict[str, str] = {}
 
     def poll(self) -> dict[str, Answer]:
@@ -139,7 +139,7 @@ class Sampler:
         return found
 
     def _find_nsqds(self) -> list[Failure]:
-        """Find the nsqds that have the topic now; while nobody answers, those of before stay."""
+        """Find the nsqds that have the topic now; if no server answers, the former nsqds stay."""
         try:
             found = self._cluster.nodes()
         except UpstreamError as exc:
@@ -182,7 +182,7 @@ _EXAMPLES = [
      "      --topic=orders --channel=mail --count=1 --json"),
 ]
 
-#: The original's two lines of heading; they are repeated after so many polls.
+#: The original's two lines of heading, and the polls after which they are repeated.
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"
     "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"

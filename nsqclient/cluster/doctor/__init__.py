@@ -1,4 +1,4 @@
-"""Checks of a cluster from where a client stands: what is wrong, and what to do.
+"""Checks of a cluster from the position of a client: problems, and what to do.
 
 ``diagnosis`` decides what to check, ``checks`` looks at one server, and ``findings`` are the
 results. Nothing is published, subscribed to or changed. ``nsqclient doctor``

@@ -40,9 +40,9 @@ class LookupdView:
     answered: bool = False
     nodes: list[Producer] = field(default_factory=list)  #: every nsqd that it lists
     node_topics: set[str] = field(default_factory=set)  #: the topics of these
-    producers: list[Producer] | None = None  #: those with the topic; None: it knows no such topic
-    topics: tuple[str, ...] = ()  #: where it does not know the topic: those that it knows
-    hidden: list[Producer] = field(default_factory=list)  #: those whose topic is tombstoned
+    producers: list[Producer] | None = None  #: nsqds with the topic; None: unknown topic
+    topics: tuple[str, ...] = ()  #: the known topics, if it does not know the topic
+    hidden: list[Producer] = field(default_factory=list)  #: nsqds whose topic is tombstoned
 
 
 def check_lookupd(
@@ -145,7 +145,7 @@ def check_clock(url: str, where: str, timeouts: tuple[float, float]) -> list[Fin
 
 
 def clock_finding(ahead: float, where: str) -> Finding:
-    """Build the finding for a clock that is so many seconds ahead of ours."""
+    """Build the finding for a clock that is ahead of ours by some seconds."""
     if abs(ahead) <= _TOLERANCE:
         return ok("clock", where, "agrees with ours")
     side = "ahead of" if ahead > 0 else "behind"
@@ -163,7 +163,7 @@ def check_nsqd(
 
     Args:
         timeout: seconds for all of it.
-        listed_by: the nsqlookupd that named the address; empty where the user did.
+        listed_by: the nsqlookupd that named the address; empty if the user did.
 
     Blocks: at most ``timeout``, and half a second.
     """
@@ -274,7 +274,7 @@ def _check_one(topic: TopicStats, channel: str, where: str) -> list[Finding]:
 def check_counters(
     before: Stats, after: Stats, topic: str, channel: str, where: str, seconds: float
 ) -> list[Finding]:
-    """Check which counters grew between two statistics of an nsqd, so many seconds apart.
+    """Check which counters grew between two statistics of an nsqd.
 
     An empty ``topic`` or ``channel`` stands for all of them.
     """

@@ -1,4 +1,4 @@
-"""``Diagnosis``: which checks run, in which order, from what is known so far.
+"""``Diagnosis``: chooses the checks and their order from the findings so far.
 
 First the nsqlookupds, then every nsqd that was given or is listed, then the topic and its channels
 over nsqd's HTTP API, and their counters once more after a while.
@@ -37,7 +37,7 @@ _LONGEST = 60.0
 
 
 class Target(NamedTuple):
-    """What is checked."""
+    """The servers, topic and channel to check."""
 
     topic: str  #: empty: every topic
     channel: str  #: empty: every channel
@@ -46,9 +46,9 @@ class Target(NamedTuple):
     nsqd_http: list[str]
     config: Config
     timeouts: tuple[float, float]  #: to connect, and to answer, in seconds
-    #: Options of requests over HTTP; None: those of ``config``.
+    #: Options of requests over HTTP; None: as ``config``.
     http_config: Config | None = None
-    #: Address that nsqlookupd lists -> address where it is reached from here.
+    #: Address that nsqlookupd lists -> address that is reachable from here.
     reached_at: Callable[[str], str] = str
     #: nsqds that are checked at most.
     most_nsqds: int = 2000
@@ -116,7 +116,7 @@ class Diagnosis:
         return list(results.values())
 
     def check_again(self, seconds: float) -> bool:
-        """Compare the counters with those of ``run``, so many seconds ago.
+        """Compare the counters with the counters of ``run``, some seconds ago.
 
         Returns: whether a counter grew that should not.
         """
@@ -131,7 +131,7 @@ class Diagnosis:
 
     @property
     def can_check_again(self) -> bool:
-        """Return whether some nsqd that has the topic gave its counters."""
+        """Whether an nsqd that has the topic gave its counters."""
         topic = self._target.topic
         return any(stats.topic(topic) if topic else stats.topics for stats in self._stats.values())
 
@@ -222,12 +222,12 @@ class Diagnosis:
                 " before that go to the other channels only, or wait for the first one"))
 
     def _has_healthy_nsqd(self) -> bool:
-        """Return whether an nsqd passed its check, and its statistics have no finding."""
+        """Whether an nsqd passed its check, and its statistics led to no finding."""
         checks = {found.check: found.severity for found in self.findings}
         return checks.get("nsqd") is Severity.OK and "nsqd http" not in checks
 
 
-#: The findings of ``check_again``; those of the last call count.
+#: The checks of ``check_again``; the findings of its last call count.
 _COUNTERS = ("timeouts", "requeues")
 
 
@@ -236,7 +236,7 @@ def _listed(
 ) -> dict[str, tuple[str, str]]:
     """TCP address -> (HTTP address, the nsqlookupd that lists it).
 
-    The nsqds that have the topic, and where none has it, all that there are.
+    The nsqds that have the topic; all nsqds if the topic is unknown everywhere.
     """
     views = list(views)
     chosen = [(view, producer) for view in views for producer in view.producers or ()]

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
     """One row of the table."""
 
     severity: Severity
-    check: str  #: what was checked: "nsqd", "topic", "clock", ...
+    check: str  #: its name: "nsqd", "topic", "clock", ...
     where: str  #: an address, or a topic and channel
     text: str
     hint: str = ""  #: what to do
@@ -77,6 +77,6 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by severity: what has to be fixed comes last."""
+    """Return findings by severity: errors come last."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))

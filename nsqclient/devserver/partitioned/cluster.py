@@ -213,7 +213,7 @@ class PartitionedCluster:
         return StoredPosition(*stored.ids, stored.offset, stored.size)
 
     def messages(self, topic: str, partition: int, channel: str | None = None) -> list[bytes]:
-        """The bodies in a partition, or those that a channel has not finished, in order."""
+        """The bodies in a partition, or the bodies that a channel has not finished, in order."""
         with self._engine as state:
             log = self._partition(state, topic, partition).log
             found: list[LogMessage] = log.messages
@@ -261,7 +261,7 @@ class PartitionedCluster:
         """Second half: another nsqd leads; consumers of the old one get a bare EOF.
 
         Args:
-            to: the nsqd; None for the next one. It gets a copy if it has none.
+            to: the nsqd; None for the next one. It gets a copy if it lacks one.
 
         Returns: the nsqd that leads now.
         """

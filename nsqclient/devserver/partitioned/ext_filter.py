@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-#: headers of a message -> whether it is delivered; None: it has no headers
+#: headers of a message -> whether it is delivered; None: a message without headers
 ExtFilter = Callable[[dict[str, Any] | None], bool]
 
 
@@ -62,7 +62,7 @@ def _read_multi(relation: str, rules: object) -> Callable[[dict[str, Any]], bool
 
 
 def _text(headers: dict[str, Any], key: str) -> str:
-    """Return a header; empty where it is missing or no text, as nsqd has it."""
+    """Return a header; empty if it is missing or not a text, as in nsqd."""
     value = headers.get(key)
     return value if isinstance(value, str) else ""
 

@@ -160,7 +160,7 @@ class PartitionCommandHandler(CommandHandler):
         form = MessageFormat(core.extend_support, event.command != "SUB")
         topic, partition = state.find(self._nsqd, event.topic, event.partition)
         state.check_serves(self._nsqd, partition)
-        # A plain topic has no tags: the tag is dropped, without an error.
+        # A plain topic drops the tag without an error.
         consumer = PartitionConsumer(
             self.number, settings.msg_timeout / 1000, settings.sample_rate, form,
             core.desired_tag if topic.meta.extended else "",

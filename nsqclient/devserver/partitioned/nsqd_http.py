@@ -30,7 +30,7 @@ _NOT_FOUND = ("E_TOPIC_NOT_EXIST",)
 
 
 class NsqdHTTP(HTTPServer):
-    """The HTTP side of one nsqd. ``tcp_port``: that of its TCP side."""
+    """The HTTP side of one nsqd. ``tcp_port``: the port of its TCP side."""
 
     def __init__(
         self, nsqd: int, engine: Engine[ClusterState], host: str, port: int, tcp_port: int
@@ -165,7 +165,7 @@ class NsqdHTTP(HTTPServer):
                 channel.end_consumers(self._engine.now)
 
     def _set_offset(self, request: Request) -> None:
-        """The body is that of ``StartPosition``. Whatever consumers the channel has, it moves."""
+        """The body is a ``StartPosition``. The channel moves even if it has consumers."""
         try:
             body = request.read_body(100, "INVALID_OFFSET")
             start = StartPosition.parse(body.decode("ascii", "replace"))

@@ -49,9 +49,9 @@ class PartitionConsumer(Consumer):
 
     Args:
         form: what its messages carry.
-        tag: it gets messages with this tag alone; empty: those without a tag, and those whose tag
+        tag: it gets messages with this tag alone; empty: messages without a tag, or with a tag that
             no consumer of the channel has.
-        matches: its filter of headers; None: it has none.
+        matches: its filter of headers; None: every message.
     """
 
     __slots__ = ("form", "tag", "matches")
@@ -288,7 +288,7 @@ class PartitionChannel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Requeue messages past their deadline, and those whose deferral is over."""
+        """Requeue messages past their deadline or their deferral."""
         self.scheduled = _NEVER
         for internal_id, flight in list(self.in_flight.items()):
             if flight.deadline <= now:
@@ -320,7 +320,7 @@ class PartitionChannel:
         self.begin_at(StartPosition("special", -1))
 
     def has_position(self, start: StartPosition) -> bool:
-        """Return whether nsqd finds it: a partition without messages has only its end."""
+        """Whether nsqd finds it: a partition without messages has only its end."""
         return start.kind == "special" or bool(self._log.messages)
 
     def begin_at(self, start: StartPosition) -> None:

@@ -66,7 +66,7 @@ class ClusterState:
         self._max_msg_timeout = max_msg_timeout
 
     def take_changes(self) -> list[TopicChange]:
-        """For the engine: there are no observers here."""
+        """For the engine: this cluster does not notify observers."""
         return []
 
     # -- topics
@@ -102,7 +102,7 @@ class ClusterState:
         del self.topics[name]
 
     def open_channel(self, topic: Topic, partition: Partition, name: str) -> PartitionChannel:
-        """Return a channel of a partition; create it at the end of the log if there is none."""
+        """Return a channel of a partition; create it at the end of the log if it does not exist."""
         log = partition.log
         channel = log.channels.get(name)
         if channel is None:
@@ -116,8 +116,8 @@ class ClusterState:
         """Return the partition of a command.
 
         Raises:
-            CommandError: E_TOPIC_NOT_EXIST, also where this nsqd has no copy; E_BAD_PARTITION
-                where a partition is required.
+            CommandError: E_TOPIC_NOT_EXIST, also without a copy on this nsqd; E_BAD_PARTITION
+                if a partition is required.
         """
         topic = self.topic(topic_name)
         if number is None:
@@ -135,7 +135,7 @@ class ClusterState:
         return topic, partition
 
     def check_serves(self, nsqd: int, partition: Partition) -> None:
-        """Raise CommandError where an nsqd does not lead a partition, or not yet."""
+        """Raise CommandError if an nsqd does not lead a partition, or not yet."""
         if partition.leader != nsqd or nsqd in self.dead or not partition.is_served:
             raise CommandError("E_FAILED_ON_NOT_LEADER")
 
@@ -167,7 +167,7 @@ class ClusterState:
     ) -> PartitionChannel:
         """Add a consumer to a channel. Raises CommandError.
 
-        ``start``: where the channel begins to read; for its first consumer alone.
+        ``start``: the first position of the channel; for its first consumer alone.
         """
         topic, partition = self.find(nsqd, topic_name, number)
         if partition.leader != nsqd:

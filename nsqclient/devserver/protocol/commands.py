@@ -1,8 +1,8 @@
 """The commands of a client: values, the checks that nsqd makes, and the error that it sends.
 
 The commands are the events of the server core; each docstring begins with the answer of the
-I/O side. The commands of a partitioned server follow those of a stock nsqd; ``partition``
-is None where the client names none. The checks are in nsqd's order, with nsqd 1.3.0's texts.
+I/O side. The commands of a partitioned server follow the stock commands; ``partition``
+is None if the client names none. The checks are in nsqd's order, with nsqd 1.3.0's texts.
 Source: TCP protocol spec, "Commands".
 """
 
@@ -32,7 +32,7 @@ def python_version() -> str:
 
 
 class ServerLimits(NamedTuple):
-    """What a server allows; nsqd's defaults. Durations in milliseconds, as on the wire."""
+    """The limits of a server; nsqd's defaults. Durations in milliseconds, as on the wire."""
 
     max_msg_size: int = 1024 * 1024
     max_body_size: int = 5 * 1024 * 1024
@@ -78,7 +78,7 @@ class CommandError(Exception):
     """A command fails with nsqd's error ``code``; ``text`` follows the code in the frame."""
 
     def __init__(self, code: str, text: str | bytes = b"") -> None:
-        # A name that is no UTF-8 is echoed byte for byte.
+        # A name that is not UTF-8 is echoed byte for byte.
         self.text: bytes = (
             text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
         self.code = code
@@ -180,7 +180,7 @@ class NewMessage(NamedTuple):
 
 
 class OpenPartition(NamedTuple):
-    """No answer, or a fatal error before the body is read: there is no such partition."""
+    """No answer, or a fatal error before the body is read: the partition does not exist."""
 
     command: str
     topic: str
@@ -188,7 +188,7 @@ class OpenPartition(NamedTuple):
 
 
 class PartitionPub(NamedTuple):
-    """Answer with OK, or with 30 bytes where the command or a header asks for them."""
+    """Answer with OK, or with 30 bytes if the command or a header asks for them."""
 
     command: str
     topic: str

@@ -31,7 +31,7 @@ def decode_json(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Read an object as :func:`read_fields` does; null is an empty one.
 
     Raises:
-        InvalidJSON: also where it is not JSON.
+        InvalidJSON: also if it is not JSON.
     """
     try:
         parsed = json.loads(body.decode("utf-8", "replace"))
@@ -53,7 +53,7 @@ def read_fields(value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
         raise InvalidJSON("not a JSON object")
     fields = {key: each for key, each in value.items() if key in kinds and each is not None}
     for key, each in fields.items():
-        if type(each) is not kinds[key]:  # exact: a bool is no int here
+        if type(each) is not kinds[key]:  # exact: a bool does not count as int
             raise InvalidJSON(f"{key} is not of type {kinds[key].__name__}")
     return fields
 

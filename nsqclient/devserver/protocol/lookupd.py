@@ -5,7 +5,7 @@ nsqd opens with the magic, then sends lines; every command gets one response, in
     nsqd > nsqlookupd   [  V1] [IDENTIFY\\n][4 B size][JSON]   [REGISTER topic channel\\n]  ...
     nsqlookupd > nsqd   [4 B size][data]                       data: JSON, OK, or E_CODE text
 
-Unlike nsqd's frames a response has no type: data that starts with ``E_`` is an error, and
+Unlike nsqd's frames, a response comes without a type: data that starts with ``E_`` is an error, and
 nsqlookupd closes the connection after every error. Texts are nsqlookupd 1.3.0's.
 """
 
@@ -22,7 +22,7 @@ from nsqclient.protocol.names import is_valid_name
 
 MAGIC_V1 = b"  V1"
 
-#: nsqd's identity is a few hundred bytes. The real nsqlookupd has no limit, and a negative size
+#: nsqd's identity is a few hundred bytes. The real nsqlookupd has none, and a negative size
 #: ends its process; here both are errors before memory is allocated.
 MAX_BODY_SIZE = 1024 * 1024
 #: A longer command line can be no valid REGISTER (64 + 64 characters of names).
@@ -30,7 +30,7 @@ MAX_LINE_SIZE = 16 * 1024
 
 
 class Identity(NamedTuple):
-    """What nsqd and nsqlookupd send each other in IDENTIFY."""
+    """The values of IDENTIFY, in both directions."""
 
     broadcast_address: str
     hostname: str
@@ -52,7 +52,7 @@ def sized(data: bytes) -> bytes:
 
 
 def read_command(stream: BinaryIO) -> list[str] | None:
-    """Read the words of the next command; None at the end, and where a line is too long."""
+    """Read the words of the next command; None at the end, or if a line is too long."""
     line = stream.readline(MAX_LINE_SIZE)
     if not line.endswith(b"\n"):
         return None

@@ -75,7 +75,7 @@ class PartitionServerProtocol(ServerProtocol):
         super().__init__(limits)
         #: Whether the client sent it in IDENTIFY.
         self.extend_support: bool = False
-        #: What it sent as ``desired_tag`` and ``ext_filter``.
+        #: Its ``desired_tag`` and ``ext_filter``.
         self.desired_tag: str = ""
         self.ext_filter: object = None
         self._has_survived_error = False  # there may be more to read
@@ -113,7 +113,7 @@ class PartitionServerProtocol(ServerProtocol):
         return super()._split(line)
 
     def _send_error(self, error: CommandError) -> None:
-        # A space follows the code even where there is no text.
+        # A space follows the code even without a text.
         super()._send_error(CommandError(error.code + " " * (not error.text), error.text))
         if not self.is_closed:
             self._has_survived_error = True
@@ -162,7 +162,7 @@ class PartitionServerProtocol(ServerProtocol):
         name = params[0].decode()
         if name != "SUB" and self.settings.sample_rate > 0:
             raise CommandError("E_INVALID", f"{name} can not use sample rate")
-        # Where a start follows, the server does not read the partition.
+        # If a start follows, the server does not read the partition.
         partition = _partition(params[3]) if len(params) == 4 else None
         start = params[4].decode("ascii", "replace") if len(params) > 4 else ""
         self._events.append(
@@ -210,7 +210,7 @@ class PartitionServerProtocol(ServerProtocol):
 
 
 def check_header(header: bytes) -> int:
-    """Check a JSON header; return the trace id in it, 0 where there is none.
+    """Check a JSON header; return the trace id in it, or 0.
 
     Raises:
         CommandError: E_INVALID_JSON_HEADER or INVALID_TRACE_ID.

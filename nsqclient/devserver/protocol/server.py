@@ -80,7 +80,7 @@ class CommandReader:
     def feed_later(self, pieces: Iterator[bytes]) -> None:
         """Add bytes that the iterator produces piece by piece, when they are read.
 
-        ``line()`` and ``block()`` raise what the iterator raises.
+        ``line()`` and ``block()`` raise the exceptions of the iterator.
         """
         self._later.append(pieces)
 
@@ -127,7 +127,7 @@ class CommandReader:
         return self._buf[start:self._pos]
 
     def take_all(self) -> Iterator[bytes]:
-        """Take all bytes, those of ``feed_later()`` too (for the next byte layer)."""
+        """Take all bytes, also from ``feed_later()`` (for the next byte layer)."""
         if self._chunks:
             self._join()
         rest, later = self._buf[self._pos:], self._later
@@ -135,7 +135,7 @@ class CommandReader:
         return chain((rest,), *later)
 
     def _fetch(self) -> bool:
-        """Feed one more piece; False when there is none."""
+        """Feed one more piece; False if nothing is left."""
         while self._later:
             for piece in self._later[0]:
                 self.feed(piece)
@@ -193,7 +193,7 @@ class ServerProtocol:
         self.state: ServerState = ServerState.INIT
         #: The connection ends with a TCP reset.
         self.ends_with_reset = False
-        #: What the client negotiated so far; replaced by each IDENTIFY.
+        #: The negotiated settings; replaced by each IDENTIFY.
         self.settings: ClientSettings = ClientSettings(
             self._limits.heartbeat_interval,
             self._limits.msg_timeout,
@@ -211,7 +211,7 @@ class ServerProtocol:
         self._events: list[Event] = []
         # To be sent once the commands before it are answered.
         self._pending_error: CommandError | None = None
-        # What is read next: _need bytes for _take, or a line when _take is None.
+        # Read next: _need bytes for _take, or a line if _take is None.
         self._need = len(MAGIC_V2)
         self._take: Callable[[bytes], None] | None = self._take_magic
         self._at_eof: tuple[str, str] | None = None  # nsqd's error when the stream ends here
@@ -316,7 +316,7 @@ class ServerProtocol:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the socket is to be closed once ``data_to_send()`` is written."""
+        """Whether to close the socket once ``data_to_send()`` is written."""
         return self.state is ServerState.CLOSED
 
     # -- reading
@@ -461,7 +461,7 @@ class ServerProtocol:
         self._expect(4, take_size, "E_BAD_MESSAGE", missing)
 
     # -- MPUB: [line][4 B body size][4 B count] then count times [4 B size][body].
-    # nsqd only checks that the body size is in range; what it reads follows the inner sizes.
+    # nsqd only checks that the body size is in range, and then reads by the inner sizes.
 
     def _mpub(self, params: list[bytes]) -> None:
         topic = commands.read_topic(b"MPUB", params)
