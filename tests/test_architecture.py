@@ -23,13 +23,16 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _public_definitions(body: list[ast.stmt], prefix: str = "") -> list[tuple[str, Definition]]:
-    """Return public classes and functions, and the public methods of public classes."""
+    """Return public classes and functions, and the methods of public classes without a base.
+
+    A method that overrides another inherits its docstring.
+    """
     found: list[tuple[str, Definition]] = []
     for node in body:
         if not isinstance(node, Definition) or node.name.startswith("_"):
             continue
         found.append((prefix + node.name, node))
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and not node.bases:
             found += _public_definitions(node.body, f"{prefix}{node.name}.")
     return found
 

@@ -94,14 +94,15 @@ def check_names(cls: str, given: Iterable[str]) -> None:
 
 
 def _hint(name: str, cls: str) -> str:
-    others = {other: found for other, found in _known.items() if other != cls}
-    for names, place in others.values():
+    # Subclasses, whose names here have a dot, have every argument of their base.
+    others = [_known[other] for other in sorted(_known, key=lambda key: "." in key) if other != cls]
+    for names, place in others:
         if name in names:
             return f"it is {place.format(name=name)}"
     close = closest(name, _known[cls][0])
     if close:
         return f"did you mean {close}?"
-    for names, place in others.values():
+    for names, place in others:
         close = closest(name, names)
         if close:
             return f"did you mean {close}? It is {place.format(name=close)}"

@@ -291,7 +291,7 @@ def test_a_partitioned_topic_is_drained(caplog):
     with PartitionedCluster(2, 1) as cluster:
         cluster.create_topic("events", partitions=3, channels=["c"])
         lookupds = cluster.lookupd_http_addresses
-        with Producer(lookupd_http_addresses=lookupds) as producer:
+        with partitioned.Producer(lookupd_http_addresses=lookupds) as producer:
             producer.publish_many("events", BODIES[:10])
         with partitioned.Consumer(
             "events", "c", lookupd_http_addresses=lookupds, max_in_flight=4

@@ -464,7 +464,7 @@ _TABLE = {
         Mutant("dead_connection_is_used", "no publish is sent where nsqd's FIN has arrived",
                "is_alive = now - taken[0].used_at < _FRESH or taken[0].look()", "is_alive = True",
                "test_a_dead_connection_is_not_taken")],
-    ("nsqclient/producer/base.py", "tests/integration/test_fork.py"): [
+    ("nsqclient/producer/producer.py", "tests/integration/test_fork.py"): [
         Mutant("child_shares_producer", "a forked child publishes on connections of its own",
                "former, self._core = self._core, self._make_core()", "former = self._core",
                "test_close_in_the_child_keeps_the_parents_connection[embedded]")],
@@ -554,10 +554,10 @@ _TABLE = {
                "test_unproven_ids_of_a_deleted_segment_are_saved")],
     ("nsqclient/spark/ingest/writer.py", "tests/spark/ingest/test_writer.py"): [
         Mutant("spark_fin_too_soon", "the Spark source finishes what its log has",
-               "        fresh = segment\n",
-               "        fresh = segment\n"
-               "        for sub, messages in segment:\n"
-               "            sub.finish_ids([message[2] for message in messages])\n",
+               "            if segment and not self._failed:\n",
+               "            for sub, rows in segment:\n"
+               "                sub.finish_ids(list(rows.ids))\n"
+               "            if segment and not self._failed:\n",
                "test_messages_that_cannot_be_stored_are_requeued")],
     ("nsqclient/spark/reading/reader.py", "tests/spark/test_reader.py"): [
         Mutant("shard_leaves_unnoted",
@@ -596,7 +596,8 @@ _TABLE = {
         Mutant("log_without_fsync", "a segment of the log is on the disk",
                "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",
                "view = view[os.write(descriptor, view):]",
-               "test_a_file_is_on_the_disk_when_it_was_created"),
+               "test_a_file_is_on_the_disk_when_it_was_created")],
+    ("nsqclient/spark/storage/local.py", "tests/spark/storage/test_contract.py"): [
         Mutant("log_replaces", "of two writers that want one key, one has it",
                "rename_exclusive(tmp, path)", "os.rename(tmp, path)",
                "test_the_first_of_two_creates_wins")],

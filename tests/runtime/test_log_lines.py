@@ -25,5 +25,5 @@ def test_thousands_of_unusable_entries_cause_few_lines(caplog, monkeypatch):
     """An nsqlookupd may list any number of them in each answer."""
     monkeypatch.setattr(discovery, "_unusable", LineLimit(discovery.logger))
     unusable = Producer("", "", "", 0, 0, "")
-    assert discovery._usable("127.0.0.1:4161", [unusable] * 3000) == []
+    assert discovery.usable("127.0.0.1:4161", [unusable] * 3000) == []
     assert len(caplog.records) == MOST_LINES + 1
