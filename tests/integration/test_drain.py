@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from nsqclient import (
-    BatchHandler, Config, ConfigError, ConnectError, Consumer, Producer, Requeue, partitioned,
+    BatchHandler, Config, ConfigError, ConnectError, Consumer, Requeue, partitioned,
 )
 from nsqclient.devserver import PartitionedCluster
 from tests.integration.test_consumer import Collector, consume, publish
