@@ -10,10 +10,10 @@ from nsqclient.partitioned.consumer.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.spark.ingest.subscription import partition_of_source, partition_source, text_id
+from nsqclient.partitioned.consumer.bulk import partition_source, text_id
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.peeking import peek
-from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.names import ShardKeys, partition_of_source
 from nsqclient.spark.shards.owners import shards_of
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import rows_of

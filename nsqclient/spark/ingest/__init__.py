@@ -1,6 +1,6 @@
-"""The ingest: from nsqds into a log, on the client's own connections, discovery and flow.
+"""The ingest: from nsqds into a log, by a ``BulkConsumer``.
 
-``subscription`` counts the messages of one connection; ``message_buffer`` collects messages of all
-connections; ``writer`` makes segments of them and finishes durable messages, ``known_ids`` knows
-which may come again; ``ingest`` is all of this. Never imports pyspark.
+``message_buffer`` collects messages of all connections; ``writer`` makes segments of them and
+finishes durable messages; ``known_ids`` knows which may come again; ``ingest`` is all of this.
+Never imports pyspark.
 """

@@ -21,7 +21,7 @@ An id is unique per nsqd and topic only, so everything is kept by nsqd address.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
     """Messages of one connection that are to become durable together."""
 
     nsqd: str  #: address
-    conn: str  #: the unique name of the connection
+    conn: Hashable  #: the connection
     window: int  #: the highest RDY that it may have
     ids: Sequence[bytes]
 
@@ -64,7 +64,7 @@ class KnownIds:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[bytes, _Batch]] = {}
-        self._by_conn: dict[str, deque[_Batch]] = {}  # pending, oldest first
+        self._by_conn: dict[Hashable, deque[_Batch]] = {}  # pending, oldest first
         self._by_number: dict[int, list[_Batch]] = {}  # of segments that are still there
         self._proven: deque[_Batch] = deque()  # oldest first
         self._proven_ids = 0  # in all of them
@@ -166,7 +166,7 @@ class KnownIds:
             while pending and pending[0].since < before:
                 self._prove(pending.popleft())
 
-    def closed(self, conn: str, clean: bool) -> None:
+    def closed(self, conn: Hashable, clean: bool) -> None:
         """A connection ended. ``clean``: after nsqd's CLOSE_WAIT, which proves every FIN before.
 
         May be called again.

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from nsqclient.consumer.bulk import BulkSubscription
 from nsqclient.protocol.frames import RawMessage
-from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.segment import SEGMENT_BYTES, Rows
 
 _Source = TypeVar("_Source")

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from nsqclient.errors import NSQError
@@ -44,7 +44,7 @@ class Sink(Protocol):
     def refused(self, nsqd: str, message_id: bytes) -> None:
         """nsqd refused FIN for a durable message."""
 
-    def conn_closed(self, conn: str, clean: bool) -> None:
+    def conn_closed(self, conn: Hashable, clean: bool) -> None:
         """A connection ended; ``clean``: after CLOSE_WAIT."""
 
 
@@ -103,7 +103,7 @@ class Writer:
         """A reader reports a refused FIN; it must not wait for the disk."""
         self._reports.append(lambda: self._sink.refused(nsqd, message_id))
 
-    def conn_closed(self, conn: str, clean: bool) -> None:
+    def conn_closed(self, conn: Hashable, clean: bool) -> None:
         """A reader reports the end of its connection."""
         self._reports.append(lambda: self._sink.conn_closed(conn, clean))
 
@@ -158,7 +158,7 @@ class Writer:
             self._sink.count_redelivered(again)
         fresh, copies = segment, list[Claim]()
         while True:
-            claims = [Claim(sub.source, sub.key, sub.window, rows.ids) for sub, rows in fresh]
+            claims = [Claim(sub.source, sub, sub.window, rows.ids) for sub, rows in fresh]
             known = self._sink.append(
                 [(sub.source, rows) for sub, rows in fresh], claims, copies)
             if known is None:
@@ -174,7 +174,7 @@ class Writer:
                 sub.finish_ids(rows.ids)
             except NSQError as exc:
                 logger.debug("%s: FIN not sent: %s", sub.address, exc)
-                self._sink.conn_closed(sub.key, clean=False)
+                self._sink.conn_closed(sub, clean=False)
         return sum(len(rows) for _, rows in segment)
 
 

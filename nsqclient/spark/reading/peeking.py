@@ -11,11 +11,11 @@ from nsqclient.cluster.look_guard import LookingConsumer
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.message import Message
+from nsqclient.partitioned.consumer.bulk import partition_source, text_id
 from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.subscription import partition_source, text_id
 from nsqclient.spark.options import ReadOptions
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

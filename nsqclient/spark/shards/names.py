@@ -115,6 +115,12 @@ class ShardKeys(NamedTuple):
         return f"{self.of('floors')}/{number:012d}"
 
 
+def partition_of_source(source: str) -> int | None:
+    """Return the partition of a shard, such as ``partition-3``; None for the address of an nsqd."""
+    head, _, number = source.partition("-")
+    return int(number) if head == "partition" and ":" not in number else None
+
+
 def readers(topic: str, channel: str) -> str:
     """The folder of the queries that read, one after the other."""
     return f"{channel_folder(topic, channel)}/readers"

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from nsqclient.errors import NSQError
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.ingest import Ingest
-from nsqclient.spark.ingest.subscription import partition_of_source
 from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
-from nsqclient.spark.shards.names import ShardKeys
+from nsqclient.spark.shards.names import ShardKeys, partition_of_source
 from nsqclient.spark.shards.shard_log import ShardLog
 from nsqclient.spark.shards.listing import ShardStatus
 from nsqclient.spark.storage.store import Store

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.partitioned.discovery import lookup_routes
+from nsqclient.partitioned.consumer.bulk import partition_source
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes
-from nsqclient.spark.ingest.subscription import partition_source
 from nsqclient.spark.ingest.writer import Quota
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.shards.membership import Membership

@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -303,7 +303,7 @@ class ShardLog:
         with self._appending:
             self._known.doubt(nsqd, [message_id])
 
-    def conn_closed(self, conn: str, clean: bool) -> None:
+    def conn_closed(self, conn: Hashable, clean: bool) -> None:
         """A connection ended; see ``KnownIds.closed``. May be called again."""
         with self._appending:
             self._known.closed(conn, clean)

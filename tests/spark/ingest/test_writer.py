@@ -4,12 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from nsqclient.consumer.bulk import BulkSubscription
 from nsqclient.errors import ClosedError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import LogError, StorageError
 from nsqclient.spark.ingest import message_buffer
 from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_segment
-from nsqclient.spark.ingest.subscription import BulkSubscription
 from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
 from nsqclient.spark.segment import ROW_BYTES, Rows
 from nsqclient.spark.shards.names import ShardKeys
@@ -120,9 +120,10 @@ def test_a_full_disk_is_no_failure(log, monkeypatch):
 def test_a_fin_that_cannot_be_sent_leaves_doubt(log):
     """The message is durable, and nsqd will send a copy."""
     log.conn_closed = Mock()
-    assert run(log, (FakeSub(closed=True), [message(1)])) == []
+    sub = FakeSub(closed=True)
+    assert run(log, (sub, [message(1)])) == []
     assert log.end == End(1, 1)
-    log.conn_closed.assert_called_once_with("0", clean=False)
+    log.conn_closed.assert_called_once_with(sub, clean=False)
 
 
 def test_messages_of_a_lost_connection_are_left_to_nsqd(log):
@@ -182,7 +183,7 @@ def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
 
 def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
     """The disk was slow, and the stop could not wait for it."""
-    sub = BulkSubscription("0", "127.0.0.1:1", make_context(), None)
+    sub = BulkSubscription("127.0.0.1:1", make_context(), None)
     monkeypatch.setattr(sub.conn, "send", lambda queue: None)
     sub.finish_ids([b"1"])
     sub.send_cls()
