@@ -13,7 +13,7 @@ import logging
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -152,11 +152,16 @@ def _array(kind: pa.DataType, rows: int, *buffers: bytes) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, *map(pa.py_buffer, buffers)])
 
 
-def _texts(texts: Sequence[bytes], times: int = 1) -> pa.Array:
-    """Build an array of texts in UTF-8, repeated ``times``."""
-    rows = len(texts) * times
-    ends = accumulate(map(len, chain.from_iterable(repeat(texts, times))), initial=0)
-    return _array(pa.string(), rows, pack(f"<{rows + 1}i", *ends), b"".join(texts) * times)
+def _texts(texts: Sequence[bytes]) -> pa.Array:
+    """Build an array of texts in UTF-8."""
+    ends = accumulate(map(len, texts), initial=0)
+    return _array(
+        pa.string(), len(texts), pack(f"<{len(texts) + 1}i", *ends), b"".join(texts))
+
+
+def _repeat(text: bytes, rows: int) -> pa.Array:
+    numbers = _array(pa.int32(), rows, bytes(4 * rows))
+    return pa.DictionaryArray.from_arrays(numbers, _texts([text])).cast(pa.string())
 
 
 def _seal(data: Any) -> bytearray:
@@ -216,7 +221,7 @@ def read_rows(data: Any) -> Any:
     micros = timestamps.view(pa.timestamp("ns", tz="UTC")).cast(ROWS.field("timestamp").type, False)
     return pa.record_batch(
         [
-            _texts([metadata[b"topic"]], rows), _texts([metadata[b"channel"]], rows),
+            _repeat(metadata[b"topic"], rows), _repeat(metadata[b"channel"], rows),
             nsqd.cast(pa.string()), texts, attempts, micros, timestamps, bodies,
         ],
         schema=ROWS,

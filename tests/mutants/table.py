@@ -592,6 +592,15 @@ _TABLE = {
                "a writer that has lost a create knows what the winner has stored",
                "self._known.doubt(nsqd, ids, number)", "pass",
                "test_of_two_writers_at_once_each_knows_what_the_other_has_written")],
+    ("nsqclient/spark/shards/admission.py", "tests/spark/test_reader.py"): [
+        Mutant("other_topics_checkpoint", "a checkpoint belongs to one topic and channel",
+               'if offset.get("log") != f"{topic}/{channel}":', "if False:",
+               "test_a_checkpoint_of_another_topic_or_channel_is_refused")],
+    ("nsqclient/spark/storage/object_store.py", "tests/spark/storage/test_contract.py"): [
+        Mutant("missing_object", "an owner goes on after a heartbeat that was not stored",
+               "with contextlib.suppress(ObjectNotFoundError), self._explained(key):",
+               "with self._explained(key):",
+               "test_an_owner_goes_on_after_a_heartbeat")],
     ("nsqclient/spark/storage/local.py", "tests/spark/storage/test_store.py"): [
         Mutant("log_without_fsync", "a segment of the log is on the disk",
                "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",
