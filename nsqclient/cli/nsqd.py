@@ -51,18 +51,6 @@ def _parse_tls_required(text: str) -> bool | str:
     return value
 
 
-def _parse_percentiles(text: str) -> list[float]:
-    percentiles = []
-    for part in text.split(","):
-        try:
-            percentiles.append(float(part))
-        except ValueError:
-            raise FlagError(
-                f"could not parse {part!r}: give numbers above 0 and up to 1, separated by commas"
-            ) from None
-    return percentiles
-
-
 def parse_topic(text: str) -> dict[str, Any]:
     """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``.
 
@@ -81,7 +69,6 @@ def parse_topic(text: str) -> dict[str, Any]:
 
 
 TOPICS = Kind("value", parse_topic, is_list=True)
-PERCENTILES = Kind("value", _parse_percentiles, is_list=True)
 #: An empty one is the default, as in nsqd.
 TLS_VERSION = choice(*TLS_VERSIONS, name="value")._replace(
     parse=lambda text: text.lower() or NsqdOptions().tls_min_version)
@@ -97,8 +84,6 @@ _OPTIONS = {
     ],
     "Messages and clients": [
         ("deflate", BOOL, "enable deflate feature negotiation (client compression)"),
-        ("e2e-processing-latency-window-time", DURATION, "calculate end to end latency quantiles"
-         " for this duration of time"),
         ("max-body-size", INT, "maximum size of a single command body"),
         ("max-channel-consumers", INT, "maximum channel consumers of this nsqd (0: unlimited)"),
         ("max-deflate-level", INT, "max deflate compression level a client can negotiate"),
@@ -128,6 +113,8 @@ _OPTIONS = {
 
 #: Flags of things that the embedded nsqd does not have.
 _IGNORED = [
+    ("e2e-processing-latency-percentile", STRING),
+    ("e2e-processing-latency-window-time", DURATION),
     ("http-client-connect-timeout", DURATION),
     ("http-client-request-timeout", DURATION),
     ("max-bytes-per-file", INT), ("queue-scan-selection-count", INT),
@@ -142,7 +129,6 @@ _CONFIG_NAMES = {
     "node-id": "id",
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
     "auth-http-address": "auth_http_addresses",
-    "e2e-processing-latency-percentile": "e2e_processing_latency_percentiles",
 }
 
 
@@ -170,9 +156,6 @@ def build_command() -> Command:
               "directory in which to store messages (default: memory only)")
     flags.add("node-id", INT, default_node_id(),
               "unique part for message IDs, (int) in range [0,1024)")
-    flags.add("e2e-processing-latency-percentile", PERCENTILES, (),
-              "message processing time percentiles to track, above 0 and up to 1 (may be given"
-              " multiple times or separated by commas)")
     for title, options in _OPTIONS.items():
         flags.group(title)
         for name, kind, text in options:
@@ -210,7 +193,6 @@ def _build(parsed: Parsed) -> Server:
         https_host, https_port = _optional_address(values, "https-address")
     if values["partitioned"]:
         return build_cluster(parsed)
-    percentiles = [each for given in values["e2e-processing-latency-percentile"] for each in given]
     return Nsqd(
         host,
         tcp_port,
@@ -223,7 +205,6 @@ def _build(parsed: Parsed) -> Server:
         broadcast_address=values["broadcast-address"] or None,
         node_id=values["node-id"],
         auth_http_addresses=values["auth-http-address"],
-        e2e_processing_latency_percentile=percentiles,
         tls_key_password=(
             read_key_password(values, "tls-key-password-file") if values["tls-key"] else ""),
         **{name.replace("-", "_"): values[name]

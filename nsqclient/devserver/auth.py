@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from nsqclient.devserver.protocol.commands import (
-    Auth,
-    CommandError,
-    Dpub,
-    Event,
-    OpenTopic,
-    Pub,
-    Sub,
+    Auth, CommandError, Dpub, Event, OpenTopic, Pub, Sub,
 )
 from nsqclient.devserver.protocol.go_compat import decode_json, quote, read_fields
 from nsqclient.display import LONGEST_TEXT, printable

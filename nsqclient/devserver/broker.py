@@ -10,16 +10,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.devserver.queues import (
-    Backend,
-    Channel,
-    Consumer,
-    MessageQueue,
-    NullBackend,
-    QueueLimits,
-    Scheduler,
-    StoredMessage,
+    Backend, Channel, Consumer, MessageQueue, NullBackend, QueueLimits, Scheduler, StoredMessage,
     Topic,
 )
 from nsqclient.protocol.names import is_ephemeral
@@ -65,8 +57,7 @@ class Broker:
     """All topics of one server.
 
     ``open_backend(topic, channel)`` opens the store for messages beyond ``mem_queue_size``;
-    ``channel`` is None for the topic itself. It is not called for ephemerals. ``open_latency``
-    makes the window of a channel's end-to-end latencies; without it they are not measured.
+    ``channel`` is None for the topic itself. It is not called for ephemerals.
     """
 
     def __init__(
@@ -76,7 +67,6 @@ class Broker:
         node_id: int = 0,
         open_backend: Callable[[str, str | None], Backend] | None = None,
         rng: random.Random | None = None,
-        open_latency: Callable[[], LatencyWindow] | None = None,
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.scheduler: Scheduler = Scheduler(rng)
@@ -87,7 +77,6 @@ class Broker:
         self._limits = QueueLimits() if limits is None else limits
         self._node_id = node_id
         self._open_backend = open_backend
-        self._open_latency = open_latency
         self._changes: list[TopicChange] = []
 
     def take_changes(self) -> list[TopicChange]:
@@ -129,8 +118,7 @@ class Broker:
         if channel is None:
             self._check_exiting()
             backend = self._backend(topic, name)
-            latency = None if self._open_latency is None else self._open_latency()
-            channel = Channel(topic, name, self._limits, backend, self.scheduler, latency)
+            channel = Channel(topic, name, self._limits, backend, self.scheduler)
             parent.channels[name] = channel
             self._changes.append(TopicChange(True, topic, name))
             parent.flow(now)

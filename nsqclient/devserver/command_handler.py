@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 from nsqclient.devserver.broker import Broker, BrokerError
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import (
-    Auth,
-    ClientSettings,
-    Cls,
-    CommandError,
-    Dpub,
-    Event,
-    Fin,
-    Identify,
-    Mpub,
-    OpenTopic,
-    Pub,
-    Rdy,
-    Req,
-    Sub,
-    Touch,
+    Auth, ClientSettings, Cls, CommandError, Dpub, Event, Fin, Identify, Mpub, OpenTopic, Pub, Rdy,
+    Req, Sub, Touch,
 )
 from nsqclient.devserver.protocol.go_compat import encode_json
 from nsqclient.devserver.protocol.server import ServerProtocol

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqclient.devserver.protocol.commands import (
-    Dpub,
-    Event,
-    Ignored,
-    Mpub,
-    OpenPartition,
-    OpenTopic,
-    Pub,
+    Dpub, Event, Ignored, Mpub, OpenPartition, OpenTopic, Pub,
 )
 
 _NEVER = float("inf")

@@ -15,11 +15,7 @@ from urllib.parse import quote
 from nsqclient.devserver.auth import fetch
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.protocol.lookupd import (
-    Identity,
-    command_line,
-    identify,
-    read_ok,
-    read_peer,
+    Identity, command_line, identify, read_ok, read_peer,
 )
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NSQError

@@ -17,7 +17,6 @@ from nsqclient.devserver.broker import Broker, BrokerError, TopicChange
 from nsqclient.devserver.command_handler import CommandHandler
 from nsqclient.devserver.engine import Engine, Observer
 from nsqclient.devserver.faults import Faults, ReceivedCommand
-from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.devserver.lookupd_peers import LookupdPeers
 from nsqclient.devserver.nsqd_http import NsqdHTTPServer
 from nsqclient.devserver.options import NsqdOptions, TLSPolicy
@@ -117,8 +116,6 @@ class Nsqd:
             options.queue_limits(),
             node_id=options.node_id,
             open_backend=None if options.data_path is None else self._open_disk_queue,
-            open_latency=(
-                self._open_latency if options.e2e_processing_latency_percentile else None),
         )
         self._engine = Engine(broker)
         self._loop = SessionLoop("devserver-nsqd-clients")
@@ -510,13 +507,6 @@ class Nsqd:
         self._lookupds.notify(change)
         if not is_ephemeral(change.topic if change.channel is None else change.channel):
             self._save_metadata()
-
-    def _open_latency(self) -> LatencyWindow:
-        return LatencyWindow(
-            self.options.e2e_processing_latency_percentile,
-            self.options.e2e_processing_latency_window_time,
-            time.time_ns,
-        )
 
     # -- the data path
 

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqclient.devserver import stats
 from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFound
-from nsqclient.devserver.http_server import (
-    TEXT,
-    Handler,
-    HTTPError,
-    HTTPServer,
-    Request,
-    Response,
-)
+from nsqclient.devserver.http_server import TEXT, Handler, HTTPError, HTTPServer, Request, Response
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json

@@ -9,22 +9,11 @@ import time
 from typing import Any, BinaryIO
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.http_server import (
-    TEXT,
-    HTTPError,
-    HTTPServer,
-    Request,
-    Response,
-)
+from nsqclient.devserver.http_server import TEXT, HTTPError, HTTPServer, Request, Response
 from nsqclient.devserver.options import ANY_HOST
 from nsqclient.devserver.protocol.commands import NSQD_VERSION, CommandError
 from nsqclient.devserver.protocol.lookupd import (
-    MAGIC_V1,
-    Identity,
-    read_command,
-    read_identity,
-    sized,
-    topic_and_channel,
+    MAGIC_V1, Identity, read_command, read_identity, sized, topic_and_channel,
 )
 from nsqclient.devserver.registry import PeerInfo, Registry
 from nsqclient.display import printable

@@ -83,8 +83,6 @@ class NsqdOptions:
     tls_required: bool | str = False
     tls_min_version: str = "tls1.2"
     auth_http_addresses: Sequence[str] = ()
-    e2e_processing_latency_percentile: Sequence[float] = ()
-    e2e_processing_latency_window_time: float = 600.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.node_id < 1024:
@@ -92,13 +90,6 @@ class NsqdOptions:
         if not 1 <= self.max_deflate_level <= 9:
             raise ConfigError(
                 f"max_deflate_level must be from 1 to 9, not {self.max_deflate_level}")
-        for percentile in self.e2e_processing_latency_percentile:
-            if not 0 < percentile <= 1:
-                raise ConfigError(
-                    "e2e_processing_latency_percentile must be above 0 and at most 1, not"
-                    f" {percentile:g}")
-        if self.e2e_processing_latency_percentile and self.e2e_processing_latency_window_time <= 0:
-            raise ConfigError("e2e_processing_latency_window_time must be above 0")
         if self.tls_min_version not in TLS_VERSIONS:
             raise ConfigError(
                 f"unknown tls_min_version {self.tls_min_version!r}: give one of "

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from nsqclient.devserver.latency import LatencyWindow
 from nsqclient.protocol.frames import RawMessage
 
 _NEVER = float("inf")
@@ -275,7 +274,6 @@ class Channel:
 
     def __init__(
         self, topic: str, name: str, limits: QueueLimits, backend: Backend, scheduler: Scheduler,
-        latency: LatencyWindow | None = None,
     ) -> None:
         self.topic = topic
         self.name = name
@@ -291,8 +289,6 @@ class Channel:
         self.scheduled: float = _NEVER
         self._max_msg_timeout = limits.max_msg_timeout
         self._scheduler = scheduler
-        #: None where latencies are not measured.
-        self.latency = latency
         # Consumers whose RDY may be above their messages in flight, in turn.
         self._ready_consumers: deque[Consumer] = deque()
         # (time, id); entries of finished or touched messages stay until their time.
@@ -429,8 +425,6 @@ class Channel:
         del self.in_flight[message_id]
         consumer.in_flight -= 1
         consumer.finish_count += 1
-        if self.latency is not None:
-            self.latency.insert(message.timestamp)
         self._update_readiness(consumer, now)
         return None
 

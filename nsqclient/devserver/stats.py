@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from nsqclient.devserver import latency
 from nsqclient.devserver.broker import Broker
 from nsqclient.devserver.protocol.server import ServerState
 from nsqclient.devserver.queues import Channel, Topic
 from nsqclient.devserver.session import Session
 
 # nsqd's numbers for the states of a client; 1 and 2 are never seen in /stats.
+#: nsqd's value without --e2e-processing-latency-percentile.
+_NOT_MEASURED = {"count": 0, "percentiles": None}
 _STATES = {
     ServerState.INIT: 0,
     ServerState.SUBSCRIBED: 3,
@@ -91,8 +92,7 @@ def _topic(
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": latency.summary(
-            each.latency for each in topic.channels.values()),
+        "e2e_processing_latency": _NOT_MEASURED,
     }
 
 
@@ -116,7 +116,7 @@ def _channel(
         "client_count": len(channel.consumers),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": latency.summary([channel.latency]),
+        "e2e_processing_latency": _NOT_MEASURED,
     }
 
 

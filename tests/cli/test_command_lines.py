@@ -104,9 +104,6 @@ REFUSED = {
         (["delete", "--path=."], 2, "--path needs --id or --all"),
     ],
     "nsqd": [
-        (["--e2e-processing-latency-percentile=nan"], 2, "percentile"),
-        (["--e2e-processing-latency-percentile=1", "--e2e-processing-latency-window-time=0"], 2,
-         "window_time"),
         (["--tcp-address=4150"], 2, "--tcp-address"),
     ],
 }

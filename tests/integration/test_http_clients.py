@@ -1,11 +1,10 @@
-"""Every endpoint of both HTTP APIs, latencies and registered ports, on both kinds of server."""
+"""Every endpoint of both HTTP APIs, and registered ports, on both kinds of server."""
 
 import pytest
 
 from nsqclient.config import Config
 from nsqclient.errors import NSQHTTPTransportError, NSQHTTPStatusError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
-from tests.support.servers.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 
@@ -117,33 +116,6 @@ def test_every_endpoint_of_nsqlookupd_is_read(lookupd_factory, server_factory):
         assert _refused(client.delete_channel, "t", "nope") == (404, "CHANNEL_NOT_FOUND")
         client.delete_topic("t")
         assert client.topics() == ()
-
-
-def finish_two(server):
-    server.create("t", "c", "other")
-    for _ in range(2):
-        server.post("/pub", b"x", topic="t")
-    with RawClient(server.tcp_address) as consumer:
-        consumer.subscribe("t", "c", ready=2)
-        for _ in range(2):
-            consumer.send(b"FIN %b\n" % consumer.read_message()[0])
-        wait_until(lambda: server.stats("t", "c")["depth"] == 0
-                   and server.stats("t", "c")["in_flight_count"] == 0)
-
-
-def test_latency_percentiles_are_in_stats(server_factory, server_kind):
-    """Of a channel, and of the topic's channels together; from publish to FIN, in ns."""
-    given = [1.0, 0.99, 0.5] if server_kind == "embedded" else ["1.0,0.99", "0.5"]
-    server = server_factory(e2e_processing_latency_percentile=given)
-    finish_two(server)
-    for shown in (server.stats("t"), server.stats("t", "c")):
-        latency = shown["e2e_processing_latency"]
-        assert latency["count"] == 2
-        assert [each["quantile"] for each in latency["percentiles"]] == [1, 0.99, 0.5]
-        assert all(0 < each["value"] < 60e9 for each in latency["percentiles"])
-    other = server.stats("t", "other")["e2e_processing_latency"]
-    assert other == {"count": 0, "percentiles": [
-        {"quantile": quantile, "value": 0} for quantile in (1, 0.99, 0.5)]}
 
 
 def test_ports_to_register_can_be_given(server_factory, lookupd_factory):

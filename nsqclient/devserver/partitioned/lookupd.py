@@ -10,13 +10,7 @@ from typing import Any
 
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.http_server import (
-    JSON,
-    TEXT,
-    Handler,
-    HTTPError,
-    HTTPServer,
-    Request,
-    Response,
+    JSON, TEXT, Handler, HTTPError, HTTPServer, Request, Response,
 )
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.state import ClusterState, Topic

@@ -17,19 +17,10 @@ from nsqclient.devserver.partitioned.nsqd_http import NsqdHTTP
 from nsqclient.devserver.partitioned.queue import LogMessage, PartitionChannel, PartitionConsumer
 from nsqclient.devserver.partitioned.state import ClusterState
 from nsqclient.devserver.protocol.commands import (
-    CommandError,
-    Event,
-    OpenPartition,
-    PartitionPub,
-    PartitionSub,
-    Rdy,
-    ServerLimits,
+    CommandError, Event, OpenPartition, PartitionPub, PartitionSub, Rdy, ServerLimits,
 )
 from nsqclient.devserver.protocol.partitioned import (
-    PARTITIONED_VERSION,
-    PartitionServerProtocol,
-    check_header,
-    has_trace,
+    PARTITIONED_VERSION, PartitionServerProtocol, check_header, has_trace,
 )
 from nsqclient.devserver.queues import Channel, Consumer
 from nsqclient.devserver.session import SessionConfig

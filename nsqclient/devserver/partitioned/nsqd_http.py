@@ -8,13 +8,7 @@ from functools import partial
 from typing import Any
 
 from nsqclient.devserver.engine import Engine
-from nsqclient.devserver.http_server import (
-    TEXT,
-    HTTPError,
-    HTTPServer,
-    Request,
-    Response,
-)
+from nsqclient.devserver.http_server import TEXT, HTTPError, HTTPServer, Request, Response
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
 from nsqclient.devserver.partitioned.queue import NO_POSITION, LogMessage, PartitionChannel
 from nsqclient.devserver.partitioned.state import ClusterState, Partition, Topic

@@ -15,11 +15,7 @@ from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
 from nsqclient.devserver.queues import Scheduler, Consumer
 from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import (
-    MessageFormat,
-    MessageIds,
-    encode_ext,
-    make_internal_id,
-    raw_size,
+    MessageFormat, MessageIds, encode_ext, make_internal_id, raw_size,
 )
 
 _NEVER = float("inf")

@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.partitioned.queue import (
-    NO_POSITION,
-    LogMessage,
-    PartitionChannel,
-    PartitionConsumer,
-    PartitionLog,
+    NO_POSITION, LogMessage, PartitionChannel, PartitionConsumer, PartitionLog,
 )
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler

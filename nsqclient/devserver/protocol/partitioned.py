@@ -13,20 +13,10 @@ from collections.abc import Callable
 
 from nsqclient.devserver.protocol import commands
 from nsqclient.devserver.protocol.commands import (
-    CommandError,
-    Event,
-    Identify,
-    NewMessage,
-    OpenPartition,
-    PartitionPub,
-    PartitionSub,
+    CommandError, Event, Identify, NewMessage, OpenPartition, PartitionPub, PartitionSub,
     ServerLimits,
 )
-from nsqclient.devserver.protocol.server import (
-    TRANSITIONS,
-    ServerProtocol,
-    ServerState,
-)
+from nsqclient.devserver.protocol.server import TRANSITIONS, ServerProtocol, ServerState
 from nsqclient.protocol.extensions import TRACE_KEY
 from nsqclient.protocol.frames import OK
 

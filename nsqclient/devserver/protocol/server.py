@@ -26,20 +26,8 @@ from typing import TypeVar
 
 from nsqclient.devserver.protocol import commands, identify
 from nsqclient.devserver.protocol.commands import (
-    Auth,
-    ClientSettings,
-    Cls,
-    CommandError,
-    Dpub,
-    Event,
-    Fin,
-    Identify,
-    Ignored,
-    Mpub,
-    OpenTopic,
-    Pub,
-    ServerLimits,
-    Touch,
+    Auth, ClientSettings, Cls, CommandError, Dpub, Event, Fin, Identify, Ignored, Mpub, OpenTopic,
+    Pub, ServerLimits, Touch,
 )
 from nsqclient.errors import RemoteProtocolError, ServerError, TLSError
 from nsqclient.protocol.frames import HEARTBEAT, MAGIC_V2, FrameType, encode_frame, encode_message
