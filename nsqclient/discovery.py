@@ -11,13 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nsqclient.config import Config
 from nsqclient.display import without_password
 from nsqclient.errors import (
     ConfigError, DiscoveryError, NSQHTTPError, NSQHTTPStatusError, TLSError, as_cause,
-    other_lookup_error,
 )
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
@@ -125,8 +124,6 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
             if not is_unknown_topic(address, topic, exc):
                 raise
             return LookupResult(is_known=False)
-        if not found.is_stock:
-            raise other_lookup_error(address)
         return LookupResult(
             tuple(usable(address, found.producers)),
             {one.tcp_address: one.http_address if one.http_port else ""
@@ -168,11 +165,14 @@ def open_client(address: str, config: Config) -> NsqlookupdHTTP:
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
+    return NsqlookupdHTTP(address, config, **client_options(config))
+
+
+def client_options(config: Config) -> dict[str, Any]:
+    """Return the limits of the client of an nsqlookupd."""
     timeout = config.lookupd_poll_timeout
-    return NsqlookupdHTTP(
-        address, config, connect_timeout=min(config.dial_timeout, timeout), timeout=timeout,
-        max_answer_size=_MAX_ANSWER_SIZE,
-    )
+    return {"connect_timeout": min(config.dial_timeout, timeout), "timeout": timeout,
+            "max_answer_size": _MAX_ANSWER_SIZE}
 
 
 def usable(address: str, producers: Iterable[Producer]) -> list[str]:

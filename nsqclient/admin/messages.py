@@ -35,6 +35,7 @@ from nsqclient.errors import NSQError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.stats import fetch_stats
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.runtime.delays import RateLimiter
@@ -178,8 +179,8 @@ def make_reader(
     consumer = LookingConsumer(
         topic, channel, nsqd_tcp_addresses=list(clients), config=config,
         # Again before each subscription: an nsqd may have lost its channels meanwhile.
-        guard=LookGuard(topic, channel, lambda address: clients[address].stats(
-            topic, include_clients=False).topic(topic)),
+        guard=LookGuard(topic, channel, lambda address: fetch_stats(
+            clients[address], topic).topic(topic)),
         on_error=lambda error: logger.info("%s/%s: %s", topic, channel, error),
     )
     query = DepthQuery(

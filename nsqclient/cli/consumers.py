@@ -216,6 +216,7 @@ def make_guard(
     def ask(nsqd: str) -> TopicStats | None:
         from nsqclient.partitioned.consumer.channel_depth import DepthQuery  # takes long to import
         from nsqclient.http.nsqd import NsqdHTTP
+        from nsqclient.partitioned.stats import fetch_stats
 
         query = DepthQuery(
             topic, channel, config,
@@ -227,7 +228,7 @@ def make_guard(
             raise NSQError("its HTTP address is not known: give --nsqd-http-address") from exc
         with NsqdHTTP(http, config, connect_timeout=_ANSWER_TIMEOUT,
                       timeout=_ANSWER_TIMEOUT) as client:
-            return client.stats(topic, include_clients=False).topic(topic)
+            return fetch_stats(client, topic).topic(topic)
 
     return LookGuard(topic, channel, ask, lambda nsqd: probe(nsqd, config, _PROBE_TIMEOUT),
                      may_create=may_create)

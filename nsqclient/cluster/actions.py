@@ -10,7 +10,7 @@ from functools import partial
 
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
-from nsqclient.cluster.partitions import QUERY_ARGUMENT, led_partitions
+from nsqclient.partitioned.stats import QUERY_ARGUMENT, led_partitions
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP

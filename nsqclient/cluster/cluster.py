@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
-from nsqclient.cluster.partitions import as_stock
+from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
+from nsqclient.partitioned.stats import as_stock
 from nsqclient.config import Config
 from nsqclient.display import without_password
 from nsqclient.http.models import Node as LookupdNode, NsqdInfo
 from nsqclient.http.nsqd import NsqdHTTP
-from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import split_address
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import format_address
@@ -119,14 +119,15 @@ class Cluster:
         self._lock = threading.Lock()
         self._nsqds: dict[str, NsqdHTTP] = {}  # guarded by _lock, as the others
         self._lookupds = {
-            without_password(each): NsqlookupdHTTP(each, **self._options) for each in lookupds}
+            without_password(each): PartitionedNsqlookupdHTTP(each, **self._options)
+            for each in lookupds}
         #: Address without password -> address as given; never changed.
         self._given_nsqds = {without_password(each): each for each in nsqds}
         self._known: tuple[float, Nodes] | None = None
         #: Whether nsqlookupds list the nsqds.
         self.has_lookupds: bool = bool(self._lookupds)
 
-    def lookupds(self) -> dict[str, NsqlookupdHTTP]:
+    def lookupds(self) -> dict[str, PartitionedNsqlookupdHTTP]:
         """The nsqlookupds, by their addresses."""
         with self._lock:
             return dict(self._lookupds)
@@ -135,8 +136,8 @@ class Cluster:
         """Replace the nsqlookupds; a present one may be given by its address without password."""
         known = {shown: client.address for shown, client in self.lookupds().items()}
         clients = [
-            NsqlookupdHTTP(known.get(each, each) if isinstance(each, str) else each,
-                           **self._options)
+            PartitionedNsqlookupdHTTP(
+                known.get(each, each) if isinstance(each, str) else each, **self._options)
             for each in addresses]
         fresh = {without_password(client.address): client for client in clients}
         with self._lock:
@@ -224,14 +225,14 @@ class Cluster:
 
     def each_lookupd(
         self,
-        call: Callable[[NsqlookupdHTTP], T],
+        call: Callable[[PartitionedNsqlookupdHTTP], T],
         *,
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[str, T], list[Failure]]:
         """Call the HTTP API of each nsqlookupd, at once."""
 
-        def request(address: str, client: NsqlookupdHTTP) -> Request[T]:
+        def request(address: str, client: PartitionedNsqlookupdHTTP) -> Request[T]:
             return Request("nsqlookupd", address, lambda: call(client))
 
         return self._ask_all.run(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.discovery import config_for, lookup_topic
 from nsqclient.errors import DiscoveryError, NSQError, NSQHTTPTransportError
-from nsqclient.http.models import NsqdInfo, Stats, TopicStats
+from nsqclient.http.models import NsqdInfo, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.urls import split_address
 from nsqclient.runtime.addresses import parse_address
+
+T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 
@@ -72,7 +75,8 @@ class DepthQuery:
             return found
         without = self._find_http(unknown)
         addresses = {self._http[tcp]: tcp for tcp in self._nsqds() if self._http.get(tcp)}
-        answers, failures = self._stats(addresses)
+        answers, failures = self._ask(
+            addresses, lambda nsqd: nsqd.stats(self._topic, include_clients=False))
         unknown |= failures
         known = {
             address: depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
@@ -182,13 +186,15 @@ class DepthQuery:
         """Return the depths if the topic is more than a set of nsqds; None: it is not."""
         return None
 
-    def _stats(self, addresses: Iterable[str]) -> tuple[dict[str, Stats], dict[str, str]]:
+    def _ask(
+        self, addresses: Iterable[str], ask: Callable[[NsqdHTTP], T]
+    ) -> tuple[dict[str, T], dict[str, str]]:
         """Ask nsqds; return their answers, and the reasons of those that did not answer."""
         answers, failures = {}, {}
         for address in addresses:
             try:
                 with self._client(address) as client:
-                    answers[address] = client.stats(self._topic, include_clients=False)
+                    answers[address] = ask(client)
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
                 failures[address] = str(exc)

@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqclient.config import Config
 from nsqclient.consumer.backoff import Outcome, Phase
@@ -48,6 +48,10 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from nsqclient.http.models import TopicStats
+    from nsqclient.http.nsqd import NsqdHTTP
 
 #: Seconds for one question about the depth.
 _DEPTH_TIMEOUT = 2.0
@@ -262,12 +266,16 @@ class ConsumerCore:
                 sub.address, config, _DEPTH_TIMEOUT)
             with NsqdHTTP(address, config, connect_timeout=_DEPTH_TIMEOUT,
                           timeout=_DEPTH_TIMEOUT) as client:
-                found = client.stats(topic, include_clients=False).topic(topic)
+                found = self.fetch_stats(client, topic)
         except NSQError as exc:
             self.log.debug("%s: no depth: %s", sub.place, exc, extra=log_fields(nsqd=sub.address))
             return None
         channel = None if found is None else found.channel(self._settings.channel)
         return 0 if channel is None or channel.paused else channel.depth
+
+    def fetch_stats(self, client: NsqdHTTP, topic: str) -> TopicStats | None:
+        """Ask an nsqd for the counters of the topic; None if it does not have the topic."""
+        return client.stats(topic, include_clients=False).topic(topic)
 
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
         """The connection ended."""

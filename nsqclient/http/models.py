@@ -6,13 +6,10 @@ that a server does not send is 0, empty or false.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, is_host, parse_uint
+from nsqclient.runtime.addresses import format_address, is_host
 
 
 @dataclass(frozen=True)
@@ -63,27 +60,11 @@ class ChannelStats:
     clients: tuple[ClientStats, ...]
 
     @classmethod
-    def read(cls, found: JsonReader, *, has_partitions: bool = False) -> ChannelStats:
+    def read(cls, found: JsonReader) -> ChannelStats:
         """Build it from JSON."""
-        given = {"depth": _depth(found)}
-        if has_partitions:
-            # A partitioned nsqd counts messages in flight among those that wait.
-            given = {
-                "depth": max(0, found.number("depth") - found.number("in_flight_count")),
-                "backend_depth": 0, "client_count": found.number("client_num"),
-            }
         clients = tuple(item.build(ClientStats) for item in found.objects("clients"))
-        return found.build(cls, name=found.text("channel_name"), clients=clients, **given)
-
-    @classmethod
-    def sum(cls, parts: Sequence[ChannelStats]) -> ChannelStats:
-        """Return the sum of a channel over partitions."""
-        totals: dict[str, Any] = {
-            field.name: sum(getattr(each, field.name) for each in parts)
-            for field in fields(cls) if field.type == "int"}
-        return replace(
-            parts[0], paused=any(each.paused for each in parts),
-            clients=tuple(client for each in parts for client in each.clients), **totals)
+        return found.build(
+            cls, name=found.text("channel_name"), depth=_depth(found), clients=clients)
 
 
 @dataclass(frozen=True)
@@ -97,9 +78,6 @@ class TopicStats:
     message_bytes: int
     paused: bool
     channels: tuple[ChannelStats, ...]
-    #: Partitioned NSQ: each partition has an entry of its own; None from a stock nsqd.
-    partition: int | None = None
-    is_leader: bool = False  #: this nsqd leads the partition, and does not only have a copy
 
     @property
     def waits_for_channel(self) -> bool:
@@ -113,28 +91,9 @@ class TopicStats:
     @classmethod
     def read(cls, found: JsonReader) -> TopicStats:
         """Build it from JSON."""
-        partition = parse_uint(found.text("topic_partition"), 19)
-        # What a partitioned nsqd calls the depth of a topic is the size of its queue in bytes.
-        given = {"depth": _depth(found)} if partition is None else {"depth": 0, "backend_depth": 0}
-        channels = tuple(ChannelStats.read(item, has_partitions=partition is not None)
-                         for item in found.objects("channels"))
+        channels = tuple(ChannelStats.read(item) for item in found.objects("channels"))
         return found.build(
-            cls, name=found.text("topic_name"), channels=channels, partition=partition, **given)
-
-    @classmethod
-    def sum(cls, partitions: Sequence[TopicStats]) -> TopicStats:
-        """Return the sum of the partitions of a topic that are led; of the others it has none."""
-        led = {each.partition: each for each in partitions if each.is_leader}
-        by_name: dict[str, list[ChannelStats]] = {}
-        for topic in led.values():
-            for channel in topic.channels:
-                by_name.setdefault(channel.name, []).append(channel)
-        return cls(
-            partitions[0].name, 0, 0, sum(each.message_count for each in led.values()),
-            sum(each.message_bytes for each in led.values()),
-            any(each.paused for each in led.values()),
-            tuple(map(ChannelStats.sum, by_name.values())), is_leader=bool(led),
-        )
+            cls, name=found.text("topic_name"), depth=_depth(found), channels=channels)
 
 
 @dataclass(frozen=True)
@@ -151,15 +110,8 @@ class Stats:
         return list(dict.fromkeys(topic.name for topic in self.topics))
 
     def topic(self, name: str) -> TopicStats | None:
-        """The topic of that name, or None.
-
-        Of a partitioned topic this is the sum of the partitions that the nsqd leads, so that those
-        of all nsqds add up to the whole topic; ``topics`` has the partitions themselves.
-        """
-        found = [topic for topic in self.topics if topic.name == name]
-        if any(topic.partition is not None for topic in found):
-            return TopicStats.sum(found)
-        return found[0] if found else None
+        """The topic of that name, or None."""
+        return next((topic for topic in self.topics if topic.name == name), None)
 
     @classmethod
     def read(cls, found: JsonReader) -> Stats:
@@ -218,23 +170,6 @@ class Lookup:
 
     channels: tuple[str, ...]
     producers: tuple[Producer, ...]
-    #: Partitioned NSQ: partition -> the nsqd that leads it; None from a stock nsqlookupd.
-    partitions: Mapping[int, Producer] | None = None
-    #: Partitioned NSQ: the topic's metadata; None where it was not asked for.
-    meta: TopicMeta | None = None
-
-    @property
-    def is_stock(self) -> bool:
-        """Whether a stock nsqlookupd has answered."""
-        return self.partitions is None
-
-
-@dataclass(frozen=True)
-class LookupdNode:
-    """One nsqlookupd in ``/listlookup`` of a partitioned NSQ."""
-
-    address: str  #: ``host:port`` of its HTTP API
-    is_leader: bool
 
 
 @dataclass(frozen=True)

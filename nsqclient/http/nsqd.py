@@ -12,7 +12,6 @@ from nsqclient.http.models import NsqdInfo, Stats
 from nsqclient.http.session import BrokenUpload, HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, check_mpub, pack_bodies
-from nsqclient.protocol.extensions import check_partition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitError, read_json
 from nsqclient.runtime.addresses import format_address, parse_address
@@ -190,40 +189,6 @@ class NsqdHTTP(HTTPClient):
         """Undo ``pause_channel``."""
         self._change("channel/unpause", topic, channel, query)
 
-    # -- channels of a partition; partitioned NSQ alone
-
-    def create_partition_channel(self, topic: str, partition: int, channel: str) -> None:
-        """Create a channel of one partition, which this nsqd leads; it may exist already.
-
-        A new channel begins at the end.
-
-        Raises:
-            NSQHTTPStatusError: 404 E_TOPIC_NOT_EXIST, 400 E_FAILED_ON_NOT_LEADER; 403 for a topic
-                whose channels must be registered.
-        """
-        self._send("POST", "channel/create", _partition(topic, partition, channel))
-
-    def set_channel_offset(self, topic: str, partition: int, channel: str, start: str) -> None:
-        """Have a channel of one partition read from somewhere else.
-
-        Args:
-            start: the text of a :class:`~nsqclient.StartPosition`.
-
-        Raises:
-            NSQHTTPStatusError: as ``create_partition_channel``; 404 CHANNEL_NOT_FOUND.
-        """
-        self._send(
-            "POST", "channel/setoffset", _partition(topic, partition, channel), start.encode())
-
-    def count_partition_consumers(self, topic: str, partition: int, channel: str) -> int:
-        """Ask how many consumers a channel of one partition has."""
-        stats = self._ask("stats", Stats.read, {
-            "format": "json", **_partition(topic, partition, channel)})
-        return sum(
-            each.client_count for found in stats.topics
-            if (found.name, found.partition) == (topic, partition)
-            for each in found.channels if each.name == channel)
-
     # -- nsqd's own options
 
     def get_option(self, name: str) -> Any:
@@ -273,11 +238,6 @@ class NsqdHTTP(HTTPClient):
             if isinstance(allowed, int) and len(body) > allowed:
                 raise NSQHTTPStatusError(broken.url, 413, code) from broken
             raise
-
-
-def _partition(topic: str, partition: int, channel: str) -> dict[str, str]:
-    return {"topic": check_topic(topic), "partition": str(check_partition(partition)),
-            "channel": check_channel(channel)}
 
 
 def _json_stats(

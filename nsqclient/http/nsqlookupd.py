@@ -1,9 +1,4 @@
-"""``NsqlookupdHTTP``: the HTTP API of one nsqlookupd, stock or partitioned.
-
-Sources: nsqlookupd 1.3.0, and ``nsqlookupd/http.go`` of youzan/nsq 0.3.7-HA. The latter sends the
-keys of partitions and the ports in ``/listlookup`` as strings, and its map of partitions may be
-incomplete, empty or null.
-"""
+"""``NsqlookupdHTTP``: the HTTP API of one nsqlookupd. Source: nsqlookupd 1.3.0."""
 
 from __future__ import annotations
 
@@ -11,14 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nsqclient.http.models import Lookup, LookupdInfo, LookupdNode, Node, Producer
+from nsqclient.errors import other_lookup_error
+from nsqclient.http.models import Lookup, LookupdInfo, Node, Producer
 from nsqclient.http.session import HTTPClient, Server
 from nsqclient.http.urls import lookup_url
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta
-from nsqclient.protocol.extensions import MAX_PARTITION
 from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, is_host, parse_uint
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
@@ -26,8 +19,8 @@ _unusable_lines = LineLimit(logger)
 
 T = TypeVar("T")
 
-#: The longest partition number or port that is converted; its range is checked afterwards.
-_DIGITS = 10
+#: What a stock nsqlookupd answers to ``/lookup``. Other fields change the meaning of these.
+_LOOKUP_FIELDS = {"channels", "producers"}
 
 
 class NsqlookupdHTTP(HTTPClient):
@@ -53,29 +46,22 @@ class NsqlookupdHTTP(HTTPClient):
         """Ask for its version."""
         return self._ask("info", lambda fields: fields.build(LookupdInfo))
 
-    def lookup(self, topic: str, access: str = "") -> Lookup:
+    def lookup(self, topic: str) -> Lookup:
         """Ask which nsqds have a topic, and for its channels.
-
-        Args:
-            access: "r" or "w": ask a partitioned nsqlookupd also for the partitions that can be
-                read or written, and for the topic's metadata; a stock one ignores it.
 
         Raises:
             NSQHTTPStatusError: 404 TOPIC_NOT_FOUND: no nsqd has registered it.
+            DiscoveryError: the nsqlookupd belongs to another kind of NSQ.
         """
-        params = {"topic": check_topic(topic)}
-        if access:
-            params |= {"access": access, "metainfo": "true"}
-        return self._read("lookup", self._ask_json("lookup", params), _read_lookup)
+        data = self._ask_json("lookup", {"topic": check_topic(topic)})
+        if isinstance(data, dict) and "channels" in data and not data.keys() <= _LOOKUP_FIELDS:
+            raise other_lookup_error(self.address)
+        return self._read("lookup", data, self._read_lookup)
 
-    def list_lookupds(self) -> tuple[LookupdNode, ...]:
-        """Ask a partitioned nsqlookupd for those of its cluster; empty without a coordinator.
-
-        Raises:
-            NSQHTTPStatusError: 404: a stock one.
-        """
-        return self._read("listlookup", self._ask_json("listlookup", may_be_empty=True),
-                          read_lookupds)
+    @staticmethod
+    def _read_lookup(data: Any) -> Lookup:
+        fields = _with_producers(data)
+        return Lookup(fields.texts("channels"), read_readable(fields, Producer.read))
 
     def topics(self) -> tuple[str, ...]:
         """Ask for all topics."""
@@ -90,7 +76,7 @@ class NsqlookupdHTTP(HTTPClient):
     def nodes(self) -> tuple[Node, ...]:
         """Ask for every nsqd that is registered."""
         return self._read("nodes", self._ask_json("nodes"),
-                          lambda data: _readable(_with_producers(data), Node.read))
+                          lambda data: read_readable(_with_producers(data), Node.read))
 
     def create_topic(self, topic: str) -> None:
         """Register a topic that no nsqd has yet."""
@@ -121,17 +107,6 @@ class NsqlookupdHTTP(HTTPClient):
         self._send("POST", "topic/tombstone", {"topic": check_topic(topic), "node": node})
 
 
-def _read_lookup(data: Any) -> Lookup:
-    if is_partitioned(data):
-        fields = JsonReader(data, "its answer")
-        return Lookup(
-            fields.texts("channels"), _readable(fields, Producer.read), read_partitions(fields),
-            read_meta(fields),
-        )
-    fields = _with_producers(data)
-    return Lookup(fields.texts("channels"), _readable(fields, Producer.read))
-
-
 def _with_producers(data: Any) -> JsonReader:
     # Without this check the JSON of something else would read as "no nsqd at all".
     if not (isinstance(data, dict) and isinstance(data.get("producers"), list)):
@@ -139,75 +114,18 @@ def _with_producers(data: Any) -> JsonReader:
     return JsonReader(data, "its answer")
 
 
-def _readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, ...]:
+def read_readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, ...]:
     """Read the producers, without those that cannot be read."""
     found = []
     for producer in fields.items("producers"):
         try:
             found.append(read(JsonReader(producer, "producer")))
         except InvalidField as exc:
-            _warn("producer: %s", exc)
+            warn_of("producer: %s", exc)
     return tuple(found)
 
 
-def is_partitioned(data: Any) -> bool:
-    """Return whether an answer to ``/lookup`` is one of a partitioned nsqlookupd."""
-    return isinstance(data, dict) and ("partitions" in data or "meta" in data)
-
-
-def read_partitions(fields: JsonReader) -> dict[int, Producer]:
-    """Read the leaders of the partitions, without those that cannot be read."""
-    found = {}
-    for key, value in fields.mapping("partitions").items():
-        try:
-            number = parse_uint(key, _DIGITS)
-            if number is None or number > MAX_PARTITION:
-                raise InvalidField(f"partition {key!r:.40}")
-            found[number] = Producer.read(JsonReader(value, f"partition {key}"))
-        except InvalidField as exc:
-            _warn("partition: %s", exc)
-    return found
-
-
-def read_meta(fields: JsonReader) -> TopicMeta | None:
-    """Read the metadata of a topic; None where there is none.
-
-    Raises:
-        InvalidField: a topic cannot have that many partitions.
-    """
-    if not fields.has("meta"):
-        return None
-    meta = fields.object("meta")
-    count = meta.number("partition_num")
-    if not 0 <= count <= MAX_PARTITION + 1:
-        raise InvalidField(f"its partition_num is {count}: 0 to {MAX_PARTITION + 1} can be")
-    return TopicMeta(
-        partition_num=count, replica=meta.number("replica"),
-        ordered=meta.flag("ordered"), extended=meta.flag("extend_support"),
-        multi_part=meta.flag("multi_part"),
-        channels_are_registered=meta.flag("disable_channel_auto_create"),
-    )
-
-
-def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
-    """Read ``/listlookup``; empty for an nsqlookupd without a coordinator, which sends null."""
-    if data is None:
-        return ()
-    fields = JsonReader(data, "its answer")
-    if not fields.has("lookupdnodes"):
-        return ()
-    leader = fields.object("lookupdleader").text("ID")
-    found = []
-    for node in fields.objects("lookupdnodes"):
-        host, port = node.text("NodeIP"), parse_uint(node.text("HttpPort"), _DIGITS)
-        if is_host(host) and port is not None and 0 < port < 65536:
-            is_leader = bool(leader) and node.text("ID") == leader
-            found.append(LookupdNode(format_address(host, port), is_leader))
-        else:
-            _warn("nsqlookupd: %.200r:%.20s", host, node.text("HttpPort"))
-    return tuple(found)
-
-
-def _warn(what: str, *values: object) -> None:
+def warn_of(what: str, *values: object) -> None:
+    """Log a part of an answer that is left out."""
     logger.log(
         _unusable_lines.level(logging.WARNING), "an nsqlookupd lists an unusable " + what, *values)

@@ -18,7 +18,7 @@ def split_address(address: object, what: str) -> SplitResult:
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string, not {address!r}")
-    if "://" not in address or "," in address.partition("://")[2].partition("/")[0]:
+    if "://" not in address or "," in address.split("://", 1)[1].split("/")[0]:
         example = "nsqlookupd:4161" if what.startswith("lookupd") else "nsqd:4151"
         parse_address(address, what, example=example)
         address = f"http://{address}"

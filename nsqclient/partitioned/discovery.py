@@ -9,13 +9,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.discovery import client_errors, is_unknown_topic, open_client, usable
+from nsqclient.discovery import client_errors, client_options, is_unknown_topic, usable
 from nsqclient.display import without_password
 from nsqclient.errors import NSQHTTPError, NSQHTTPStatusError
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 
 if TYPE_CHECKING:
-    from nsqclient.http.nsqlookupd import NsqlookupdHTTP
+    from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
 
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
 
@@ -43,7 +43,11 @@ def lookup_routes(address: str, topic: str, access: str, config: Config) -> Rout
     A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
     request. ``access`` is "r" or "w". Blocks and raises as ``discovery.lookup_topic``.
     """
-    with client_errors(address, config), open_client(address, config) as client:
+    # Here, since requests takes longer to import than the rest of the library.
+    from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
+
+    with client_errors(address, config), PartitionedNsqlookupdHTTP(
+            address, config, **client_options(config)) as client:
         found = _find(client, address, topic, access)
         if found.routes.is_partitioned:
             found = found._replace(lookupds=_lookupds(client, address))
@@ -56,7 +60,7 @@ def lookup(address: str, topic: str, config: Config) -> list[str]:
     return list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
 
 
-def _find(client: NsqlookupdHTTP, address: str, topic: str, access: str) -> RoutesResult:
+def _find(client: PartitionedNsqlookupdHTTP, address: str, topic: str, access: str) -> RoutesResult:
     try:
         found = client.lookup(topic, access)
     except NSQHTTPStatusError as exc:
@@ -78,7 +82,7 @@ def _find(client: NsqlookupdHTTP, address: str, topic: str, access: str) -> Rout
             for one in [*found.producers, *(found.partitions or {}).values()]}))
 
 
-def _lookupds(client: NsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
+def _lookupds(client: PartitionedNsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:
     try:
         listed = client.list_lookupds()
     except NSQHTTPError as exc:

@@ -313,11 +313,12 @@ def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str,
     """Return the topics that an nsqd has; none where it is not at the usual HTTP port."""
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqd import NsqdHTTP, find_http_address
+    from nsqclient.partitioned.stats import fetch_stats
 
     try:
         beside = find_http_address(address, config, _timeout(config))
         with NsqdHTTP(beside, config) as client:
-            found = (client.stats(topic, include_clients=False).topic(topic) for topic in topics)
+            found = (fetch_stats(client, topic).topic(topic) for topic in topics)
             return {each.name: each for each in found if each is not None}
     except NSQError:
         return {}  # it is not there, or for others

@@ -6,12 +6,13 @@ import os
 
 import pytest
 
-from nsqclient import Config, Producer, Requeue
+from nsqclient import Config, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.lines import Renderer, gunzipped, parse_format, show_time, unescape
 from nsqclient.cli.tools.nsq_tail import Tail
 from nsqclient.devserver import Nsqd, PartitionedCluster
+from nsqclient.partitioned import Producer
 from nsqclient.testing import make_message
 from tests.support.servers.http_api import HttpApi
 

@@ -32,12 +32,13 @@ from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.lookupd import (
     read_command, read_identity, read_peer, sized, topic_and_channel,
 )
+from nsqclient.errors import DiscoveryError
 from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.cluster.cluster import Node as AdminNode
 from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats
-from nsqclient.http.nsqlookupd import read_lookupds, read_meta, read_partitions
 from nsqclient.http.urls import lookup_url, nsqd_url
+from nsqclient.partitioned.http import read_lookupds, read_meta, read_partitions
 from nsqclient.protocol.events import read_settings
 from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonReader, read_json
@@ -113,7 +114,7 @@ def _http_answer(data: bytes) -> None:
     with answering(data):
         try:
             calls[len(data) % len(calls)]()
-        except ClientHTTPError:
+        except (ClientHTTPError, DiscoveryError):
             pass
 
 

@@ -12,7 +12,7 @@ import requests
 
 from nsqclient.config import Config
 from nsqclient.errors import (
-    ConfigError, InvalidChannelError, InvalidMessageError, InvalidTopicError,
+    ConfigError, DiscoveryError, InvalidChannelError, InvalidMessageError, InvalidTopicError,
     NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError, TLSError,
 )
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
@@ -130,7 +130,6 @@ def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd):
         (b'{"topics": [{"depth": %s}]}', nsqd.stats_json),
         (b"%s", lambda: nsqd.get_option("max_msg_size")),
         (b'{"producers": [{"tcp_port": %s}]}', lookupd.nodes),
-        (b'{"partitions": {}, "meta": {"partition_num": %s}}', lambda: lookupd.lookup("t")),
     ]
     for body, call in calls:
         server.body = body % (b"1" * 309)
@@ -139,15 +138,11 @@ def test_json_beyond_the_limits_is_an_error(server, nsqd, lookupd):
             call()
 
 
-def test_a_topic_has_up_to_1024_partitions(server, lookupd):
-    answer = b'{"partitions": {}, "meta": {"partition_num": %d}}'
-    for count in (0, 1024):  # 0: nsqlookupd does not know it
-        server.body = answer % count
-        assert lookupd.lookup("t").meta.partition_num == count
-    for count in (-1, 1025):
-        server.body = answer % count
-        with pytest.raises(NSQHTTPResponseError, match=f"partition_num is {count}: 0 to 1024"):
-            lookupd.lookup("t")
+def test_a_lookup_answer_with_other_fields_is_refused(server, lookupd):
+    """Of another kind of NSQ: its producers would not be the nsqds of the topic."""
+    server.body = b'{"channels": [], "producers": [], "partitions": {}, "meta": {}}'
+    with pytest.raises(DiscoveryError, match="use nsqclient.partitioned"):
+        lookupd.lookup("t")
 
 
 def test_an_error_page_of_deep_json_is_quoted(server, nsqd):
@@ -162,20 +157,6 @@ def test_invalid_producers_do_not_hide_the_others(server, lookupd, caplog):
                    b' {"broadcast_address": "h", "tcp_port": 65536}]}')
     assert [p.broadcast_address for p in lookupd.lookup("t").producers] == ["h"]
     assert caplog.text.count("unusable producer") == 3
-
-
-def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd, caplog):
-    good = {"broadcast_address": "h", "tcp_port": 1}
-    server.body = json.dumps({
-        "partitions": {"0": good, "9" * 5000: good, "1024": good, "x": good, "1": 7}, "meta": {},
-    }).encode()
-    assert [*lookupd.lookup("t").partitions] == [0]
-    hosts = ["h", "a\r\nb", "u:p@h", "h/x?", "x" * 300, ""]
-    nodes = [{"NodeIP": host, "HttpPort": "1"} for host in hosts]
-    nodes += [{"NodeIP": "h", "HttpPort": port} for port in ("0", "65536", "9" * 5000, "-1", "")]
-    server.body = json.dumps({"lookupdnodes": nodes}).encode()
-    assert [node.address for node in lookupd.list_lookupds()] == ["h:1"]
-    assert caplog.text.count("unusable") == 4 + 10 and "\r" not in caplog.text
 
 
 def test_cookies_are_not_kept(server, nsqd):

@@ -22,7 +22,8 @@ from nsqclient.display import counted
 from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok, warning
 from nsqclient.errors import NSQError, NSQHTTPStatusError, ServerError
 from nsqclient.hints import hint_for
-from nsqclient.http import ChannelStats, NsqlookupdHTTP, Stats, TopicStats
+from nsqclient.http import ChannelStats, Stats, TopicStats
+from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
 from nsqclient.http.models import Node, Producer
 from nsqclient.http.urls import lookup_url, nsqd_url, split_address
 from nsqclient.runtime.addresses import format_address, parse_address
@@ -51,7 +52,7 @@ def check_lookupd(
     """Check one nsqlookupd; ``topic`` may be empty. Never raises an NSQError."""
     view = LookupdView(address)
     try:
-        with NsqlookupdHTTP(
+        with PartitionedNsqlookupdHTTP(
             address, config, connect_timeout=timeouts[0], timeout=timeouts[1]
         ) as client:
             nodes = client.nodes()
@@ -82,7 +83,7 @@ def check_lookupd(
     return view
 
 
-def _lookup(client: NsqlookupdHTTP, topic: str) -> list[Producer] | None:
+def _lookup(client: PartitionedNsqlookupdHTTP, topic: str) -> list[Producer] | None:
     try:
         return list(client.lookup(topic).producers)
     except NSQHTTPStatusError as exc:

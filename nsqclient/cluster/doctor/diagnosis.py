@@ -21,7 +21,7 @@ from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
 from nsqclient.cluster.ask_all import AskAll, Request
-from nsqclient.cluster.partitions import fetch_stats
+from nsqclient.partitioned.stats import fetch_stats
 from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.extensions import is_partitioned_version

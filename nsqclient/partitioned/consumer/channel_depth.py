@@ -11,6 +11,7 @@ from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.http.models import TopicStats
 from nsqclient.partitioned.consumer.connections import choose_routes
 from nsqclient.partitioned.discovery import lookup_routes
+from nsqclient.partitioned.stats import led_topics
 
 
 class DepthQuery(StockDepthQuery):
@@ -40,13 +41,12 @@ class DepthQuery(StockDepthQuery):
         """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
         if not self._numbers:
             return None
-        answers, failures = self._stats(
-            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]))
-        found = {
-            topic.partition: _depth_of(topic, self._channel)
-            for stats in answers.values() for topic in stats.topics
-            if topic.name == self._topic and topic.is_leader and topic.partition is not None
-        }
+        answers, failures = self._ask(
+            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]),
+            lambda nsqd: led_topics(
+                nsqd.stats_json(self._topic, include_clients=False), self._topic))
+        found = {number: _depth_of(topic, self._channel)
+                 for topics in answers.values() for number, topic in topics.items()}
         missing = sorted(self._numbers.difference(found))
         reason = "; ".join(failures.values()) or "no nsqd that was asked leads it"
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)

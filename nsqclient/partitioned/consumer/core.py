@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.core import ConsumerCore, ConsumerSettings
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
@@ -16,6 +18,10 @@ from nsqclient.partitioned.consumer.subscription import (
 )
 from nsqclient.partitioned.tracing import TraceSwitch
 from nsqclient.protocol.extensions import MAX_PARTITION
+
+if TYPE_CHECKING:
+    from nsqclient.http.models import TopicStats
+    from nsqclient.http.nsqd import NsqdHTTP
 
 
 class PartitionedCore(ConsumerCore):
@@ -39,6 +45,11 @@ class PartitionedCore(ConsumerCore):
         if self._options.ordered:
             return OrderedProcessor(self.context, self.flow, handling, self._on_blocked)
         return super().make_processor(handling)
+
+    def fetch_stats(self, client: NsqdHTTP, topic: str) -> TopicStats | None:
+        from nsqclient.partitioned.stats import fetch_stats  # takes long to import
+
+        return fetch_stats(client, topic).topic(topic)
 
     def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
         return PartitionedConnections(self.context, sources, self, self._options)

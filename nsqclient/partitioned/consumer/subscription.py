@@ -180,12 +180,13 @@ class PartitionSubscription(Subscription):
         consumer alone.
         """
         # Here, since requests takes longer to import than the rest of the library.
-        from nsqclient.http.nsqd import NsqdHTTP
+        from nsqclient.partitioned.http import PartitionedNsqdHTTP
 
         where = (self.topic, self._partition, self.channel)
         fields = log_fields(nsqd=self.address)
-        with NsqdHTTP(self._http_address, self._config, timeout=_TIMEOUT,
-                      connect_timeout=self._config.dial_timeout) as client:
+        with PartitionedNsqdHTTP(
+                self._http_address, self._config, timeout=_TIMEOUT,
+                connect_timeout=self._config.dial_timeout) as client:
             client.create_partition_channel(*where)
             consumers = client.count_partition_consumers(*where)
             if consumers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nsqclient.http.models import Stats
+from nsqclient.http.models import Stats, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.protocol.peer_json import JsonReader
 from nsqclient.runtime.addresses import parse_uint
@@ -35,6 +35,15 @@ def led_partitions(stats: Mapping[str, Any], topic: str) -> dict[int, set[str]]:
     return {
         number: {channel["channel_name"] for channel in _objects(one, "channels")
                  if isinstance(channel.get("channel_name"), str)}
+        for one in _objects(stats, "topics") if one.get("topic_name") == topic
+        for number in [_number_of(one)] if number is not None and one.get("is_leader") is True
+    }
+
+
+def led_topics(stats: Mapping[str, Any], topic: str) -> dict[int, TopicStats]:
+    """Return the counters of each partition of a topic that the nsqd leads."""
+    return {
+        number: TopicStats.read(JsonReader(_topic(topic, [one]), "its statistics"))
         for one in _objects(stats, "topics") if one.get("topic_name") == topic
         for number in [_number_of(one)] if number is not None and one.get("is_leader") is True
     }

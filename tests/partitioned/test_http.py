@@ -1,0 +1,68 @@
+"""The HTTP clients of a partitioned cluster against a server that answers what the test says."""
+
+import json
+from urllib.parse import parse_qsl
+
+import pytest
+
+from nsqclient.errors import NSQHTTPResponseError
+from nsqclient.http import NsqdHTTP
+from nsqclient.partitioned.http import PartitionedNsqdHTTP, PartitionedNsqlookupdHTTP
+from tests.support.servers.http_recorder import recording
+
+
+@pytest.fixture
+def server(leak_guard):
+    with recording() as recorder:
+        yield recorder
+
+
+@pytest.fixture
+def lookupd(server):
+    with PartitionedNsqlookupdHTTP(server.address) as client:
+        yield client
+
+
+def test_a_topic_has_up_to_1024_partitions(server, lookupd):
+    """Keys would go to partitions that are none; a set of them all could fill the memory."""
+    answer = b'{"partitions": {}, "meta": {"partition_num": %d}}'
+    for count in (0, 1024):  # 0: nsqlookupd does not know it
+        server.body = answer % count
+        assert lookupd.lookup("t").meta.partition_num == count
+    for count in (-1, 1025):
+        server.body = answer % count
+        with pytest.raises(NSQHTTPResponseError, match=f"partition_num is {count}: 0 to 1024"):
+            lookupd.lookup("t")
+
+
+def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd, caplog):
+    good = {"broadcast_address": "h", "tcp_port": 1}
+    server.body = json.dumps({
+        "partitions": {"0": good, "9" * 5000: good, "1024": good, "x": good, "1": 7}, "meta": {},
+    }).encode()
+    assert [*lookupd.lookup("t").partitions] == [0]
+    hosts = ["h", "a\r\nb", "u:p@h", "h/x?", "x" * 300, ""]
+    nodes = [{"NodeIP": host, "HttpPort": "1"} for host in hosts]
+    nodes += [{"NodeIP": "h", "HttpPort": port} for port in ("0", "65536", "9" * 5000, "-1", "")]
+    server.body = json.dumps({"lookupdnodes": nodes}).encode()
+    assert [node.address for node in lookupd.list_lookupds()] == ["h:1"]
+    assert caplog.text.count("unusable") == 4 + 10 and "\r" not in caplog.text
+
+
+def test_a_stock_answer_is_read(server, lookupd):
+    server.body = b'{"channels": ["c"], "producers": [{"broadcast_address": "h", "tcp_port": 1}]}'
+    found = lookupd.lookup("t")
+    assert found.is_stock and [each.tcp_address for each in found.producers] == ["h:1"]
+
+
+def test_requests_name_their_partition(server):
+    """The caller of the stock client names it; the partitioned one has methods."""
+    with NsqdHTTP(server.address) as nsqd:
+        nsqd.pause_channel("t", "c", {"partition": "3"})
+    with PartitionedNsqdHTTP(server.address) as nsqd:
+        nsqd.create_partition_channel("t", 4, "c")
+        nsqd.set_channel_offset("t", 5, "c", "special:-1")
+    asked = [dict(parse_qsl(request.path.partition("?")[2])) for request in server.requests]
+    assert asked == [{"partition": f"{number}", "topic": "t", "channel": "c"}
+                     for number in (3, 4, 5)]
+    assert server.requests[2].body == b"special:-1"
