@@ -31,7 +31,7 @@ LONGEST_NAME = 80
 
 @pytest.hookimpl(trylast=True)  # after the shuffle
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what is quick first: unit tests, then the embedded server, then the real one."""
+    """Run quick tests first: unit tests, then the embedded server, then the real one."""
     items.sort(
         key=lambda item: (
             "integration" in item.path.parts,

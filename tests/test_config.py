@@ -515,7 +515,7 @@ def test_a_consumer_or_producer_is_made_in_each_process(copied):
                 copied(each)
 
 
-#: Kind of an option -> its type where it is given.
+#: Kind of an option -> the type of its argument.
 TYPES = {
     "duration": "Duration", "int": "int", "float": "float", "bool": "bool", "str": "str",
     "strategy": "Union[str, BackoffStrategy]", "context": "Union[ssl.SSLContext, None]",

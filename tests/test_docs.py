@@ -27,7 +27,7 @@ from tests.support.docs.pages import PAGES as ALL_PAGES, ROOT, blocks, here, nam
 from tests.support.waiting import wait_until
 
 PAGES = ("README.rst", "docs/quickstart.rst")
-#: Those of the benchmarks measure for minutes; their commands are checked.
+#: The benchmarks measure for minutes, so only their flags are checked.
 CODE = [block for page in ALL_PAGES if not page.startswith("benchmarks/") for block in blocks(page)]
 #: Why a block may not run.
 REASONS = re.compile(
@@ -81,7 +81,7 @@ def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
 
 
 def run(code: str) -> str:
-    """Run a program in this process; return what it printed."""
+    """Run a program in this process; return its output."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(code, "<page>", "exec"), {"__name__": "__main__"})

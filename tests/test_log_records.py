@@ -1,4 +1,4 @@
-"""What a record says besides its line: fields for formatters, and one line for a known cause."""
+"""Log records besides their line: fields for formatters, and one line for a known cause."""
 
 import ast
 import logging
@@ -70,7 +70,7 @@ def test_fields_without_a_value_are_left_out():
         "topic": "t", "message_id": "ff" * 4, "attempts": 1}
 
 
-#: What a call logs that there is a field for.
+#: The fields that a call logs.
 _NEEDS_FIELDS = {"message", "address", "self.address", "node.address", "sub.address", "place",
                  "str(place)"}
 

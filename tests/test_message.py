@@ -1,4 +1,4 @@
-"""Messages: what they carry, and how they pass answers on."""
+"""Messages: their attributes, and how they pass responses on."""
 
 import pickle
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What it costs to begin: the CPU time of imports, in processes of their own."""
+"""The CPU time of imports, in processes of their own."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def test_an_import_takes_little_cpu(prepare, statement, limit, tmp_path):
 
 
 def loaded_after(statement: str, every: bool = False) -> set[str]:
-    """Return the modules that a statement loads: those of the package, or every one."""
+    """Return the modules that a statement loads: of the package, or all."""
     done = subprocess.run(
         [sys.executable, "-c", f"{statement}\nimport sys; print(*sys.modules)"],
         env={**user_environment(), "PYTHONPATH": str(CHECKOUT)}, check=True, capture_output=True,

@@ -28,7 +28,7 @@ _MOST_SHOWN = 50
 
 
 def scenarios(given: argparse.Namespace) -> list[Scenario]:
-    """Return what is to be run: of ``jobs`` each kind of each job, with its part of the faults."""
+    """Return the scenarios to run: for ``jobs`` each kind of each job, which share the faults."""
     seconds, kill = given.seconds, given.kill
     if given.scenario == "cluster":
         return [("cluster and kills" if kill else "cluster", lambda folder, seed: run(
@@ -49,7 +49,7 @@ def scenarios(given: argparse.Namespace) -> list[Scenario]:
 
 
 def main() -> int:
-    """Run the scenarios; return 1 where one has failed."""
+    """Run the scenarios; return 1 if one has failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     add = parser.add_argument
     add("scenario", choices=("cluster", "worker", "jobs", "outbox"))

@@ -88,7 +88,7 @@ class Programs:
 class Cluster:
     """All of it. ``start()``, ``perform(event)`` from any thread, ``finish()``, ``close()``."""
 
-    #: What is published to.
+    #: The address that producers publish to.
     topics: tuple[str, ...] = (TOPIC,)
 
     def __init__(self, folder: Path, seed: int) -> None:

@@ -4,8 +4,8 @@
 file, gives messages up into a DeadLetterDirectory or a DeadLetterTopic, or is ``nsqclient
 dead_letters replay`` of one. Each round has 2 real nsqds, which a real nsqlookupd lists. In the
 middle an nsqd is restarted, suspended (SIGSTOP) or killed, or the job is killed: at any time, a
-replay also at a point of one letter. Where a job ends without an error, the nsqds and the directory
-are asked whether anything is left; at the end of a round each body must have arrived.
+replay also at a point of one letter. If a job ends without an error, the nsqds and the directory
+must be empty; at the end of a round each body must have arrived.
 """
 
 import logging
@@ -39,13 +39,13 @@ JOBS = {
 #: What happens to an nsqd, and for how many seconds; and to the job.
 FAULTS = {"restart": (0.2, 4.0), "freeze": (0.5, 6.0), "kill nsqd": (0.2, 4.0),
           "kill job": (0.0, 0.0)}
-#: Where a replay kills itself; ``any``: it is killed from outside.
+#: Points where a replay kills itself; ``any``: it is killed from outside.
 POINTS = ("before_publish", "after_publish", "before_remove", "after_remove", "any")
 #: Messages of one round at each nsqd, the most faults of one round, and the seconds that a message
 #: takes, so that a fault comes in the middle.
 _ROUND, _MOST_FAULTS, _WORK = 300, 3, 0.002
 _LIMIT = 180.0
-#: What a killed job had comes back after so many seconds.
+#: Seconds after which nsqd delivers the messages of a killed job again.
 _MSG_TIMEOUT = 2.0
 _CONFIG = Config(msg_timeout=_MSG_TIMEOUT, max_attempts=0)
 #: Jobs of one round that may end early, because of a fault or wrongly.
@@ -116,7 +116,7 @@ def disturb(name: str, nsqd: RealNsqd, rng: random.Random) -> None:
 
 def choose(rng: random.Random, most: int) -> list[str]:
     names = [rng.choice(list(FAULTS)) for _ in range(rng.randint(1, _MOST_FAULTS))]
-    if names.count("kill nsqd") > 1:  # what the first one delivers again is not durable
+    if names.count("kill nsqd") > 1:  # messages that the first kill returns are not durable
         names = [name for name in names if name != "kill nsqd"] + ["kill nsqd"]
     return names[:most]
 
@@ -129,7 +129,7 @@ class _Origin:
 
 
 class _Round:
-    """Topics and a directory of their own, filled; jobs under faults; what has arrived."""
+    """One round: fill topics and a directory, run jobs under faults, collect the results."""
 
     def __init__(
         self, number: int, job: str, kind: str, lookupd: RealNsqlookupd, nsqds: list[RealNsqd],
@@ -141,7 +141,7 @@ class _Round:
         self._orders, self._dead = f"orders-{number}", f"dead-{number}"
         self._path = folder / f"dead-{number}"  # the directory, or the file of a drain
         self._output = folder / "output"
-        #: Where the job reads (None: the directory), and the topic where it writes.
+        #: The source of the job (None: the directory), and the topic that it writes to.
         self._source: tuple[str, str] | None = (self._orders, "work")
         self._target = ""
         if job == "replay":
@@ -177,7 +177,7 @@ class _Round:
             wait_until(lambda: len(registered(self._lookupd, topic)) == len(self._nsqds), 60)
 
     def play(self, names: list[str]) -> None:
-        """Run jobs under these faults, then until nothing is left; note what has arrived."""
+        """Run jobs under these faults, then until nothing is left; note the arrived messages."""
         pending = list(names)
         errors = self._result.errors
         what = f"{self._job}, {self._kind}, {', '.join(names)}"
@@ -200,7 +200,7 @@ class _Round:
         self._ledger.handled.update(map(bytes.decode, self._arrived()))
 
     def _run_job(self, pending: list[str]) -> tuple[int, list[str]]:
-        """Run one job, with what is left of the faults; return its status and what it met."""
+        """Run one job under the remaining faults; return its status and the faults that it met."""
         met: list[str] = []
         point = "none"
         if self._job == "replay" and pending[:1] == ["kill job"]:

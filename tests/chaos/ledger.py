@@ -1,4 +1,4 @@
-"""The ledger: what each process did with each message, in files that outlive SIGKILL.
+"""The ledger: each process notes each message in a file that outlives SIGKILL.
 
 A line is a letter, a space and the rest. Producers write ``A id`` (about to be published), and
 ``S``, ``R`` or ``U`` with it (stored, rejected, unknown); consumers write ``H id`` (handled).
@@ -6,8 +6,7 @@ Both write ``L what overrun`` (a call that returned late), ``E text`` (an except
 of the docs names), ``D what seconds`` (a call of the end of life, how long it took) and ``T lag``
 (how late this process is woken up, in seconds); consumers ``C json`` (how they are).
 
-A scenario that knows by itself what was stored and what has arrived fills in a Ledger without
-files.
+A scenario that counts stored and handled messages itself fills in a Ledger without files.
 """
 
 import json
@@ -16,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-#: A call may return so many seconds after its deadline.
+#: Seconds after its deadline by which a call must have returned.
 GRACE = 1.0
 
 
@@ -30,17 +29,17 @@ class LedgerWriter:
         os.write(self._fd, "".join(f"{letter} {rest}\n" for rest in rests).encode())
 
     def close(self) -> None:
-        """Close the file; where it is not called, the end of the process does."""
+        """Close the file. Optional: the end of the process closes it as well."""
         os.close(self._fd)
 
     def note_call(self, what: str, overrun: float) -> None:
-        """A call with a deadline ended so many seconds after it (negative: before)."""
+        """Note a call that ended ``overrun`` seconds after its deadline (negative: before)."""
         if overrun > GRACE:
             self.write("L", f"{what} {overrun:.3f}")
 
 
 class Ledger:
-    """All that was written so far; ``read()`` again for more."""
+    """The notes of all processes; ``read()`` reads further ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +57,7 @@ class Ledger:
         self.states: dict[str, dict[str, Any]] = {}
 
     def read(self) -> None:
-        """Take in what was appended since the last call."""
+        """Read the lines that were appended since the last call."""
         for path in sorted(self._folder.glob("*.ledger")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -70,12 +69,12 @@ class Ledger:
 
     @property
     def lost(self) -> set[str]:
-        """What was stored and has not arrived."""
+        """Stored messages that were not handled."""
         return self.stored.difference(self.handled)
 
     @property
     def unwanted(self) -> set[str]:
-        """What has arrived though it was rejected, or never published."""
+        """Handled messages that were rejected or never published."""
         return set(self.handled) - self.stored - (self.attempted - self.rejected)
 
     def _take(self, name: str, letter: str, rest: str) -> None:

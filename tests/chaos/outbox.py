@@ -36,9 +36,9 @@ TOPIC = "outbox"
 RELAYS = 2
 WRITERS = 4
 TARGETS = ("relay", "nsqd", "database")
-#: Of a hundred transactions so many are rolled back.
+#: Percentage of transactions that are rolled back.
 _ROLLED_BACK = 20
-#: Seconds for what is left over to be published, and to be consumed.
+#: Seconds in which the remaining messages must be published, and consumed.
 _DRAIN = 300.0
 _TABLES = ("CREATE TABLE facts (id text PRIMARY KEY)",
            "CREATE TABLE counters (key text PRIMARY KEY, n bigint)")

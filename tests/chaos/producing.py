@@ -45,7 +45,7 @@ class Publisher(Program):
         while not self.ending.wait(rng.expovariate(1 / self._pace)):
             try:
                 way(rng)
-            except Exception as exc:  # what a publish may not raise
+            except Exception as exc:  # an exception that publish() may not raise
                 self.ledger.write("E", f"{way.__name__}: {exc!r}")
 
     def _body(self, rng: random.Random) -> bytes:

@@ -20,7 +20,7 @@ MSG_TIMEOUT = 5.0
 #: Seconds that stop() and close() get.
 END_TIMEOUT = 5.0
 _BEAT = 0.25
-#: Of a thousand messages so many fail, and so many take longer than their timeout.
+#: Messages in a thousand that fail, and that take longer than their timeout.
 _FAILING, _SLOW = 3, 1
 
 

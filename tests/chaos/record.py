@@ -1,7 +1,7 @@
-"""The proxies' record: which nsqd said OK to which message, and what it delivered. Thread-safe.
+"""The proxies' record: the OKs and the deliveries of each nsqd. Thread-safe.
 
-It reads both directions of a plain dialogue with code of its own: the ledger says what the client
-believes, this says what was on the wire.
+It reads both directions of a plain dialogue with code of its own: the ledger has the client's
+view, the record has the bytes on the wire.
 """
 
 import struct
@@ -32,7 +32,7 @@ class _Dialogue:
         self.server = b""
         self.has_magic = False
         self.waiting: deque[list[str]] = deque()  # ids of each command that will be answered
-        self.out: dict[bytes, str] = {}  # nsqd's id -> ours, of what was delivered
+        self.out: dict[bytes, str] = {}  # nsqd's id -> our id, of delivered messages
 
 
 class Record:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.chaos.ledger import Ledger
 from tests.chaos.record import Sighting
 
-#: Of so many messages one may be lost by nsqd itself at a stop in order.
+#: nsqd itself may lose one of this many messages when it is stopped with SIGTERM.
 MESSAGES_PER_TOLERATED_LOSS = 100_000
 
 
@@ -59,7 +59,7 @@ class Losses:
 
 @dataclass
 class RunResult:
-    """The figures of one run; ``failures`` says what is wrong with them."""
+    """The figures of one run; ``failures`` lists the faults."""
 
     seed: int
     seconds: float = 0.0

@@ -9,7 +9,7 @@ from tests.chaos.result import Losses, RunResult
 from tests.chaos.schedule import Event
 from tests.chaos.watch import Watch, depths
 
-#: The drain ends after so many seconds, though messages may be left.
+#: Seconds after which the drain ends, even if messages are left.
 DRAIN = 60.0
 
 

@@ -19,7 +19,7 @@ class Event(NamedTuple):
     target: str  #: "nsqd" (and the proxy before it), "lookupd", "producer" or "consumer"
     number: int
     seconds: float  #: how long it lasts; 0: it is over at once
-    after: int = 0  #: for a cut: after so many more bytes
+    after: int = 0  #: for a cut: the bytes until it
     direction: str = "server"  #: for a cut: which side's bytes
     reset: bool = False  #: for a cut: with a RST
 
@@ -51,13 +51,13 @@ _ACTIONS = (
     _Action("kill", "producer", 2, 0.1, 3.0),
     _Action("roll", "producer", 2, 0.0, 0.0),
 )
-#: An nsqd that is killed loses what it holds in memory.
+#: A killed nsqd loses its messages in memory.
 _KILL = _Action("kill", "nsqd", 10, 0.2, 4.0)
 _COUNTS = {"nsqd": NSQDS, "lookupd": LOOKUPDS, "producer": PRODUCERS, "consumer": CONSUMERS}
 
 
 def build(seed: int, seconds: float, *, kill: bool = False) -> list[Event]:
-    """Return the events of a run of so many seconds, in order; equal for equal arguments.
+    """Return the events of a run, in order; equal for equal arguments.
 
     A target has one fault at a time, and rests between two. ``kill`` adds SIGKILL of nsqds.
     """

@@ -1,4 +1,4 @@
-"""The parts of the chaos runs: the same seed is the same run, and what is lost is found."""
+"""The parts of the chaos runs: the same seed gives the same run, and lost messages are found."""
 
 import pytest
 

@@ -12,9 +12,9 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.ledger import Ledger
 from tests.chaos.program import CHANNEL, TOPIC
 
-#: An nsqlookupd must have listed an nsqd for so many seconds, before its depth counts.
+#: Seconds for which an nsqlookupd must have listed an nsqd before its depth counts.
 LISTED = 10.0
-#: Nothing handled for so many seconds, all the while with work to do, is stuck.
+#: A consumer that handles nothing for this many seconds, although it has work, is stuck.
 PATIENCE = 15.0
 #: A state that is older says nothing.
 _FRESH = 3.0
@@ -113,7 +113,7 @@ class Watch:
 
 
 def depths(cluster: Cluster, number: int) -> Depths | None:
-    """What an nsqd still holds for the channel of all topics; None when it cannot be reached."""
+    """Messages that an nsqd holds for the channel, over all topics; None if unreachable."""
     if ("nsqd", number) in cluster.hurt:
         return None
     answer = _ask(f"http://{cluster.nsqds[number].http_address}/stats", format="json")

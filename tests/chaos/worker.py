@@ -23,7 +23,7 @@ from tests.worker.conftest import children, lives
 PROCESSES = 2
 #: Seconds that children have after the end of their supervisor: a stop, and its grace.
 ORPHAN_TIMEOUT = END_TIMEOUT + 5.0 + 10.0
-#: What a fault of a consumer becomes.
+#: The fault of a worker that replaces a consumer's.
 _FAULTS = {"kill": ("kill_child", "kill_supervisor"), "freeze": ("freeze_child",),
            "roll": ("hangup", "restart_worker")}
 _OPTIONS = {

@@ -422,7 +422,7 @@ class Consumer:
 
 
 class World:
-    """An Archiver of two messages; ``events``: what reached the disk, and what was answered."""
+    """An Archiver of two messages; ``events``: writes to the disk, and responses."""
 
     def __init__(self, folder, monkeypatch, **options):
         self.events = []

@@ -1,4 +1,4 @@
-"""Commands by value: Go's habits, where values come from, what is a mistake and what is said."""
+"""Commands by value: Go's habits, sources of values, mistakes and their error texts."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""nsq_stat: rates by value, rows against the embedded servers, what it survives and refuses."""
+"""nsq_stat: rates by value, rows against the embedded servers, failures and invalid flags."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""nsq_tail by value: what it prints, when it ends, what it refuses."""
+"""nsq_tail by value: its output, its end, invalid flags."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""nsq_to_nsq by value: the JSON filter, the choice of destinations, what it refuses."""
+"""nsq_to_nsq by value: the JSON filter, the choice of destinations, invalid flags."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""to_nsq by value: records, pace, progress, and what it refuses."""
+"""to_nsq by value: records, pace, progress, and invalid flags."""
 
 import contextlib
 import io

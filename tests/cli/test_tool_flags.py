@@ -1,4 +1,4 @@
-"""What the utilities share: flags, options, addresses, signals from the start on, consumers."""
+"""Shared by the utilities: flags, options, addresses, signals from the start on, consumers."""
 
 import os
 import signal

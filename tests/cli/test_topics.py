@@ -123,7 +123,7 @@ def test_an_action_is_carried_out_on_every_nsqd(cluster, capsys, noun, words):
         assert paused(topics(where)[0]) == expected
     assert act("empty") == 0
     depths = [channel["depth"] for channel in topics(where)[0]["channels"]]
-    assert depths == ([4] if noun == "topic" else [0])  # what the channels have is theirs
+    assert depths == ([4] if noun == "topic" else [0])  # messages of channels are counted there
     assert act("delete") == 0
     found = topics(where)
     assert found == [] if noun == "topic" else found[0]["channels"] == []

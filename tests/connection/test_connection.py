@@ -111,7 +111,7 @@ def test_close_while_another_thread_opens():
 
 
 def is_being_dialed(conn):
-    """Return whether the kernel waits for an answer to SYN."""
+    """True if the kernel waits for an answer to SYN."""
     sock = conn._dialed
     return sock is not None and sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\2"
 

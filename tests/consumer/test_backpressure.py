@@ -1,4 +1,4 @@
-"""Backpressure: when the flow is held, what is queued or dropped, what ends a connection."""
+"""Backpressure: holding the flow, queueing, dropping, and ending a connection."""
 
 import logging
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ class PendingProcessor(MessageProcessor):
 
 
 class World:
-    """A Backpressure with a limit of ten messages, and what it works on."""
+    """A Backpressure with a limit of ten messages, and its collaborators."""
 
     def __init__(self, limit=10_000, max_in_flight=1000):
         self.timer = VirtualTimer()

@@ -35,7 +35,7 @@ class Answers:
 
 
 class FakeConsumer:
-    """What a BatchHandler sees of its consumer; tasks for workers run at once."""
+    """A stand-in for the consumer of a BatchHandler; tasks for workers run at once."""
 
     topic, channel = "t", "c"
 
@@ -202,7 +202,7 @@ def fails_while_it_is_read(batch):
 
 
 async def coroutine(batch):
-    """Runs only where it is awaited."""
+    """Does nothing unless awaited."""
 
 
 @pytest.mark.parametrize("handle", [

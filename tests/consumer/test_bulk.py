@@ -1,4 +1,4 @@
-"""BulkConsumer: messages in bulk, their answers, and what a stop proves."""
+"""BulkConsumer: messages in bulk, their responses, and the proof of a stop."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What is known of the depth, and of which nsqd it is unknown."""
+"""The depth of a channel, and the nsqds whose depth is unknown."""
 
 import contextlib
 import socket
@@ -94,7 +94,7 @@ def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_mo
     query = DepthQuery("t", "c", Config(), NsqdSources([], [lookupd.http_address]))
     assert len(query.fetch().known) == 2
     kept = depths(lookupd=lookupd.http_address, choose=lambda addresses: [
-        servers[0].tcp_address])  # those that are filtered out are not consumed either
+        servers[0].tcp_address])  # nsqds that are filtered out are not consumed either
     assert list(kept.known) == [servers[0].http_address]
     servers[0].stop()
     wait_until(lambda: len(registered(lookupd, "t")) == 1)
@@ -127,7 +127,7 @@ def test_an_nsqd_that_does_not_answer_is_unknown_with_the_reason(server_factory)
 
 @pytest.fixture
 def without_usual_port(server_factory):
-    """Make nsqds with nothing at the port behind that of TCP, where nsqd has its own by default."""
+    """Make nsqds without an HTTP server at the port behind the TCP port, nsqd's default."""
     with contextlib.ExitStack() as stack:
         def make():
             while True:

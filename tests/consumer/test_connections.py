@@ -1,4 +1,4 @@
-"""ConnectionManager by value: what it dials, when again, and what it forgets."""
+"""ConnectionManager by value: dials, retries, and forgotten addresses."""
 
 import logging
 

@@ -34,11 +34,11 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_called(failure, capl
 
 
 async def coroutine(*arguments):
-    """Runs only where it is awaited."""
+    """Does nothing unless awaited."""
 
 
 def generator(*arguments):
-    """Runs only where it is iterated over."""
+    """Does nothing unless iterated."""
     yield arguments
 
 

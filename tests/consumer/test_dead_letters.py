@@ -42,7 +42,7 @@ def raised_error():
 
 
 class FakeProducer:
-    """Keeps what is published, or refuses it, or what is longer than a limit."""
+    """A producer that records publishes, or refuses all or the long ones."""
 
     def __init__(self, failure=None, limit=None):
         self.published = []
@@ -282,7 +282,7 @@ def test_an_odd_time_is_left_out():
 
 
 async def make_body(message):
-    """Runs only where it is awaited."""
+    """Does nothing unless awaited."""
 
 
 @pytest.mark.parametrize("arguments, error, words", [

@@ -14,12 +14,12 @@ WAITING = ChannelDepth(3, 0, 1)
 HELD = ChannelDepth(0, 3, 1)
 PAUSED = WAITING._replace(is_paused=True)
 DEFERRED = EMPTY._replace(deferred=3)
-#: What an nsqd says that does not answer.
+#: The report of an nsqd that does not answer.
 UNKNOWN = "refused"
 
 
 def depths_of(*nsqds):
-    """What the nsqds a:1, b:1 ... said: a depth, or why there is none."""
+    """The reports of the nsqds a:1, b:1 ...: a depth, or the error."""
     said = {f"{name}:1": one for name, one in zip("abc", nsqds)}
     return ChannelDepths(
         {name: one for name, one in said.items() if isinstance(one, ChannelDepth)},

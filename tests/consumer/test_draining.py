@@ -1,4 +1,4 @@
-"""What a drain asks for, and what it makes of the answers."""
+"""The requests of a drain, and its conclusions."""
 
 from types import SimpleNamespace
 

@@ -124,7 +124,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
     world = World(config, 20, seed, workers)
     timer, flow = world.timer, world.flow
     names = itertools.count()
-    # A ceiling is in force until what was allowed under it is answered or has settled.
+    # A ceiling holds until the messages allowed under it are answered or have settled.
     shrunk = None
     held = False
 

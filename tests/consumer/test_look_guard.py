@@ -1,4 +1,4 @@
-"""Where a consumer that only looks may subscribe."""
+"""The nsqds on which a consumer that only looks may subscribe."""
 
 from types import SimpleNamespace
 

@@ -1,7 +1,7 @@
 """More in flight than handlers finish in time, on a virtual clock: FlowControl, nsqds, workers.
 
-Counted is what nsqd delivers. The nsqds take a message back at its deadline, and the consumer drops
-what has expired in its queue.
+The deliveries of nsqd are counted. The nsqds take a message back at its deadline, and the consumer
+drops expired messages from its queue.
 """
 
 import itertools
@@ -122,7 +122,7 @@ class World:
         self._work()
 
     def run_until(self, count, limit=1000.0):
-        """Let time pass until so many messages are finished; return the time."""
+        """Let time pass until ``count`` messages are finished; return the time."""
         while len(self.finished) < count:
             assert self.timer.now < limit, f"{len(self.finished)} of {count} are finished"
             self.timer.advance(0.01)

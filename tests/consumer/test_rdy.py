@@ -487,7 +487,7 @@ def test_after_a_shrink_the_number_out_only_falls():
 
 # -- the level
 
-#: One worker and connection, and half a second for what is in flight.
+#: One worker and connection, and half a second for the messages in flight.
 SEEN = Snapshot(max_in_flight=1000, workers=1, connections=1, msg_timeout=1.0, arrived=0,
                 longest_running=0.0)
 

@@ -1,4 +1,4 @@
-"""What a consumer reports about itself."""
+"""The statistics and the health of a consumer."""
 
 import pytest
 

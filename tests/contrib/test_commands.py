@@ -11,7 +11,7 @@ from tests.support.processes import LIMIT
 from tests.support.servers.web_servers import PROJECTS, end, environment, program
 from tests.support.waiting import wait_until
 
-#: A handler that says what it does, in place of the project's.
+#: A handler that prints its steps, in place of the project's.
 SLOW_HANDLER = """
 import threading
 def handle(message):
@@ -116,7 +116,7 @@ def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, n
 
 
 def probes(tmp_path) -> str:
-    """Wait until a worker of two processes is ready; return what it says."""
+    """Wait until a worker of two processes is ready; return its output."""
     pattern = re.compile(r"answering .* on (http://\S+)")
     log = tmp_path / "log"
     found = wait_until(lambda: pattern.search(log.read_text()), LIMIT, "no address of probes")

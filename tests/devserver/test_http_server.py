@@ -1,4 +1,4 @@
-"""Routes by value; then what is added to http.server, over a socket."""
+"""Routes by value; additions to http.server over a socket."""
 
 from email.message import Message
 

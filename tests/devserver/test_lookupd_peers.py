@@ -27,7 +27,7 @@ def lookupd(leak_guard):
 
 @pytest.fixture
 def has() -> list[tuple[str, str | None]]:
-    """What the peers register: topics and channels of an nsqd that is not there."""
+    """The broker of the peers: topics and channels without an nsqd."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The embedded nsqd over its TCP port, and what is its own in its HTTP API."""
+"""The embedded nsqd over its TCP port, and its own parts of the HTTP API."""
 
 import logging
 import os

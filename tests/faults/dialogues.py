@@ -18,7 +18,7 @@ FULL = os.environ.get("NSQ_FAULTS") == "full"
 _PARALLEL = 8
 #: Seconds in which a client has recovered from a fault that is over.
 RECOVERY = 5.0
-#: nsqd looks at a channel's timeouts again after so many seconds at most.
+#: Seconds within which nsqd scans a channel's timeouts again.
 SCAN = 6.0
 
 #: Short times, so that a fault costs little of them.
@@ -73,7 +73,7 @@ def drain(
     server: ServerUnderTest, topic: str, expected: frozenset[bytes] = frozenset(),
     seconds: float = 1 + SCAN + RECOVERY,
 ) -> set[bytes]:
-    """Take what is left: FINs may have been lost. Fails when something stays.
+    """Consume the remaining messages, since FINs may have been lost. Fails if any stay.
 
     ``expected`` must be among it; it may still be on its way from the topic to the channel.
     """
@@ -110,7 +110,7 @@ def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
 def publish_once(
     server: ServerUnderTest, topic: str, config: Config, fault: Fault
 ) -> dict[str, int]:
-    """Publish without repeating what is unknown: stored, or unknown, and no duplicate."""
+    """Publish without retries of unknown outcomes, so that no message is duplicated."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config, retry_unknown=False) as producer:
@@ -139,7 +139,7 @@ DIALOGUES: dict[str, Dialogue] = {
 
 
 def positions(length: int, seed: int, count: int) -> list[int]:
-    """All positions of a dialogue, or so many of them."""
+    """All positions of a dialogue, or ``most`` of them."""
     if FULL or count >= length:
         return list(range(length))
     return sorted(random.Random(seed).sample(range(length), count))
@@ -156,7 +156,7 @@ def try_all(
 
     Each has a topic of its own: the prefix, and its number with five digits.
 
-    Returns: how many. Raises: AssertionError with the names of those that failed.
+    Returns: how many. Raises: AssertionError with the names of the failed ones.
     """
     failures: list[str] = []
     lock = threading.Lock()

@@ -85,7 +85,7 @@ class Soak:
         return (self.stored - before) / (time.monotonic() - began)
 
     def _wait_for_space(self) -> None:
-        """The consumer sets the pace: what was stored and not handled is bounded."""
+        """Wait for the consumer, so that the number of unhandled messages is bounded."""
         pause = threading.Event()
         until = time.monotonic() + 60
         while self._missing > MOST_MISSING and time.monotonic() < until:

@@ -38,7 +38,7 @@ def test_tls_finds_every_flipped_byte(server_factory, tmp_path, dialogue, direct
     make_channel(server, "whole")
     play = {"consume": consume, "persist": persist}[dialogue]
     length = play(server, "whole", config, faithful)[direction]
-    # What comes before TLS is not protected: the magic, IDENTIFY and its answer.
+    # TLS does not protect the bytes before it: the magic, IDENTIFY and its answer.
     places = [place for place in positions(length, 1, 2 * _CHOICE) if place >= 700]
     assert try_all(server, play, config, flips(places, direction), "t")
 
@@ -78,7 +78,7 @@ def persist(*dialogue):
 
 
 def publishes(producer, topic):
-    """Return whether all can be stored now. An invalid answer ends the attempt at once."""
+    """True if all messages can be stored now. An invalid answer ends the attempt at once."""
     try:
         publish_three_ways(producer, topic)
     except PublishError:

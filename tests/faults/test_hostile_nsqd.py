@@ -203,7 +203,7 @@ def test_a_bomb_of_deflate_expands_a_little_at_a_time(frame):
     def prologue(peer: Peer) -> None:
         peer.identify(response(b'{"deflate":true,"deflate_level":6}'))
         small = zlib.compressobj(6, zlib.DEFLATED, -15)
-        for _ in range(2):  # the layer's OK, and that of SUB
+        for _ in range(2):  # the OK of the layer and of SUB
             peer.send(small.compress(OK) + small.flush(zlib.Z_SYNC_FLUSH))
             peer.exactly(1)
 

@@ -59,7 +59,7 @@ def answering(data: bytes, then=lambda peer: None):
 
 
 def ask(data: bytes, *, then=lambda peer: None, call=lookup):
-    """Ask a server that answers so; return the addresses, or raise what came of it."""
+    """Ask a server that answers so; return the addresses, or raise the error."""
     with ScriptedServer(answering(data, then)) as server:
         if call is lookup:
             return lookup(server.address, "t", CONFIG)

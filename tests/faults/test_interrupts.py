@@ -31,13 +31,13 @@ STEP = 1 if FULL else 7
 
 
 class Expired(Exception):
-    """What a watchdog raises."""
+    """Raised by a watchdog."""
 
 
 def interrupt_each_point(work, first=0, step=STEP):
     """Call ``work(interruption)`` again and again; return at which point no interruption came.
 
-    It interrupts a call, a few points later each time, and checks what is left.
+    It interrupts a call, a few points later each time, and checks the leftovers.
     """
     number = first
     while True:

@@ -28,7 +28,7 @@ def eager_collector():
 
 
 class Handle:
-    """What a job's framework keeps of a message; answers it when it is forgotten."""
+    """A job that holds a message and answers it when it is garbage collected."""
 
     def __init__(self, message):
         self.message = message
@@ -106,7 +106,7 @@ def test_a_finalizer_that_publishes_in_mid_publish_gets_through(
 @pytest.mark.parametrize("way", ["publish", "publish_async"])
 def test_a_signal_handler_that_publishes_gets_through_or_a_typed_error(server, way):
     """It never waits for the thread that it interrupts; publish_async() always gets through."""
-    outcomes, running = [], []  # a call appends in one step, also where the next signal comes
+    outcomes, running = [], []  # a call appends in one step, even if another signal comes
 
     def on_alarm(signum, frame):
         if len(running) > 3:  # on a busy machine a publish may take longer than the interval

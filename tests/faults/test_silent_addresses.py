@@ -27,7 +27,7 @@ def names_of_dialers() -> list[str]:
 
 
 class Threads:
-    """The most threads that were alive at once, as far as anybody looked."""
+    """The highest number of threads that was seen."""
 
     def __init__(self) -> None:
         self._before = threading.active_count()

@@ -1,4 +1,4 @@
-"""Connections that stop, stall, slow down, vanish or end by half: what is stated holds."""
+"""Connections that stop, stall, slow down, vanish or end by half: the guarantees hold."""
 
 import contextlib
 import time

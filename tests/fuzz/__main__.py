@@ -13,7 +13,7 @@ COUNTS = {"cores": 200_000, "parsers": 1_000_000, "admin": 20_000}
 
 
 def fuzz(which: str, count: int, seed: int, first: int) -> Counter[str]:
-    """Play so many inputs; return how often each end came. Raises what is not documented."""
+    """Play ``count`` inputs; return how often each end came. Raises undocumented exceptions."""
     if which == "cores":
         return Fuzz(seed).run(count, first)
     if which == "admin":

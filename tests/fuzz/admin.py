@@ -1,4 +1,4 @@
-"""Mutated requests to the admin page: whatever comes in, it is no internal error.
+"""Mutated requests to the admin page: none may cause an internal error.
 
 ``python -m tests.fuzz admin`` sends them to a page with every right, on an embedded
 nsqlookupd and two nsqds. A request is built of methods, paths, queries, headers and bodies that the
@@ -107,7 +107,7 @@ def build(rng: random.Random, names: dict[bytes, bytes]) -> bytes:
 
 
 def ask(address: tuple[str, int], data: bytes) -> bytes:
-    """Send bytes and no more; return what comes back."""
+    """Send bytes and no more; return the response."""
     answer = b""
     with socket.create_connection(address, _TIMEOUT) as conn:
         try:
@@ -123,7 +123,7 @@ def ask(address: tuple[str, int], data: bytes) -> bytes:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Send so many requests; return how often each status came.
+    """Send ``count`` requests; return how often each status came.
 
     Raises:
         AssertionError: one was 500, or JSON that a browser does not read.

@@ -16,7 +16,7 @@ from nsqclient.protocol.layers.snappy import SnappyLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 
-#: No frame may be longer, so no core may hold more than this and what it was just fed.
+#: No frame may be longer, so no core may hold more than this and its last input.
 MAX_FRAME_SIZE = 64 * 1024
 LIMITS = ServerLimits(
     tls=True, snappy=True, deflate=True, max_msg_size=32 * 1024, max_body_size=MAX_FRAME_SIZE,

@@ -1,4 +1,4 @@
-"""Every other parser of the package as a function of bytes: it returns, or raises what is named.
+"""Every other parser of the package as a function of bytes that returns or raises a named error.
 
 ``python -m tests.fuzz parsers`` mutates seeds with a fixed seed; ``--atheris SECONDS`` lets
 libFuzzer look for new branches instead, where atheris is installed.
@@ -55,7 +55,7 @@ MOST_SECONDS = 5.0
 
 class Target(NamedTuple):
     parse: Callable[[bytes], object]
-    documented: tuple[type[BaseException], ...]  #: what it may raise
+    documented: tuple[type[BaseException], ...]  #: exceptions that it may raise
     seeds: tuple[bytes, ...]
     is_json: bool = False  #: every other input has values replaced, and stays JSON
 
@@ -138,7 +138,7 @@ def _admin_stats(data: bytes) -> None:
 
 
 class _Answering(io.RawIOBase):
-    """A socket, as far as http.client and urllib3 look, that answers and takes all requests."""
+    """A stand-in for a socket that http.client and urllib3 accept; it takes every request."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ def play(name: str, data: bytes) -> bool:
     """Feed one input; return whether it was taken.
 
     Raises:
-        AssertionError: what came of it is not documented, or took too long.
+        AssertionError: the outcome is not documented, or took too long.
     """
     target = TARGETS[name]
     began = time.monotonic()
@@ -277,7 +277,7 @@ def play(name: str, data: bytes) -> bool:
 
 
 def fuzz(name: str, count: int, seed: int) -> int:
-    """Play so many mutated seeds; return how many were taken. Raises as ``play``."""
+    """Play ``count`` mutated seeds; return how many were taken. Raises as ``play``."""
     rng = random.Random(f"{seed} {name}")
     seeds, is_json = TARGETS[name].seeds, TARGETS[name].is_json
     before = resident()[0]

@@ -1,4 +1,4 @@
-"""The run: so many streams from a seed, and a count of how they ended."""
+"""A run plays streams from a seed, and counts how they ended."""
 
 import random
 import resource
@@ -13,7 +13,7 @@ from tests.support.certificates import Certificates
 
 #: How much more memory a whole run may take than there was before it, in MiB.
 MEMORY_MIB = 64
-#: Out of so many streams one goes through a real TLS handshake, which takes a millisecond.
+#: One of this many streams goes through a real TLS handshake, which takes a millisecond.
 _TLS_EVERY = 40
 
 #: How a dialogue may end; anything else is an exception that nobody promised.
@@ -35,7 +35,7 @@ class Fuzz:
             )
 
     def run(self, count: int, first: int = 0) -> Counter[str]:
-        """Play streams; return how often each end came. Raises what a core should not.
+        """Play streams; return how often each end came.
 
         Raises:
             AssertionError: an end that is not documented, or too much memory.
@@ -66,7 +66,7 @@ class Fuzz:
         return "server " + drive.server(streams.cut(wire, rng), self._server_context)
 
     def _through_tls(self, rng: random.Random) -> str:
-        """Let a real server end and the client core shake hands, and change what it says."""
+        """Let a real server end and the client core shake hands, and change its bytes."""
         stream = streams.client_side(rng.choice(streams.COMPRESSIONS), tls=True)
         theirs = TLSLayer(self._server_context, server_side=True)
         ours = TLSLayer(self._client_context, server_name="127.0.0.1")

@@ -1,4 +1,4 @@
-"""Valid streams of both directions in every combination, and what is done to them."""
+"""Valid streams of both directions in every combination, and their mutations."""
 
 import json
 import random
@@ -14,13 +14,13 @@ from nsqclient.protocol.layers.snappy import SnappyLayer
 ID = b"0123456789abcdef"
 OK = encode_frame(0, b"OK")
 BEAT = encode_frame(0, b"_heartbeat_")
-#: What nsqd sends once all layers are there: the answers to PUB and SUB, then whatever.
+#: The bytes of nsqd after all layers are set up: the answers to PUB and SUB, then whatever.
 DOWN = (
     OK, BEAT, OK, encode_message(1, 1, ID, b"body"), encode_message(2**62, 65535, ID, b""),
     encode_message(3, 2, ID, b"x" * 3000), encode_frame(1, b"E_FIN_FAILED FIN failed"), BEAT,
     encode_frame(0, b"CLOSE_WAIT"), encode_frame(1, b"E_INVALID bad"),
 )
-#: What a client sends then.
+#: The bytes of a client after that.
 UP = (
     commands.pub("t", b"x"), commands.dpub("t", 100, b"x" * 500),
     commands.mpub("t", [b"a", b"b" * 300]), commands.sub("t", "c"), b"RDY 10\n",
@@ -37,7 +37,7 @@ COMPRESSIONS = ("", "snappy", "deflate")
 
 
 class Stream(NamedTuple):
-    """One direction: what comes in plain, and what comes through a compression."""
+    """One direction: the plain bytes, and the compressed ones."""
 
     plain: bytes
     inner: tuple[bytes, ...]
@@ -51,7 +51,7 @@ def _encoder(compression: str) -> Callable[[bytes], bytes]:
 
 
 def client_side(compression: str, tls: bool) -> Stream:
-    """What nsqd sends. With ``tls`` the answer grants it, and no TLS follows."""
+    """The bytes of nsqd. With ``tls`` the answer grants TLS, but none follows."""
     answer = {"max_rdy_count": 2500, "version": "1.3.0", "tls_v1": tls}
     answer |= {compression: True} if compression else {}
     first = (OK,) if compression else ()
@@ -59,7 +59,7 @@ def client_side(compression: str, tls: bool) -> Stream:
 
 
 def server_side(compression: str, tls: bool) -> Stream:
-    """What a client sends."""
+    """The bytes of a client."""
     asked = {"feature_negotiation": True, "tls_v1": tls}
     asked |= {compression: True} if compression else {}
     return Stream(b"  V2" + commands.identify(asked), UP, compression)
@@ -84,7 +84,7 @@ def render(stream: Stream, rng: random.Random) -> bytes:
     return plain + wire
 
 
-#: Of what a parser may meet thousands, one after the other.
+#: Items that may come in thousands, one after the other.
 RUNS = b"0159-.[{\"/ %a"
 
 
@@ -115,7 +115,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 _JSON_VALUE = re.compile(rb'"[^"]*"|-?\d+(?:\.\d+)?|true|false|null|\[\]|\{\}')
-#: What a peer may write where a value belongs; all of it is JSON to Python.
+#: Values that a peer may write; Python reads all of them as JSON.
 HOSTILE_VALUES = (
     b"1" * 21, b"-" + b"1" * 309, b"1" * 310, b"1" * 4299, b"9" * 5000, b"1e308", b"-1e309",
     b"1e999", b"NaN", b"-Infinity", rb'"\ud800"', rb'"\udc00\ud83d"', b'"%s"' % (b"9" * 5000),
@@ -127,7 +127,7 @@ HOSTILE_VALUES = (
 
 
 def mutate_json(data: bytes, rng: random.Random) -> bytes:
-    """Replace one to three values, so that what comes is JSON most often."""
+    """Replace one to three values, so that the result mostly remains JSON."""
     for _ in range(rng.randrange(1, 4)):
         places = list(_JSON_VALUE.finditer(data))
         if places:

@@ -1,4 +1,4 @@
-"""What is loaded when: ``requests`` takes longer to import than the rest of the library."""
+"""Lazy imports: ``requests`` takes longer to import than the rest of the library."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 """nsqd's answers to right and wrong commands, captured byte for byte from a real server.
 
-Each row is what a client sends after the magic, the frames it gets back, and whether the
+Each row has the bytes that a client sends after the magic, the frames it gets back, and whether the
 connection is open then. nsqd ran with its defaults: 1 MiB messages, 5 MiB bodies, RDY up to 2500,
 deferral up to one hour, no certificate. The rows that switch a connection to deflate or snappy
 stand apart, in LAYERS: what follows the answer has to be decompressed. Nothing is left out on
@@ -34,7 +34,7 @@ LATER_KEYS = ("topology_region", "topology_zone")
 
 
 class Row(NamedTuple):
-    """What is sent, and what must come back."""
+    """The bytes to send, and the expected response."""
 
     sent: bytes
     #: (type, data) of every frame; None for data: an IDENTIFY answer, see ``identified``.

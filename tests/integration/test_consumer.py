@@ -26,7 +26,7 @@ QUICK = Config(max_backoff_duration=0, default_requeue_delay=0)
 
 
 class Collector:
-    """A handler that keeps what it was given, and runs an action on each message."""
+    """A handler that collects messages, and runs an action on each."""
 
     def __init__(self, action=lambda message: None):
         self.messages = []
@@ -47,7 +47,7 @@ def publish(server, *bodies, topic="events"):
 
 
 def take(server, topic, count, channel="c"):
-    """Consume so many messages of a topic; return their bodies."""
+    """Consume ``count`` messages of a topic; return their bodies."""
     bodies = []
     with Consumer(topic, channel, nsqd_tcp_addresses=[server.tcp_address],
                   config=Config(max_in_flight=100)) as consumer:
@@ -68,7 +68,7 @@ def in_flight(server):
 
 
 def client_of(server):
-    """What nsqd says of the one client of the channel, empty before it is there."""
+    """nsqd's statistics of the channel's only client, or an empty dict."""
     return (server.stats("events", "c").get("clients") or [{}])[0]
 
 

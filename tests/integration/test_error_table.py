@@ -140,7 +140,7 @@ def converse(server, row, command):
         while len(came) < len(OK):
             came += layer.decompress(sock.recv(1))
         sock.sendall(layer.compress(command))
-        sock.shutdown(1)  # for writing: nsqd answers what it has read, then closes
+        sock.shutdown(1)  # for writing: nsqd answers the commands it has read, then closes
         came += layer.decompress(read_all(sock))
     return [pair for pair in answer if pair[0] not in LATER_KEYS], came
 

@@ -80,7 +80,7 @@ def steady(value):
 
 
 def of_good(value, names):
-    """What a JSON answer says of the good nsqds: the objects that name one of them."""
+    """The parts of a JSON answer about the good nsqds: the objects that name one of them."""
     if isinstance(value, list):
         return [part for each in value for part in of_good(each, names)]
     if not isinstance(value, dict):
@@ -174,7 +174,7 @@ def seen_by_doctor(lookupds, good, capsys, caplog):
 
 
 def consumed(lookupds, good, capsys, caplog):
-    """Consume what the good nsqds have; return the bodies, and what the log says of them."""
+    """Consume the messages of the good nsqds; return bodies and log lines."""
     for nsqd in good.nsqds:
         for number in range(3):
             nsqd.post("/pub", f"{nsqd.http_address} {number}".encode(), topic=TOPIC)

@@ -177,7 +177,7 @@ BODIES: list[bytes] = [
     b"Content-Length: 300000\r\n\r\n",
 ]
 
-# What the two servers may differ in.
+# Permitted differences of the two servers.
 _VARIABLE = [
     (rb'"start_time":\d+', b'"start_time":0'),
     (rb"\(built w/[^)]*\)", b"(built w/)"),
@@ -309,7 +309,7 @@ def test_statistics_of_clients_are_those_of_the_real_one(real_nsqd):
                 consumer.subscribe("t", "c", ready=3)
                 ids = [consumer.read_message()[0] for _ in range(3)]
                 consumer.send(b"FIN %b\nREQ %b 600000\n" % (ids[0], ids[1]))
-                # An error is answered, so what came before it is done.
+                # nsqd has executed the earlier commands once it answers an error.
                 consumer.ask(b"FIN 0123456789abcdef\n")
                 connection = http.client.HTTPConnection(nsqd.http_address, timeout=10)
                 connection.request("GET", "/stats?format=json&include_mem=0")

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 #: (level, logger, line) of each row.
 TABLE = [row[:3] for row in lifecycle_rows("docs/topics/logging.rst")]
-#: What the words in capitals stand for.
+#: Patterns for the words in capitals.
 WORDS = {
     "TOPIC": "orders", "CHANNEL": "mail", "ADDRESS": r"\S+:\d+", "N": r"[\d.]+",
     "VERSION": r"\d\S+", "WHY": "[^;]+", "HINT": r"\w[^\n]{15,}", "MESSAGE": "<Message [^>]+>",

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.real
 
 KINDS = ["ours", "original"]
-#: Requeues come back soon, and so does what a killed tool had.
+#: Requeues come back soon, and so do the messages of a killed tool.
 QUICK = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=msg_timeout,2s",
          "--consumer-opt=max_backoff_duration,1s", "--consumer-opt=backoff_multiplier,100ms"]
 

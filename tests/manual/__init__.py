@@ -1,1 +1,1 @@
-"""What the manual says is true: names, programs, commands, links and files on its pages."""
+"""The manual is true: names, programs, commands, links and files on its pages."""

@@ -20,7 +20,7 @@ class Cluster(NamedTuple):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The usual addresses, and those that stand for them here."""
+        """The usual addresses, and their replacements here."""
         return {
             "127.0.0.1:4150": self.nsqd.tcp_address, "127.0.0.1:4151": self.nsqd.http_address,
             "127.0.0.1:4160": self.lookupd.tcp_address,

@@ -25,7 +25,7 @@ CODE = [block for block in ALL if not block.page.startswith("benchmarks/")]
 PYTHON = [block for block in CODE if block.language == "python"]
 CONSOLE = [block for block in ALL if block.language == "console"]
 PROGRAMS = [block for block in PYTHON if not block.name and not block.reason]
-#: Blocks that show what a misspelt flag leads to.
+#: Blocks that show the error for a misspelt flag.
 MISTAKES = {"configuration mistakes"}
 #: Names that the text of Spark's pages describes: the session, and frames of the reader's.
 SPARK = {"spark", "df", "stream", "table", "where", "storage"}

@@ -1,4 +1,4 @@
-"""``.ci/run`` runs what README.rst says, and fails where one step fails; the parts of its tests."""
+"""``.ci/run`` runs the README's commands first, and fails if one step fails."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_the_commands_of_the_readme_are_the_first_steps_word_for_word(tmp_path: 
     assert notes[:2] == [f"{command}, level none, flags none, CI true" for command in commands]
     steps = re.findall(r"^step (.*?) *(?:#.*)?$", SCRIPT.read_text("utf-8"), re.MULTILINE)
     assert steps[:2] == commands
-    # The last lines are those of the three runs of pytest, below a line for each step.
+    # The last lines close the three runs of pytest, below a line for each step.
     assert output[-3:] == [f"= {n} passed, 1 skipped in 2.00s =" for n in (6, 7, 8)]
     steps = [line.split()[:3] for line in output[-3 - len(notes):-3]]
     assert steps == [[*note.split(",")[0].split(), "passed"] for note in notes]

@@ -17,7 +17,7 @@ ARGUMENTS = {
     for cls in (nsqclient.Consumer, nsqclient.Producer)
     for name in inspect.signature(cls).parameters
 }
-#: What a message has beside methods and properties.
+#: Attributes of a message beside its methods and properties.
 FIELDS = {"attempts", "body", "id", "timestamp"}
 
 

@@ -1,4 +1,4 @@
-"""The reference has every public name: what it shows is found by its directives."""
+"""The reference has every public name, according to its directives."""
 
 import importlib
 import inspect

@@ -107,7 +107,7 @@ def test_removed_consumers_and_producers_are_not_exported(registry, work):
 
 def test_measuring_does_not_hide_an_asynchronous_handler():
     async def handler(message):
-        """Runs only where it is awaited."""
+        """Does nothing unless awaited."""
 
     with pytest.raises(ConfigError, match="async"):
         NSQCollector(None).timed(handler, "t", "c")

@@ -102,7 +102,7 @@ class Copy:
     def run_tests(
         self, tests: Sequence[str], *options: str, limit: float = TEST_LIMIT, count: int = 1
     ) -> tuple[int | None, str]:
-        """Run tests; return pytest's exit status, None where they hung, and what it printed."""
+        """Run tests; return pytest's exit status (None if they hung) and output."""
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
              f"--timeout={limit:g}", *options, *tests],
@@ -196,7 +196,7 @@ def line(outcome: Outcome) -> str:
 
 
 def summary(outcomes: Iterable[Outcome]) -> str:
-    """Return a table of those that were not killed, with what pytest printed, and the totals."""
+    """Return a table of the survivors, with pytest's output, and the totals."""
     outcomes = list(outcomes)
     alive = [outcome for outcome in outcomes if outcome.result is not Result.KILLED]
     lines = []

@@ -2,7 +2,7 @@
 
 from tests.mutants.run import Mutant
 
-#: (file of the library, file of the tests that notice): what is changed there.
+#: (file of the library, file of the tests that notice): the change.
 _TABLE = {
     ("nsqclient/admin/access_control.py", "tests/admin/test_access_control.py"): [
         Mutant("page_host", "a page answers only to names that it knows",

@@ -30,7 +30,7 @@ class Collector:
             self.messages.append(message)
 
     def bodies(self, partition=None):
-        """What was handled, of one partition or of all."""
+        """The handled messages, of one partition or of all."""
         with self.lock:
             return [m.body for m in self.messages if partition in (None, m.partition)]
 

@@ -34,7 +34,7 @@ class PartitionWorld(World):
 
 
 def answer(leaders, partitions=2):
-    """What an nsqlookupd says of a topic."""
+    """The answer of an nsqlookupd about a topic."""
     return RoutesResult(
         TopicRoutes(partitions=leaders, meta=TopicMeta(partitions), is_partitioned=True))
 

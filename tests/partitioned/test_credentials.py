@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def stranger(leak_guard):
-    """A server that records what it is asked, and answers that it needs a secret."""
+    """A server that records requests, and answers that it needs a secret."""
     with recording() as server:
         server.status = 401
         yield server

@@ -1,4 +1,4 @@
-"""HeaderFilter: what IDENTIFY says, and what nsqd would accept and not apply.
+"""HeaderFilter: its JSON in IDENTIFY, and filters that nsqd would accept but not apply.
 
 The patterns were compared with Go itself by hand.
 """

@@ -9,7 +9,7 @@ from nsqclient.protocol.partitioned import retry_policy
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
 
-#: What waits for the nsqlookupd that hangs takes so long.
+#: Seconds that a request to the hanging nsqlookupd takes.
 HANG = 120.0
 CONFIG = Config(lookupd_poll_timeout=HANG, publish_timeout=HANG)
 

@@ -9,7 +9,7 @@ from nsqclient.devserver import PartitionedCluster
 from tests.support.partitioned import producers
 from tests.support.waiting import wait_until
 
-#: What waits for the partition that hangs takes so long.
+#: Seconds that a publish to the hanging partition takes.
 HANG = 120.0
 CONFIG = Config(publish_timeout=HANG, partition_try_timeout=HANG)
 

@@ -1,4 +1,4 @@
-"""PartitionAttempts by value: what attempts led to, and what the publish fails with."""
+"""PartitionAttempts by value: outcomes of attempts, and the error of the publish."""
 
 import pytest
 

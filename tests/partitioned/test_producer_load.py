@@ -1,4 +1,4 @@
-"""PartitionLoad by value: what is busy, what left a publish unanswered, what may begin."""
+"""PartitionLoad by value: busy partitions, unanswered publishes, and permitted batches."""
 
 import contextlib
 

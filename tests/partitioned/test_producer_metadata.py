@@ -1,4 +1,4 @@
-"""MetadataCache by value: what it waits for while nsqlookupds hang, and what it asks again."""
+"""MetadataCache by value: its waits while nsqlookupds hang, and repeated requests."""
 
 import threading
 from collections import deque
@@ -18,7 +18,7 @@ WAIT = 30.0
 
 
 def answer(nsqd, *lookupds):
-    """What an nsqlookupd says: one partition, its leader, the other nsqlookupds."""
+    """The answer of an nsqlookupd: one partition, its leader, the other nsqlookupds."""
     routes = TopicRoutes(partitions={0: nsqd}, meta=TopicMeta(1), is_partitioned=True)
     return RoutesResult(routes, tuple((lookupd, lookupd == "a:1") for lookupd in lookupds))
 

@@ -1,4 +1,4 @@
-"""What a consumer may ask of a partitioned topic: partitions, positions, tags, filters."""
+"""Options of a consumer of a partitioned topic: partitions, positions, tags, filters."""
 
 import json
 import logging

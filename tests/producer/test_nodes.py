@@ -1,4 +1,4 @@
-"""The nsqds of a producer: the order of dials, the choice, and what a lost connection means."""
+"""The nsqds of a producer: the order of dials, the choice, and lost connections."""
 
 import threading
 import time

@@ -21,7 +21,7 @@ LATE = ConnectError("n:1", "late")
 
 
 class Script:
-    """A server that reads publishes, and answers what the test says when it says so."""
+    """A server that reads publishes, and answers when the test says so."""
 
     def __init__(self, count=3):
         self._count = count

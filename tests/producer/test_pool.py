@@ -1,4 +1,4 @@
-"""The connections of publishes to one nsqd: the stack, the turns, and what the timer does."""
+"""The connections of publishes to one nsqd: the stack, the turns, and the timer."""
 
 import gc
 import threading

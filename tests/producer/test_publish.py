@@ -1,4 +1,4 @@
-"""One publish in the calling thread: what nsqd's answer means, and what each outcome leads to."""
+"""One publish in the calling thread: nsqd's answers, outcomes and retries."""
 
 import math
 import threading

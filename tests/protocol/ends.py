@@ -16,14 +16,14 @@ _ANSWERED_OK = (Sub, Pub, Dpub, Mpub, PartitionSub, PartitionPub)
 class Ends:
     """Both cores; ``sizes`` are the lengths of pieces in turn, and 0 stands for all there is.
 
-    ``contexts`` are those of TLS, the client's and the server's.
+    ``contexts`` are the TLS contexts of client and server.
     """
 
     def __init__(self, sizes=(0,), server=None, contexts=None):
         self.client = ClientProtocol()
         self.server = server or ServerProtocol()
-        self.heard = []  # what the server understood
-        self.events = []  # what the client understood
+        self.heard = []  # events of the server
+        self.events = []  # events of the client
         self.refuse = {}  # type of a command -> (code, text)
         self._sizes, self._turn = sizes, 0
         self._contexts = contexts
@@ -49,7 +49,7 @@ class Ends:
                         break
 
     def to_client(self, data):
-        """Send this to the client, which adds layers where they are due."""
+        """Send this to the client, which adds its layers."""
         for piece in self._pieces(data):
             self.client.receive_data(piece)
             while events := self.client.take_events():

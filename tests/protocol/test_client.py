@@ -1,4 +1,4 @@
-"""The client core: what may be sent when, and what nsqd's answers mean."""
+"""The client core: permitted commands in each state, and nsqd's answers."""
 
 import json
 
@@ -26,7 +26,7 @@ PUB = commands.pub("t", b"x")
 
 
 class XorLayer(ByteLayer):
-    """Turns every byte over with ``key``; what it encodes, its twin decodes."""
+    """Turns every byte over with ``key``; its twin decodes its output."""
 
     def __init__(self, key):
         self._table = bytes(byte ^ key for byte in range(256))
@@ -53,7 +53,7 @@ def answer(**fields):
 OK = response(b"OK")
 BEAT = response(b"_heartbeat_")
 
-#: How to bring a fresh core into each state: what is called or fed, in order.
+#: How to bring a fresh core into each state: calls and input, in order.
 _IDENTIFY = [lambda core: core.send_identify({})]
 _READY = [*_IDENTIFY, answer()]
 _SUBSCRIBING = [*_READY, lambda core: core.send_sub("t", "c")]

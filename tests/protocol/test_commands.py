@@ -1,4 +1,4 @@
-"""Commands: the exact bytes, and what is refused before it is built."""
+"""Commands: the exact bytes, and invalid arguments."""
 
 import json
 

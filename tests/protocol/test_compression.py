@@ -16,7 +16,7 @@ LAYERS = pytest.mark.parametrize("make", [DeflateLayer, SnappyLayer], ids=["defl
 
 
 def decoded(layer, *chunks):
-    """What a layer makes of chunks, together."""
+    """The output of a layer for these chunks."""
     return b"".join(layer.decode(chunk) for chunk in chunks)
 
 

@@ -29,7 +29,7 @@ def _encode(raw):
     return encode_message(timestamp, attempts, message_id, body)
 
 
-#: A stream with everything in it, and what it says.
+#: A stream with every kind of frame, and its events.
 STREAM = b"".join([
     OK, _encode(_message(1)), _encode(_message(2, b"")), LATE, _encode(_message(3, b"x" * 300)),
     encode_frame(FrameType.RESPONSE, b""), encode_frame(FrameType.RESPONSE, b"_heartbeat_"),

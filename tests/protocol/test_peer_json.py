@@ -1,4 +1,4 @@
-"""JSON of servers: what is within the limits is read as json.loads does, all else is refused."""
+"""JSON of servers: within the limits it is read as by json.loads, otherwise refused."""
 
 import json
 

@@ -27,7 +27,7 @@ def make_server(certificates, **options):
 
 
 def carry(one, other):
-    """Carry what the layers say themselves until both are silent; return what came through."""
+    """Carry the layers' own bytes until both are silent; return the decoded data."""
     got = b""
     while one.has_output() or other.has_output():
         for source, target in ((one, other), (other, one)):

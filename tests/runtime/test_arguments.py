@@ -15,16 +15,16 @@ def plain(message):
 
 
 async def coroutine(message):
-    """Runs only where it is awaited."""
+    """Does nothing unless awaited."""
 
 
 def generator(message):
-    """Runs only where it is iterated over."""
+    """Does nothing unless iterated."""
     yield message
 
 
 async def async_generator(message):
-    """Runs only where it is iterated over."""
+    """Does nothing unless iterated."""
     yield message
 
 
@@ -42,18 +42,18 @@ class Shop:
         """A handler as it should be."""
 
     async def coroutine(self, message):
-        """Runs only where it is awaited."""
+        """Does nothing unless awaited."""
 
     @classmethod
     async def of_class(cls, message):
-        """Runs only where it is awaited."""
+        """Does nothing unless awaited."""
 
 
 class AsyncCallable:
     """An object whose call is asynchronous."""
 
     async def __call__(self, message):
-        """Runs only where it is awaited."""
+        """Does nothing unless awaited."""
 
 
 class CallsAnother:
@@ -66,7 +66,7 @@ def runs_it(function):
     """Wrap an async function in a function that runs it."""
     @functools.wraps(function)
     def run(message):
-        """Runs to its end what it wraps."""
+        """Runs the wrapped coroutine to its end."""
         with pytest.raises(StopIteration):
             function(message).send(None)
 
@@ -77,7 +77,7 @@ def awaits_it(function):
     """Wrap a plain function in an async one."""
     @functools.wraps(function)
     async def run(message):
-        """Runs only where it is awaited."""
+        """Does nothing unless awaited."""
         return function(message)
 
     return run

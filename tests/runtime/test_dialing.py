@@ -141,7 +141,7 @@ def test_what_is_being_dialed_may_be_dropped():
 
 
 class Dials:
-    """Notes what is dialed; a dial lasts until ``release`` is set."""
+    """Notes dialed addresses; a dial lasts until ``release`` is set."""
 
     def __init__(self) -> None:
         self.begun = []

@@ -1,4 +1,4 @@
-"""What a forked child gets back: the signal handlers of the program."""
+"""Restored in a forked child: the signal handlers of the program."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""The addresses that a server listens on."""
 
 import socket
 

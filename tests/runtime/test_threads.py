@@ -1,4 +1,4 @@
-"""``LibraryThread``: starting threads where a signal handler may raise."""
+"""``LibraryThread``: starting threads although a signal handler may raise."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What a test of nsq_to_file wants to know about a directory of files."""
+"""Reads the archives of nsq_to_file in a directory."""
 
 import zlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
 
 
 def _members(data: bytes) -> Iterator[bytes]:
-    """Give what the whole members of a .gz file hold."""
+    """Return the content of the complete members of a .gz file."""
     while data:
         member = zlib.decompressobj(16 + zlib.MAX_WBITS)
         content = member.decompress(data) + member.flush()

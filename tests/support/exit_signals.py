@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def exit_on_first_signal() -> None:
     """Let SIGTERM and SIGINT raise SystemExit in the main thread, the first of them alone.
 
-    What was started ends in a ``finally``; a second signal must not break that off.
+    Servers and processes end in a ``finally``; a second signal must not break that off.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class InlineThread:
-    """Stands for ``LibraryThread`` where a test wants to see each step."""
+    """A ``LibraryThread`` for tests that look at each step."""
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self.name = name

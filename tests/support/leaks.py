@@ -1,4 +1,4 @@
-"""What a test must not leave behind: our threads, child processes, open sockets and files."""
+"""Leftovers that fail a test: our threads, child processes, open sockets and files."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 #: How long something that is about to end may take, in seconds. Only a leak waits for all of it.
 GRACE = 15.0
 
-#: Seconds after which what is left may be garbage.
+#: Seconds after which leftovers may be garbage.
 COLLECT_AFTER = 0.1
 
 _PROC = Path("/proc/self")
@@ -26,7 +26,7 @@ FOREIGN_PROCESSES: set[int] = set()
 
 
 class Snapshot(NamedTuple):
-    """What is alive at one moment."""
+    """Threads, processes, sockets and files at one moment."""
 
     threads: frozenset[threading.Thread]
     children: frozenset[int]
@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot() -> Snapshot:
-    """Look at what is alive now. Costs well under a millisecond."""
+    """Take a snapshot. Costs well under a millisecond."""
     return Snapshot(frozenset(_our_threads()), frozenset(_children()), frozenset(_descriptors()))
 
 
@@ -61,7 +61,7 @@ def _ends(before: Snapshot, seconds: float) -> bool:
 
 
 def _new_since(before: Snapshot) -> Snapshot:
-    """Return what is alive now and was not before."""
+    """Return everything that was not there before."""
     now = take_snapshot()
     # No pipes and the like, and no devices.
     opened = {
@@ -112,8 +112,8 @@ def _command_line(pid: int) -> str:
 def _foreign_sockets() -> set[str]:
     """The sockets of ours that are connected to FOREIGN_PORTS or to FOREIGN_PROCESSES.
 
-    And, where there are any, those that no table of the system lists: the JVM has reset a
-    connection that was idle, and py4j closes its end when it next has use for it.
+    If there are any, sockets that no table of the system lists are included: the JVM has reset an
+    idle connection, and py4j closes its end at its next use.
     """
     if not (FOREIGN_PORTS or FOREIGN_PROCESSES):
         return set()

@@ -15,5 +15,5 @@ def has(name: str) -> bool:
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    """Skip a test where a package has no wheel for this Python."""
+    """Skip a test if a package is missing, since some lack a wheel for this Python."""
     return pytest.mark.skipif(not has(name), reason=f"{name} has no wheel for this Python")

@@ -60,7 +60,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal: that it has come so far.
+    """True once a process has installed a handler for a signal.
 
     SIGTERM shows it: Python itself handles SIGINT from its start.
     """

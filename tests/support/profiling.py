@@ -1,4 +1,4 @@
-"""What is called, in the thread of a test and in the threads that start meanwhile."""
+"""Notes calls in the thread of a test and in the threads that start meanwhile."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""The leak guard sees what it must see; the proxy cuts and flips at the exact byte; PostgreSQL."""
+"""The leak guard notices leaks; the proxy cuts and flips at the exact byte; PostgreSQL."""
 
 import contextlib
 import os

@@ -15,7 +15,7 @@ class VirtualTask:
 
 
 class VirtualTimer:
-    """Stands for ``runtime.timer.Timer``; ``delays`` are those that were asked for."""
+    """Stands for ``runtime.timer.Timer``; ``delays`` has the requested delays."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -32,7 +32,7 @@ class VirtualTimer:
         return task
 
     def put_background(self, task: Callable[[], None]) -> None:
-        """Stand for ``run_in_background``: run the task after what is running now."""
+        """Stand for ``run_in_background``: run the task after the current one."""
         self._background.append(task)
 
     def run_background(self) -> None:

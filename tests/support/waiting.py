@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 #: How long to pause between two looks, in seconds, at first: short for a test.
 PAUSE = 0.01
-#: What has not come true by now is looked at less often: a look may be a request or a script.
+#: From here on, the condition is checked less often: a look may be a request or a script.
 LONGEST_PAUSE = 0.05
-#: Seconds that a condition may take where a test says nothing else: a busy machine is slow.
+#: Default limit for a condition, in seconds: a busy machine is slow.
 LIMIT = float(os.environ.get("NSQ_TEST_WAIT", "30"))
 
 

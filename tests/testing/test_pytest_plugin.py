@@ -11,7 +11,7 @@ from nsqclient.testing import pytest_plugin
 
 @pytest.fixture
 def run_tests(tmp_path):
-    """Run a test file of a user in a pytest of its own; return what it printed."""
+    """Run a test file of a user in a pytest of its own; return its output."""
 
     def run(source):
         file = tmp_path / "test_user.py"

@@ -14,7 +14,7 @@ import pytest
 from tests.support.processes import CHECKOUT, LIMIT, user_environment
 from tests.support.waiting import wait_until
 
-#: Notes what it handles, and in which process.
+#: Notes handled messages, and the process.
 HANDLERS = """
 import os, threading
 import nsqclient

@@ -1,4 +1,4 @@
-"""Groups of consumers: what they consume, how they start and stop, what they say."""
+"""Groups of consumers: topics, start and stop, and log lines."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""What a command line names: modules and handlers that exist, and errors that say why not."""
+"""Loading of modules and handlers, and errors that say why not."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a worker logs: its own records, and those of the handlers."""
+"""The log of a worker: its own records, and the handlers' records."""
 
 import array
 import io

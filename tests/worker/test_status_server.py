@@ -1,4 +1,4 @@
-"""Probes: what is ready, what is live, and a server that outlives bad clients."""
+"""Probes: readiness, liveness, and a server that outlives bad clients."""
 
 import json
 import re

@@ -31,7 +31,7 @@ class Row:
 
 
 class Publisher:
-    """Stands for a producer: notes calls, raises what is planned for a body."""
+    """A producer that notes calls and raises the error planned for a body."""
 
     def __init__(self, is_connected=True, **errors) -> None:
         self.calls: list[tuple] = []

@@ -1,4 +1,4 @@
-"""The outbox on SQLite and on PostgreSQL: what is committed is published, and nothing else."""
+"""The outbox on SQLite and on PostgreSQL: committed messages are published, and no others."""
 
 import logging
 from datetime import timedelta

@@ -68,7 +68,7 @@ def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
 
 
 def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
-    """PUB_EXT gets OK, or 30 bytes where the header has a trace id; MPUB_EXT always OK.
+    """PUB_EXT gets OK, or 30 bytes if the header has a trace id; MPUB_EXT always OK.
 
     Any list of JSON is a header without a trace id.
     """

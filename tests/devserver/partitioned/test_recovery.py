@@ -1,4 +1,4 @@
-"""How the embedded cluster fails and recovers: the rows of what a real one was seen to do."""
+"""How the embedded cluster fails and recovers: as a real cluster was seen to do."""
 
 import pytest
 

@@ -54,7 +54,7 @@ def sized(data):
     return len(data).to_bytes(4, "big") + data
 
 
-#: The captured table, without what is too long to be sent byte by byte.
+#: The captured table, without rows that are too long to send byte by byte.
 ROWS = [row for rows in TABLE.values() for row in rows if len(row.sent) < 100_000]
 ROWS.append(Row(16_384 * b"A", (), closed=True))  # the shortest line that is too long
 

@@ -1,8 +1,8 @@
 """Eight threads use a consumer and a producer and end them: ADDRESS ROUNDS SEED SWITCH_INTERVAL.
 
 Each round makes both, lets eight threads call stop, close, publish, pause, set_max_in_flight and
-fork against each other in a seeded order, and looks at what is left. Prints how often each call
-ended how, as a JSON object; exits with 1 when a call hung or raised what no docs name.
+fork against each other in a seeded order, and checks for leftovers. Prints the outcomes of each
+call, as a JSON object; exits with 1 when a call hung or raised what no docs name.
 """
 
 import faulthandler

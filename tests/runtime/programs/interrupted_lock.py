@@ -13,7 +13,7 @@ _LONGEST = 0.0002
 
 
 class Expired(Exception):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 def main(count: int) -> None:

@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 from pathlib import Path
 
-#: An expression: complaints about what a page shows.
+#: An expression: complaints about a page.
 CHECK_SHOWN = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 _VOID = frozenset(

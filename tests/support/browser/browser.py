@@ -25,7 +25,7 @@ _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 
 def find_chromium() -> str | None:
-    """Return the path of Chromium: that of the variable CHROMIUM, or the system's."""
+    """Return the path of Chromium: the variable CHROMIUM, or the system's."""
     given = os.environ.get("CHROMIUM")
     if given:
         return given if os.access(given, os.X_OK) else None
@@ -33,7 +33,7 @@ def find_chromium() -> str | None:
 
 
 def chromium() -> str:
-    """Return the path of Chromium; skip the test if there is none."""
+    """Return the path of Chromium; skip the test if it is missing."""
     path = find_chromium()
     if path is None:
         given = os.environ.get("CHROMIUM")
@@ -234,7 +234,7 @@ class Page:
     def click(self, selector: str) -> None:
         """Click on the middle of an element, with the mouse.
 
-        Again, where the page has moved it away in the last moment.
+        Try again if the page has moved it away meanwhile.
         """
         found = f"document.querySelector({json.dumps(selector)})"
 
@@ -275,7 +275,7 @@ class Page:
                   deviceScaleFactor=1, mobile=phone)
 
     def prefer(self, scheme: str) -> None:
-        """Have the system prefer a colour scheme: light or dark."""
+        """Set the colour scheme that the system prefers: light or dark."""
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
 

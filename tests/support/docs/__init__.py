@@ -1,1 +1,1 @@
-"""Reads the manual, and runs what it shows."""
+"""Reads the manual, and runs its code."""

@@ -22,7 +22,7 @@ _MARK = re.compile(r"\.\. (runs|not run): (.+)$")
 
 
 class Block(NamedTuple):
-    """A block of code: where it stands, its language ("" for a plain one), its mark, its text.
+    """A block of code: its page and line, its language ("" for a plain one), its mark, its text.
 
     The mark is a comment before the block, or before the paragraph that ends with ``::``.
     ``.. runs: NAME``: a test takes it by this name. ``.. not run: REASON``: no test can run it.
@@ -63,7 +63,7 @@ def load(path: str | Path) -> ModuleType:
 
 @functools.cache
 def blocks(page: str, language: str | None = None) -> tuple[Block, ...]:
-    """Return the blocks of a page in order, plain ones too; or those of one language."""
+    """Return the blocks of a page in order, plain ones too; or only one language."""
     lines = read(page).splitlines()
     found, number = [], 0
     while number < len(lines):

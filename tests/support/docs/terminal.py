@@ -1,7 +1,7 @@
 """A terminal for the commands that the manual shows: a shell, a folder, and programs on its PATH.
 
-``nsqclient``, ``nsqd``, ``flask`` and ``python`` are those of this checkout and interpreter;
-``curl`` and ``jq`` are stand-ins that do what the manual uses, so that no machine has to have them.
+``nsqclient``, ``nsqd``, ``flask`` and ``python`` run from this checkout and interpreter; ``curl``
+and ``jq`` are stand-ins with the options that the manual uses, so that no machine needs them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LISTENS = {
 
 
 def _listen_to_ctrl_c() -> None:
-    """Tests that were started in the background ignore it, and so would what they start."""
+    """Tests in the background ignore SIGINT, and so would the programs that they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Command:
-    """A command that was started, with what it has said so far."""
+    """A running command, with its output so far."""
 
     def __init__(self, text: str, terminal: Terminal, number: int) -> None:
         self.text = text
@@ -58,12 +58,12 @@ class Command:
 
     @property
     def output(self) -> str:
-        """What is on its stdout."""
+        """Its stdout."""
         return self._stdout.read_text(encoding="utf-8")
 
     @property
     def log(self) -> str:
-        """What is on its stderr."""
+        """Its stderr."""
         return self._stderr.read_text(encoding="utf-8")
 
     def wait_for(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Command:
         assert text in self.output + self.log, f"{self.text}: {self.output} {self.log}"
 
     def end(self, timeout: float = LIMIT) -> int:
-        """Wait for its end, so many seconds; return the exit status."""
+        """Wait for its end; return the exit status."""
         return self._process.wait(timeout)
 
     def interrupt(self) -> int:
@@ -147,7 +147,7 @@ class Terminal:
         return server
 
     def run(self, command: str) -> str:
-        """Type a command, wait until it has ended well, and return what it printed."""
+        """Type a command, wait until it has succeeded, and return its output."""
         started = self.start(command)
         status = started.end()
         assert status == 0, f"{started.text}: status {status}: {started.output}{started.log}"

@@ -1,4 +1,4 @@
-"""Ctrl-C at every point where it may come, one after the other, without luck."""
+"""Ctrl-C at each point of a call where it may come, one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import nsqclient
 
-#: Code of the library, and of what it is built on that is Python code itself.
+#: Code of the library, and of the Python modules that it is built on.
 _LIBRARY = str(Path(nsqclient.__file__).parent)
 _THREADING = threading.__file__
 
@@ -45,17 +45,17 @@ def interrupt_everywhere(function: Any, work: Callable[[], Callable[[], None]]) 
 
 
 def is_library(code: CodeType) -> bool:
-    """Return whether this is code of the library, or of the standard library's threading."""
+    """True for code of the library, or of the standard library's threading."""
     return code.co_filename.startswith(_LIBRARY) or code.co_filename == _THREADING
 
 
 class Interruption:
-    """Raises in the calling thread, in the block, after so many points where CPython could.
+    """Raises in the calling thread, in the block, at the given point where CPython could.
 
     Args:
         number: how many points are passed before.
         is_wanted: whether the points of this code count.
-        error: what is raised.
+        error: the exception to raise.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class _Taken(BaseException):
 
 
 def _take_async_exception() -> None:
-    """Have an asynchronous exception raised, and catch it.
+    """Raise an asynchronous exception, and catch it.
 
     An exception for a thread that has ended leaves the interpreter's request to look for
     exceptions, with which traced code hangs on CPython 3.11. This one ends the request.

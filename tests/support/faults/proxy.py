@@ -1,7 +1,7 @@
 """A TCP proxy with faults, to stand between a client and a server of NSQ in a test.
 
 One thread moves the bytes of every link, so a fault takes effect at an exact byte. All methods
-may be called from any thread; when one returns, what it says has happened.
+may be called from any thread; when one returns, its effect has happened.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-#: The directions: what the client sends, and what the server sends.
+#: The directions: from the client, and from the server.
 CLIENT, SERVER = "client", "server"
 
 _CHUNK = 65536
@@ -31,7 +31,7 @@ class _Pipe:
         self.target = target
         self.pending = b""  # read and not yet written; nothing more is read meanwhile
         self.ended = False  # the source sent its end of file
-        self.is_hole = False  # what the source sends vanishes
+        self.is_hole = False  # bytes of the source vanish
         self.not_before = 0.0  # a slow pipe's next move, monotonic time
 
 
@@ -161,7 +161,7 @@ class FaultProxy:
     # --- the thread ---
 
     def _do(self, action: Callable[[], object]) -> None:
-        """Have the thread run ``action`` and wait until it did."""
+        """Run ``action`` in the thread, and wait for it."""
         assert self._thread.is_alive(), "the proxy is used inside `with`"
         done = threading.Event()
         failure: list[BaseException] = []
@@ -276,7 +276,7 @@ class FaultProxy:
             self._drop(pipe.link, reset=fault.action == "reset")
 
     def _swallow(self, pipe: _Pipe) -> None:
-        """Let what came vanish; the link of which both ends are gone is over."""
+        """Drop the received bytes; end a link if both ends are gone."""
         pipe.pending = b""
         if all(other.ended for other in pipe.link.pipes.values()):
             self._drop(pipe.link, reset=False)

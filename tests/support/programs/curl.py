@@ -1,4 +1,4 @@
-"""Does what the manual's calls of curl do: -X METHOD, -H HEADER, -d DATA, and a URL."""
+"""A stand-in for curl with the manual's options: -X METHOD, -H HEADER, -d DATA, and a URL."""
 
 import argparse
 

@@ -2,7 +2,7 @@
 
 IDS is "one" or "many", SIZE the length of a body in bytes, HANDLER "hangs" or "async": it leaves
 the answers to others. Another process sends as fast as the socket takes it, whatever it is sent.
-It ends when the consumer has cut so many connections, or after 25 s. Prints what was seen as a JSON
+It ends when the consumer has cut enough connections, or after 25 s. Prints its figures as a JSON
 object; ``peak`` is the most memory that this process had, in bytes.
 """
 
@@ -24,9 +24,9 @@ LIMIT = 25.0
 
 
 def blocks(ids: str, size: int):
-    """Yield what is sent, without end."""
+    """Yield messages without end."""
     body = b"x" * size
-    # The first half of an id is that of its block, filled in at once for all of them.
+    # All ids of a block have the same first half.
     block = b"".join(
         encode_message(1, 1, b"########%08x" % (number if ids == "many" else 0), body)
         for number in range(max(1, BLOCK // (size + 34)))

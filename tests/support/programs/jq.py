@@ -1,4 +1,4 @@
-"""Does what the manual's calls of jq do: ``jq -r .FIELD``, one JSON object on each line."""
+"""A stand-in for jq: ``jq -r .FIELD``, one JSON object on each line."""
 
 import json
 import sys

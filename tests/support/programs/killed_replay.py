@@ -14,7 +14,7 @@ point, left = sys.argv[1], int(sys.argv[2])
 
 
 def pass_by(name):
-    """End the process where this is the point, and the letter."""
+    """Kill the process at the chosen point and letter."""
     global left
     if name == point:
         left -= 1

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.servers.http_recorder import Recorded, recording
 
-#: What the auth server says to a question: an HTTP status, or a JSON object with 200.
+#: The answer of the auth server: an HTTP status, or a JSON object with 200.
 Rule = Callable[[dict[str, str]], "int | dict[str, Any]"]
 
 

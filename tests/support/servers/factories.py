@@ -28,7 +28,7 @@ class _Embedded(ServerUnderTest):
     def kill(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            # nsqlookupd keeps nothing anyway, so it has no kill.
+            # nsqlookupd keeps nothing anyway, so kill() would be stop().
             getattr(server, "kill", server.stop)()
 
     def _launch(self) -> None:

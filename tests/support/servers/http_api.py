@@ -33,7 +33,7 @@ class HttpApi:
         return answer
 
     def create(self, topic: str, *channels: str) -> None:
-        """Create a topic of an nsqd with some channels, where they are not there."""
+        """Create a topic of an nsqd with some channels, unless they exist."""
         self.post("/topic/create", topic=topic)
         for channel in channels:
             self.post("/channel/create", topic=topic, channel=channel)
@@ -90,7 +90,7 @@ class ServerUnderTest(HttpApi):
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End it as a crash would, if it runs: an nsqd loses what it holds in memory."""
+        """Kill it if it runs: an nsqd loses its messages in memory."""
         raise NotImplementedError
 
     def restart(self) -> None:
@@ -108,7 +108,7 @@ class ServerUnderTest(HttpApi):
 
 
 def registered(lookupd: Any, topic: str) -> list[dict[str, Any]]:
-    """Return the producers that an nsqlookupd names of a topic, none where it does not know it."""
+    """Return the producers that an nsqlookupd names of a topic, none if it does not know it."""
     if topic not in lookupd.get("/topics").json()["topics"]:
         return []
     found: list[dict[str, Any]] = lookupd.get("/lookup", topic=topic).json()["producers"]

@@ -1,4 +1,4 @@
-"""A small HTTP server that answers what the test says, and remembers what it was asked."""
+"""A small HTTP server with scripted answers that records its requests."""
 
 import ssl
 import threading

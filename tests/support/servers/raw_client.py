@@ -1,6 +1,6 @@
 """A bare TCP client of nsqd: sends bytes, reads frames, sees how a connection ends.
 
-It knows nothing of nsqclient, so that what the two agree on is not one mistake made twice.
+It shares no code with nsqclient, so that the two cannot agree by the same mistake.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RawClient:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send everything, as far as the server lets us: it may have closed meanwhile."""
+        """Send everything, unless the server closes the connection meanwhile."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(data)
 
@@ -92,7 +92,7 @@ class RawClient:
         raise AssertionError(f"expected the end of the connection, got {frame!r}")
 
     def is_silent(self, seconds: float) -> bool:
-        """Return whether neither a byte nor the end comes for so long."""
+        """True if neither a byte nor the end comes for this long."""
         before = self._socket.gettimeout()
         self._socket.settimeout(seconds)
         try:

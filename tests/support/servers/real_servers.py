@@ -23,7 +23,7 @@ _DURATIONS = ("_timeout", "_interval", "_lifetime", "_time")
 
 
 def program(name: str) -> Path:
-    """Return the path of a real program; skip the test where it is missing, fail in CI."""
+    """Return the path of a real program; if it is missing, skip the test, or fail in CI."""
     path = Path(os.environ.get("NSQ_BIN") or BUILT) / name
     if not os.access(path, os.X_OK):
         text = f"no real {name} (run tools/build_nsq.py, which needs Go, or set NSQ_BIN)"
@@ -81,7 +81,7 @@ class RealServer(ServerUnderTest):
         self._end(signal.SIGKILL)
 
     def log(self) -> str:
-        """Return what the server logged since its last start."""
+        """Return the server's log since its last start."""
         return self._log_path.read_text(errors="replace")
 
     def _extra_flags(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A server that follows a script: it answers as a test says, and records what it was sent."""
+"""A server that follows a script: it answers as a test says, and records the received bytes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def environment(tmp_path: Path, nsqd: str, **more: str) -> dict[str, str]:
 def program(
     folder: Path, env: dict[str, str], log: Path, *words: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A Python program that runs until the block ends; what it says goes to ``log``."""
+    """A Python program that runs until the block ends; its output goes to ``log``."""
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, *words], cwd=folder, env=env, stdout=output,
@@ -101,7 +101,7 @@ class Gunicorn:
         return False
 
     def post(self, name: str) -> None:
-        """Publish one message through a view; note what came of it.
+        """Publish one message through a view; note the outcome.
 
         A connection that gunicorn refused or dropped does not count: no client got an answer
         that the message is stored.
@@ -118,7 +118,7 @@ class Gunicorn:
                 self.failed.append(f"{name}: {answer.status_code} {answer.text[:300]}")
 
     def reload(self) -> None:
-        """Have all workers replaced by new ones, gracefully; wait until the new ones work."""
+        """Replace all workers gracefully; wait until the new ones work."""
         before = self.log().count("Booting worker")
         self.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self.log().count("Booting worker") > before, LIMIT, "no new workers")
