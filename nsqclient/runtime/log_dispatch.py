@@ -1,81 +1,28 @@
-"""Log records of the library, where a log handler publishes.
+"""Log records of the library, if a log handler publishes.
 
-Such a handler has its lock while it publishes. What the library logs meanwhile must not come back
-to it in the same thread: it would publish that as well, without end. And a thread of the library,
-on whose work the publish depends, must not wait for its lock as long as the publish takes.
+The handler holds its lock while it publishes. A record that the library makes meanwhile must not
+come back to it in the same thread, and a thread of the library, on whose work the publish depends,
+must not wait for the lock.
 """
 
 from __future__ import annotations
 
 import logging
-import traceback
-from collections import deque
+import threading
+import time
+import weakref
 from collections.abc import Iterator
 
-from nsqclient.runtime.forking import run_after_fork
-from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.threads import LibraryThread, is_library_thread, keep_running
+from nsqclient.runtime.threads import is_library_thread
 
 #: The loggers that a publish may use.
 LOGGERS = ("connection", "dialing", "discovery", "http", "producer", "timer", "trace", "workers")
-#: Seconds in which any other log handler writes a record. A handler that has its lock for longer is
-#: publishing, or waits as if it were.
+#: Seconds that a thread of the library waits for a log handler, at most once in ``_PAUSE``.
 _PATIENCE = 0.1
-#: Records that wait for a log handler at most; the oldest ones are dropped.
-_MOST_WAITING = 1000
+_PAUSE = 10.0
 
-
-class _LateRecords:
-    """Hands records to log handlers that were busy, in a thread that may wait for them."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._waiting: deque[tuple[logging.Handler, logging.LogRecord]] = deque(
-            maxlen=_MOST_WAITING)  # guarded by _lock, as below
-        self._thread: LibraryThread | None = None  # there is one while records wait
-
-    def __bool__(self) -> bool:
-        return self._thread is not None
-
-    def put(self, handler: logging.Handler, record: logging.LogRecord) -> None:
-        """Hand it over as soon as the handler is free. Does not block."""
-        with self._lock:
-            self._waiting.append((handler, record))
-            if self._thread is None:
-                self._thread = LibraryThread(self._run, "nsq-log")
-                try:
-                    self._thread.launch()
-                except RuntimeError:  # there is no thread: the next record tries again
-                    self._thread = None
-
-    def _run(self) -> None:
-        keep_running(self._hand_over, _print)
-
-    def _hand_over(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                handler, record = self._waiting.popleft()
-            handler.handle(record)
-
-
-def _print(error: BaseException) -> None:
-    """Show what a log handler raised; logging does so with what goes wrong in one."""
-    if logging.raiseExceptions:
-        traceback.print_exception(type(error), error, error.__traceback__)
-
-
-_late = _LateRecords()
-
-
-def _after_fork_in_child() -> None:
-    global _late
-    _late = _LateRecords()
-
-
-run_after_fork(_after_fork_in_child)
+#: When a handler was last found busy, on time.monotonic(), and how many records it has missed.
+_busy: weakref.WeakKeyDictionary[logging.Handler, tuple[float, int]] = weakref.WeakKeyDictionary()
 
 
 def _handlers_of(name: str) -> Iterator[logging.Handler]:
@@ -92,10 +39,31 @@ def _is_entered(handler: logging.Handler) -> bool:
     return is_owned is not None and bool(is_owned())
 
 
-def dispatch(record: logging.LogRecord) -> bool:
-    """Hand a record over where logging itself may not; False when that is done.
+def _handle_within(
+    handler: logging.Handler, lock: threading.RLock, record: logging.LogRecord
+) -> None:
+    """Pass a record to a handler, or count it if the handler stays busy for ``_PATIENCE``."""
+    busy_at, missed = _busy.get(handler, (float("-inf"), 0))
+    was_busy = time.monotonic() - busy_at < _PAUSE
+    if not lock.acquire(timeout=0 if was_busy else _PATIENCE):
+        _busy[handler] = time.monotonic(), missed + 1
+        return
+    try:
+        handler.handle(record)
+        if missed:
+            _busy[handler] = busy_at, 0
+            handler.handle(logging.LogRecord(
+                record.name, logging.WARNING, __file__, 0,
+                "%d log records of nsqclient were dropped: a log handler was busy", (missed,),
+                None))
+    finally:
+        lock.release()
 
-    A filter of the loggers.
+
+def dispatch(record: logging.LogRecord) -> bool:
+    """Pass a record to the handlers if logging itself may not; returns False after that.
+
+    A filter of the loggers. A record for a busy handler is dropped, and counted in a later one.
     """
     handlers = list(_handlers_of(record.name))
     is_ours = is_library_thread()
@@ -104,16 +72,10 @@ def dispatch(record: logging.LogRecord) -> bool:
     for handler in handlers:
         if record.levelno < handler.level or _is_entered(handler):
             continue
-        lock = handler.lock
-        if lock is None or not is_ours:
+        if handler.lock is None or not is_ours:
             handler.handle(record)
-        elif not _late and lock.acquire(timeout=_PATIENCE):
-            try:
-                handler.handle(record)
-            finally:
-                lock.release()
         else:
-            _late.put(handler, record)
+            _handle_within(handler, handler.lock, record)
     return False
 
 
