@@ -213,7 +213,7 @@ class BlockingConnection(NsqdSocket):
     # -- from any thread
 
     def has_unread(self) -> bool:
-        """Return whether bytes, or the end of the stream, wait in the socket."""
+        """True if bytes, or the end of the stream, wait in the socket."""
         with self._lock:
             return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()

@@ -1,12 +1,12 @@
-"""``AsyncPublisher``: asynchronous publishes; those that wait together share an MPUB.
+"""``AsyncPublisher``: asynchronous publishes. Messages that wait together share an MPUB.
 
-Each topic has a queue. A worker, a thread ``nsq-publisher-N``, takes what waits in it, publishes
-that as ``publish()`` does, and takes what has come meanwhile: under load the batches grow. One
-worker at a time serves a topic, so its messages leave in the order of the calls.
+Each topic has a queue. A worker, a thread ``nsq-publisher-N``, takes all messages of a queue,
+publishes them as ``publish()`` does, and takes the messages that were queued meanwhile: under load
+the batches grow. One worker at a time serves a topic, so messages leave in the order of the calls.
 
-A call that puts a message holds no lock: it may come from a finalizer or a signal handler, in the
-middle of another one. What it does are single calls; where an exception of a signal handler ends it
-between two of them, it takes the message back, and the timer does what it has left out.
+A call that queues a message holds no lock: a finalizer or a signal handler may make it in the
+middle of another one. It consists of single calls of C. If an exception of a signal handler comes
+between two of them, the message is taken back, or the timer does the next step.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _BATCH_MESSAGES = 2000
 _BATCH_BYTES = 1024 * 1024
 #: Messages whose deadlines are further apart, in seconds, do not share an MPUB.
 _DEADLINE_SPREAD = 0.5
-#: Publishes under way at once, each in a thread of its own. Few are needed where nsqds answer.
+#: Publishes under way at once, each in a thread of its own. Few are needed if nsqds answer.
 _MAX_WORKERS = 64
-#: Topics with a queue of their own; all others share one.
+#: Topics with a queue of their own. Further topics share one.
 _MAX_QUEUES = 1000
 #: Seconds between two looks for queued messages whose deadline has passed.
 _SWEEP = 0.25
-#: Seconds after its deadline at which a message that was sent has no worker any more.
+#: Seconds after its deadline at which a message that was sent has lost its worker.
 _LOST = 2.0
 #: Seconds between two looks at whether somebody waits for what lingers.
 _LINGER_STEP = 0.005
 
 
 class Window(NamedTuple):
-    """What may be without an outcome, and how long a message waits for others."""
+    """Limits for messages without an outcome, and how long a message waits for others."""
 
     messages: int
     size: int  #: in bytes, of all bodies
@@ -79,7 +79,7 @@ class Destination:
     """The messages that wait to be sent to one place, such as a topic.
 
     Args:
-        serve: publishes what waits, until nothing can be done at once; on a worker.
+        serve: publishes the messages until none is left that can be sent now; on a worker.
     """
 
     def __init__(self, serve: Callable[[], None]) -> None:
@@ -92,11 +92,11 @@ class Destination:
         self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
     def has_turn(self) -> bool:
-        """Return whether another worker may serve it."""
+        """True if another worker may serve it."""
         return len(self.serving) < self.width
 
     def is_due(self, now: float) -> bool:
-        """Return whether a worker that comes now finds something to do."""
+        """True if a worker would find messages to send now."""
         return bool(self.items) and self.has_turn() and now >= self.resting_until
 
 
@@ -106,8 +106,8 @@ class AsyncPublisher:
     Args:
         timer: calls ``check`` now and then.
         max_body_size: of one command.
-        take_over: takes all messages of a topic's queue where that is not enough to choose an
-            nsqd, and returns whether it did; may block, and raises what the first one fails with.
+        take_over: may take all messages of a topic's queue to send them in another way, and returns
+            True then. May block, and raises the error with which the first message fails.
 
     Threads: any.
     """
@@ -122,17 +122,17 @@ class AsyncPublisher:
         self._statistics = statistics
         self._batch_bytes = min(_BATCH_BYTES, max_body_size)
         self._take_over = take_over
-        #: All without an outcome; changed by single calls, as the next four.
+        #: All messages without an outcome; changed by single calls, as the next four.
         self._unsettled: set[PublishFuture] = set()
         self._queues: dict[str, Destination] = {}  # by topic
-        self._ready: SimpleQueue[Destination | None] = SimpleQueue()  # that a worker is to serve
-        self._resting: deque[tuple[float, Destination]] = deque()  # to be called then, by the timer
+        self._ready: SimpleQueue[Destination | None] = SimpleQueue()  # for the next worker
+        self._resting: deque[tuple[float, Destination]] = deque()  # the timer calls them then
         self._idle: set[threading.Thread] = set()  # workers that wait
-        self._turns = Lock()  # held while a worker becomes one of those that serve
-        #: Of all bodies without an outcome. Threads that really run at once may miscount it; it is
-        #: right again when nothing is pending.
+        self._turns = Lock()  # held while a worker begins to serve a queue
+        #: Bytes of all bodies without an outcome. Without the interpreter's lock, threads may
+        #: miscount it; it is right again when nothing is pending.
         self._bytes = 0
-        self._space = Monitor()  # some wait for the window, or for flush
+        self._space = Monitor()  # threads wait for space in the window, or in flush()
         self._unretrieved = UnretrievedErrors()
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -140,11 +140,11 @@ class AsyncPublisher:
 
     @property
     def pending(self) -> int:
-        """How many have no outcome yet."""
+        """The number of messages without an outcome."""
         return len(self._unsettled)
 
     def topics(self) -> list[str]:
-        """The topics of what has no outcome yet."""
+        """The topics of the messages without an outcome."""
         return sorted({item.topic for item in self._unsettled.copy() if not item.done()})
 
     def ended(self) -> list[str]:
@@ -161,9 +161,9 @@ class AsyncPublisher:
 
         Raises:
             PublishNotSentError: the window stayed full (at once, unless it blocks).
-            ReentrantCallError: it is full, and the calling thread would have to make space.
+            ReentrantCallError: the window is full, and only the calling thread makes space.
             ClosedError: the producer was closed.
-            RuntimeError: the system has no thread left, or the interpreter is shutting down.
+            RuntimeError: no thread can be started, or the interpreter is shutting down.
         """
         need_threads()
         size = len(item.body)
@@ -178,7 +178,7 @@ class AsyncPublisher:
                 raise ClosedError("the producer is closed")
             if not queue.is_called and queue.has_turn():
                 self.call(queue)
-        except BaseException:  # of a signal handler, or there is no thread
+        except BaseException:  # of a signal handler, or no thread can be started
             if item.cancel():
                 self._done([item])
             raise
@@ -189,7 +189,7 @@ class AsyncPublisher:
         return self._queues.setdefault(name, queue)
 
     def _has_space(self, size: int) -> bool:
-        """Return whether the window takes a message of so many bytes."""
+        """True if the window has space for a message of ``size`` bytes."""
         window = self._window
         return len(self._unsettled) < window.messages and self._bytes + size <= window.size
 
@@ -210,7 +210,7 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        """Return whether the calling thread is a worker, the timer or a connection's reader."""
+        """True on a worker, the timer or the reader of a connection."""
         thread = threading.current_thread()
         return (thread in self._threads or self._timer.is_current()
                 or isinstance(owner_of_thread(), PipelinedConnection))
@@ -220,13 +220,13 @@ class AsyncPublisher:
         return self._space.wait_for(condition, 0.0 if sys.is_finalizing() else timeout)
 
     def flush(self, deadline: Deadline) -> bool:
-        """Wait until nothing is pending; False when something still is."""
+        """Wait until nothing is pending; False on a timeout."""
         return self._wait(lambda: not self._unsettled, deadline.remaining())
 
     # -- workers
 
     def call(self, destination: Destination) -> None:
-        """Have a worker serve it. Raises RuntimeError where no thread can be started."""
+        """Let a worker serve it. Raises RuntimeError if no thread can be started."""
         if not self._threads:
             self._timer.start()
             self._start_worker()
@@ -234,7 +234,7 @@ class AsyncPublisher:
         self._ready.put(destination)
 
     def call_later(self, destination: Destination, at: float) -> None:
-        """Have a worker serve it then, on ``time.monotonic()``. On a worker."""
+        """Let a worker serve it at this time, on ``time.monotonic()``. On a worker."""
         self._resting.append((at, destination))
         if at < self._timer.due:
             self._timer.wake()
@@ -245,7 +245,7 @@ class AsyncPublisher:
         self._note_worker(thread)
 
     def _note_worker(self, thread: threading.Thread) -> None:
-        """Have it joined at the end. Twice: an interrupted launch may start it nevertheless."""
+        """Remember a thread to join. Called twice: an interrupted launch may start it anyway."""
         if thread not in self._threads:
             self._threads.append(thread)
 
@@ -259,7 +259,7 @@ class AsyncPublisher:
             self._idle.discard(worker)
             for destination in in_hand:
                 destination.serving.discard(worker)
-            in_hand.clear()  # what is left there, the timer calls another worker for
+            in_hand.clear()  # the timer calls another worker for the messages that are left
             if self._closed:
                 self._ready.put(None)
             logger.error("a publisher was interrupted; it continues", exc_info=error)
@@ -277,7 +277,7 @@ class AsyncPublisher:
             in_hand.append(destination)
             destination.is_called = False
             self._keep_one_idle()
-            if not self._take_turn(worker, destination):  # the others see what has come
+            if not self._take_turn(worker, destination):  # the other worker sees new messages
                 in_hand.clear()
                 continue
             try:
@@ -299,7 +299,7 @@ class AsyncPublisher:
             return has_turn
 
     def _keep_one_idle(self) -> None:
-        """Start another worker where none waits: this one may be busy for long."""
+        """Start another worker if none is idle: this one may be busy for long."""
         if not self._idle and not self._closed and len(self._threads) < _MAX_WORKERS:
             try:
                 self._start_worker()
@@ -307,7 +307,10 @@ class AsyncPublisher:
                 logger.debug("no thread for a further worker: %s", exc)
 
     def check(self, now: float) -> float:
-        """Fail what is late, call what was left out; return when to come again. On the timer."""
+        """Fail late messages, call workers for queues without one; return when to look again.
+
+        On the timer.
+        """
         due = math.inf
         for _ in range(len(self._resting)):
             at, destination = self._resting.popleft()
@@ -326,7 +329,7 @@ class AsyncPublisher:
                     self._done([item])
                 elif item.until + _LOST <= now:
                     self.fail(item, PublishUnknownError("the thread that sent it was interrupted"))
-                elif item.until + _SWEEP <= now:  # its worker knows more of it
+                elif item.until + _SWEEP <= now:  # not earlier: its worker knows a better reason
                     self.refuse(item, deadline_error())
         for queue in list(self._queues.copy().values()):
             if queue.is_due(now):
@@ -336,7 +339,7 @@ class AsyncPublisher:
     # -- one topic, on a worker
 
     def _serve(self, queue: Destination) -> None:
-        """Publish all that waits for the topic."""
+        """Publish all messages of the topic."""
         self.linger(queue.items)
         while queue.items:
             try:
@@ -349,7 +352,7 @@ class AsyncPublisher:
                 self._publish(items)
 
     def linger(self, items: deque[PublishFuture]) -> None:
-        """Wait for further messages, unless somebody waits for these."""
+        """Wait for further messages, unless a thread waits for these."""
         until = time.monotonic() + self._window.linger
         while (left := until - time.monotonic()) > 0:
             if len(items) >= _BATCH_MESSAGES or self._space.is_awaited or self._closed:
@@ -357,7 +360,7 @@ class AsyncPublisher:
             time.sleep(min(left, _LINGER_STEP))
 
     def take(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
-        """Remove messages that may share a command; return those that are still to be sent."""
+        """Remove messages that may share a command; return the messages that may still be sent."""
         batch = self._take_batch(queue)
         started = start_all(batch)
         if len(started) < len(batch):
@@ -369,8 +372,7 @@ class AsyncPublisher:
         return [item for item in started if item.until > now] if late else started
 
     def _take_batch(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
-        """Remove one message at least, also where that is too large. Others may append meanwhile.
-        """
+        """Remove at least one message, even one that is too large. Others may append meanwhile."""
         first = queue.popleft()
         batch = [first]
         size = 8 + len(first.body)
@@ -413,8 +415,8 @@ class AsyncPublisher:
     # -- outcomes
 
     def on_stored(self, items: Sequence[PublishFuture], stored: object = None) -> None:
-        """They are stored; ``stored`` is the result, None as a rule."""
-        # Before anybody hears of it, so that flush() and stats() agree with the outcomes.
+        """Settle messages that are stored; ``stored`` is their result."""
+        # Before the outcomes are set, so that flush() and stats() agree with them.
         self._statistics.count_published(len(items))
         self._done(items)
         if stored is None:
@@ -424,21 +426,21 @@ class AsyncPublisher:
                 item.set_result(stored)
 
     def fail(self, item: PublishFuture, error: Exception) -> None:
-        """It has begun and has no good outcome."""
-        # Its traceback would keep alive what nobody looks at.
+        """Settle a message that has begun and is not stored, or perhaps not."""
+        # Its traceback would keep frames alive.
         if item.fail(as_cause(error), self._unretrieved.note) and isinstance(error, PublishError):
             self._statistics.count_failure(error)
         self._done([item])
 
     def refuse(self, item: PublishFuture, error: Exception) -> None:
-        """It was not sent, and will not be; nothing where it was cancelled, or is begun."""
+        """Fail a message that was not sent, unless it was cancelled or has begun."""
         if start_all([item]):
             self.fail(item, error)
         elif item.done():
             self._done([item])
 
     def _done(self, items: Sequence[PublishFuture]) -> None:
-        """They are not pending any more."""
+        """Forget messages that have an outcome."""
         self._unsettled.difference_update(items)
         size = sum([len(item.body) for item in items])
         self._bytes -= size  # without a call in between, in which another thread may change it
@@ -447,12 +449,12 @@ class AsyncPublisher:
     # -- the end
 
     def close(self, deadline: Deadline) -> bool:
-        """Refuse new messages, fail those that still have no outcome, and end the threads."""
+        """Refuse new messages, fail all messages without an outcome, and end the threads."""
         self._closed = True
         self._end()
         self._ready.put(None)
         is_clean = True
-        for thread in self._threads:  # the last one may have begun to start another
+        for thread in self._threads:  # the last one may start another meanwhile
             if thread is not threading.current_thread():
                 thread.join(deadline.remaining())
                 is_clean = is_clean and not thread.is_alive()
@@ -465,23 +467,23 @@ class AsyncPublisher:
         return is_clean
 
     def _end(self) -> None:
-        """Fail what no worker has begun."""
+        """Fail the messages that no worker has begun."""
         for item in start_all(list(self._unsettled.copy())):
             self.fail(item, closed_error())
 
     def report_unretrieved(self) -> None:
-        """Log now which failures nobody has looked at."""
+        """Log the failures that nobody has looked at."""
         self._unretrieved.report(at_once=True)
 
     def abandon(self) -> None:
-        """In a forked child: fail the futures that the child inherited, and nothing else."""
+        """In a forked child: fail the inherited Futures, and nothing else."""
         renew_lock()  # the hook of its module may come after this one
         for item in self._unsettled.copy():
             item.abandon()
 
 
 def as_outcome(error: BaseException) -> Exception:
-    """Return what a message fails with after ``error`` came where it is published."""
+    """Return the error of a message whose publish has raised ``error``."""
     if isinstance(error, ClosedError):
         return closed_error()
     if isinstance(error, NSQError):
@@ -491,10 +493,10 @@ def as_outcome(error: BaseException) -> Exception:
 
 
 def deadline_error() -> PublishError:
-    """Why an item fails whose deadline passed while it was queued."""
+    """Return the error of a message whose deadline passed while it was queued."""
     return PublishNotSentError("the deadline came before it could be sent")
 
 
 def closed_error() -> PublishError:
-    """Why an item fails that ``close()`` found unsent."""
+    """Return the error of a message that ``close()`` found unsent."""
     return PublishNotSentError("the producer was closed before it was sent")

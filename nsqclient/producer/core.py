@@ -82,20 +82,20 @@ class ProducerCore:
     def _take_over(self, items: deque[PublishFuture]) -> bool:
         """Take all messages of a topic's queue if choosing an nsqd is not enough.
 
-        Returns whether it did. On a worker. May block, and raises what the first message fails
-        with.
+        Returns whether it did. On a worker. May block, and raises the error of the first
+        message.
         """
         return False
 
     def _stop_publishing(self, deadline: Deadline) -> list[str]:
-        """End what waits between two attempts; return the names of threads that stay."""
+        """End publishes between two attempts; return the names of stuck threads."""
         return self._discovery.stop(deadline)
 
     # -- state
 
     @property
     def is_closed(self) -> bool:
-        """Return whether ``close()`` was called."""
+        """True if ``close()`` was called."""
         return self.publisher.is_closed
 
     @property
@@ -113,7 +113,7 @@ class ProducerCore:
         )
 
     def healthy(self) -> Health:
-        """Return whether messages can be published, and why not."""
+        """True if messages can be published, and why not."""
         if self.is_closed:
             return Health(False, "closed")
         ended = [*self.nodes.timer.ended(), *self.queues.ended()]
@@ -129,7 +129,7 @@ class ProducerCore:
     # -- the end
 
     def close(self, deadline: Deadline) -> bool:
-        """Wait for what is pending, then end everything; True if all had an outcome in time."""
+        """Wait for pending publishes, then end everything; True if all had an outcome in time."""
         self.publisher.is_closed = True
         is_clean = self.publisher.wait_for_running(deadline)
         is_clean = self.queues.flush(deadline) and is_clean
@@ -166,7 +166,7 @@ class ProducerCore:
         self.queues.abandon()
 
     def flush_at_exit(self, deadline: Deadline) -> None:
-        """Wait for pending messages, and log what has no outcome then."""
+        """Wait for pending messages, and log the number without an outcome."""
         if self.queues.pending:
             self.queues.flush(deadline)
         if self.queues.pending:

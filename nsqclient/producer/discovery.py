@@ -25,9 +25,9 @@ _GRACE = 0.5
 
 
 class NodeDiscovery:
-    """Keeps the addresses of a producer's NodePool; does nothing where no nsqlookupd was given.
+    """Keeps the addresses of a producer's NodePool; does nothing without an nsqlookupd.
 
-    Life: asks as soon as the timer runs; ``stop()``. Threads: the timer, and those that ask.
+    Life: asks as soon as the timer runs; ``stop()``. Threads: the timer, and background threads.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class NodeDiscovery:
     def _report(
         self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
     ) -> None:
-        """Use what the nsqlookupds name; log a failure."""
+        """Use the nsqds that the nsqlookupds list; log a failure."""
         if error is not None:
             logger.warning("no answer from %s", with_hint(error))
             self._nodes.discovery_error = error

@@ -70,7 +70,7 @@ class _Look:
 class PublishFuture(Future[Any]):
     """A message whose outcome is a Future: what ``publish_async`` returns.
 
-    Attributes that few messages need are those of the class: each of its own costs time.
+    Attributes that few messages need are class attributes: setting one costs time.
     """
 
     _state: str = PENDING  # what wait() and as_completed() see
@@ -82,7 +82,7 @@ class PublishFuture(Future[Any]):
     _looks = 0  # calls of these two that hold the state
     _is_looked_at = False  # somebody has asked for the outcome
     _unretrieved: UnretrievedError | None = None
-    #: What the queue that takes it over needs: arguments of its call, later parts of its command.
+    #: For the queue that takes it over: arguments of its call, later parts of its command.
     options: Any = None
 
     def __init__(
@@ -118,15 +118,15 @@ class PublishFuture(Future[Any]):
         return self.cancelled()
 
     def cancelled(self) -> bool:
-        """As Future.cancelled."""
+        """True after ``cancel()``. As Future.cancelled."""
         return self._final in (_CANCELLED, _CANCELLED_AND_NOTIFIED)
 
     def running(self) -> bool:
-        """Return whether it has begun and has no outcome. As Future.running."""
+        """True between its begin and its outcome. As Future.running."""
         return self._state == RUNNING and self._final is None
 
     def done(self) -> bool:
-        """As Future.done."""
+        """True with an outcome, or if cancelled. As Future.done."""
         return self._final is not None
 
     def result(self, timeout: float | None = None) -> Any:
@@ -146,7 +146,7 @@ class PublishFuture(Future[Any]):
         return self._exception
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait for the outcome; raise if there is none in time, or if it was cancelled."""
+        """Wait for the outcome; raise if it does not come in time, or if it was cancelled."""
         self._note_look()
         if not self.done():
             wakeups: SimpleQueue[Any] = SimpleQueue()
@@ -260,7 +260,7 @@ class PublishFuture(Future[Any]):
 
 
 def start_all(futures: Sequence[PublishFuture]) -> list[PublishFuture]:
-    """Begin messages; return those that were neither cancelled nor begun before.
+    """Begin messages; return the messages that nobody has cancelled or begun.
 
     If several threads begin the same message, one gets it.
     """
@@ -277,7 +277,7 @@ def start_all(futures: Sequence[PublishFuture]) -> list[PublishFuture]:
 
 
 def succeed_all(futures: Sequence[PublishFuture]) -> None:
-    """Set the result None of each message that has no outcome; faster than ``set_result``."""
+    """Set the result None of each message without an outcome; faster than ``set_result``."""
     watched = []
     with _quick:
         for future in futures:

@@ -1,8 +1,8 @@
 """``NodePool``: the nsqds of a producer, dialed in the background.
 
 Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
-address costs nobody anything while another one is alive. From the first publish on the timer
-decides what is dialed, and a ``DialScheduler`` does it, a limited number at once.
+address costs nothing while another nsqd is alive. From the first publish on, the timer decides
+which nsqds to dial, and a ``DialScheduler`` dials a limited number at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds for dialing and the handshake.
 HANDSHAKE_TIMEOUT = 5.0
-#: Longest pause in seconds between two dials of an nsqd that publishes wait for: it may be back.
+#: Longest pause in seconds between two dials of an nsqd if publishes wait for it.
 _MAX_PAUSE = 0.5
 #: Seconds: an nsqd whose connection ends sooner is not dialed again at once.
 _BRIEF = 2.0
@@ -73,29 +73,29 @@ class NsqdNode:
         self.version: str = ""  # of nsqd; known once it was connected
 
     def close(self) -> None:
-        """Cut off all connections, and refuse further ones."""
+        """End all connections, and refuse further ones."""
         for pool in self.pools:
             pool.close()
 
     def connections(self) -> list[PoolConnection]:
-        """Return those that are alive."""
+        """Return the connections that are alive."""
         return [conn for pool in self.pools for conn in pool.connections()]
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a publish waits for a connection to it."""
+        """True if a publish waits for a connection to it."""
         return self.pool.is_awaited or self.pipeline.is_awaited
 
     def dials(self) -> dict[PoolConnection, bool]:
-        """Return those that are to be dialed, and whether that has begun."""
+        """Return the connections to dial; True once dialing has begun."""
         return {**self.pool.dialing, **self.pipeline.dialing}
 
     def pool_of(self, conn: PoolConnection) -> ConnectionPool | None:
-        """Return the pool for which a connection is dialed; None where that is not wanted."""
+        """Return the pool for which a connection is dialed; None if it is not needed any more."""
         return next((pool for pool in self.pools if conn in pool.dialing), None)
 
     def release_waiters(self) -> None:
-        """Have publishes that wait for connections choose an nsqd anew."""
+        """Wake the waiting publishes so that each chooses another nsqd."""
         for pool in self.pools:
             pool.release_waiters()
 
@@ -104,15 +104,14 @@ class NodePool:
     """All nsqds of a producer.
 
     Args:
-        addresses: those that the user gave; ``set_addresses`` changes them.
-        lookupds: the nsqlookupds that may name others.
+        addresses: given by the user; ``set_addresses`` changes them.
+        lookupds: the nsqlookupds, which list others.
         on_connected: called after each dial that has succeeded, on a thread that dials.
         check: called with an address and the settings of its nsqd, on a thread that dials; raises
             an NSQError if publishes to this nsqd cannot succeed.
 
-    Each nsqlookupd, and the addresses that the user gave, may use an equal part of the dials that
-    are under way at once, so that no number of dead addresses that one of them names delays what
-    the others name.
+    Each nsqlookupd, and the addresses given by the user, get an equal share of the dials. So dead
+    addresses of one nsqlookupd do not delay the nsqds of another.
 
     Threads: any.
     """
@@ -128,17 +127,16 @@ class NodePool:
         self._rng = random.Random()
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
-        #: Those that are connected, the longest first, without those that do not respond while
-        #: others do. Replaced, never changed, and read without a lock.
+        #: The connected nsqds, the longest first, without nsqds that do not respond while others
+        #: do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        #: Whether the last publish that found none connected is asynchronous; None: none was.
+        #: True if the last publish that found no nsqd was asynchronous; None before the first one.
         self._is_async: bool | None = None
-        #: Watches the deadlines of publishes, looks after idle connections, and has dialed what is
-        #: missing.
+        #: Checks idle connections, and starts the dials of missing ones.
         self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
         self._failed_dials = LineLimit(logger)
-        #: Why no nsqd is known, where they come from nsqlookupd.
+        #: The last failure of an nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
         self._dials: DialScheduler[PoolConnection] = DialScheduler(
@@ -152,7 +150,7 @@ class NodePool:
         return list(self._nodes)
 
     def set_addresses(self, named: Mapping[str, Iterable[str]]) -> None:
-        """Use these nsqds from now on; those not named are dropped where they are not connected.
+        """Use these nsqds from now on; drop all others that are not connected.
 
         Args:
             named: the addresses that each source names: ``DIRECT``, or an nsqlookupd.
@@ -170,14 +168,14 @@ class NodePool:
         self.timer.wake()
 
     def node_at(self, address: str) -> NsqdNode:
-        """Return one nsqd that nsqlookupds name, also where it is new."""
+        """Return one nsqd that nsqlookupds list; it may be new."""
         with self._changed.lock:
             node = self._node(address)
             node.sources = node.sources or set(self._lookupds)
             return node
 
     def _node(self, address: str) -> NsqdNode:
-        """Return an nsqd, also a new one. Needs _changed."""
+        """Return an nsqd, a new one if it is not known. Needs _changed."""
         node = self._nodes.get(address)
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
@@ -186,7 +184,7 @@ class NodePool:
         return node
 
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
-        """Note which sources name an nsqd. Needs _changed."""
+        """Record which sources list an nsqd. Needs _changed."""
         node.sources = names
         for conn in node.dials():
             self._dials.set_sources(conn, names)
@@ -207,7 +205,7 @@ class NodePool:
         return {address: count for address, count in counts.items() if count}
 
     def missing(self) -> str:
-        """Name nsqds that are not connected, each with the reason; empty if there are none."""
+        """Name nsqds that are not connected, each with the reason; empty if all are connected."""
         with self._changed.lock:
             missing = [node for node in self._nodes.values() if node not in self.connected]
         named = [f"{node.address} ({node.last_error or 'no connection yet'})"
@@ -224,7 +222,7 @@ class NodePool:
     # -- nsqds for publishes
 
     def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
-        """Return an nsqd that is connected, waiting for one where none is.
+        """Wait for a connected nsqd.
 
         Args:
             is_async: an asynchronous publish waits.
@@ -233,10 +231,10 @@ class NodePool:
 
         Raises:
             ConnectError: none was connected in time.
-            NSQError: the reason why none can be used, where waiting cannot help.
+            NSQError: the reason why no nsqd can be used, if waiting cannot help.
             ClosedError: ``close()`` was called.
-            ReentrantCallError: a finalizer that runs on the timer would have to wait for it.
-            RuntimeError: the system has no thread left.
+            ReentrantCallError: a finalizer on the timer thread would wait for that thread.
+            RuntimeError: no thread can be started.
         """
         self._need_threads()
         if not self._closed:
@@ -250,7 +248,7 @@ class NodePool:
             self._is_async = is_async
             if self._is_hopeless():
                 raise self._reason() or ConnectError("nsqd", "no nsqd can be used")
-            self.timer.wake()  # it has dialed what publishes wait for
+            self.timer.wake()  # to start dials
             return None
 
         node = self._changed.wait_for(find, deadline.remaining())
@@ -259,13 +257,13 @@ class NodePool:
         return node
 
     def _need_threads(self) -> None:
-        """Raise an error if nobody would end the wait of the calling thread."""
+        """Raise an error if no thread would end the wait of the calling thread."""
         if self.timer.is_current():
             raise ReentrantCallError()
         need_threads()
 
     def _is_hopeless(self) -> bool:
-        """Return whether every nsqd has failed permanently, and just now. Needs _changed."""
+        """True if every nsqd has failed permanently, and just now. Needs _changed."""
         now = time.monotonic()
         return bool(self._nodes) and all(
             node.last_error is not None and not self._may_help(node.last_error)
@@ -299,7 +297,7 @@ class NodePool:
         """Wait before the next attempt, or until ``close()``."""
         self._changed.wait_for(lambda: self._closed, max(0.0, seconds))
 
-    # -- what has ended
+    # -- failures
 
     def on_lost(self, node: NsqdNode, error: NSQError, is_new: bool) -> None:
         """A publish has lost or left a connection; ``is_new``: it had not answered any publish."""
@@ -323,7 +321,7 @@ class NodePool:
                            extra=log_fields(nsqd=node.address))
 
     def _remove(self, node: NsqdNode) -> bool:
-        """Publish to other nsqds until it is dialed again; return whether it was in use."""
+        """Stop using an nsqd until it is dialed again; return True if it was in use."""
         with self._changed.lock:
             was_connected = node in self.connected
             self.connected = tuple(other for other in self.connected if other is not node)
@@ -332,14 +330,14 @@ class NodePool:
         return was_connected
 
     def _log_loss(self, node: NsqdNode, error: NSQError, is_last: bool) -> None:
-        """Log that a connection was lost; one line is enough where an nsqd ended."""
+        """Log a lost connection; at WARNING only the last one to its nsqd."""
         if not self._closed:
             logger.log(logging.WARNING if is_last else logging.DEBUG,
                        "lost a connection, connecting again: %s", error,
                        extra=log_fields(nsqd=node.address))
 
     def _check(self, now: float) -> float:
-        """Look at all connections; return when to look again. On the timer."""
+        """Check all connections; return when to check again. On the timer."""
         due = now + 1.0
         with self._changed.lock:
             nodes = list(self._nodes.values())
@@ -363,9 +361,9 @@ class NodePool:
     # -- dialing
 
     def _put_missing(self, node: NsqdNode, now: float) -> float:
-        """Have dialed what publishes wait for, and what is not connected. Needs _changed.
+        """Queue dials for waiting publishes, and for an nsqd without a connection. Needs _changed.
 
-        Returns: when the nsqd has rested, if that is not yet so.
+        Returns: when the nsqd may be dialed, if it may not yet.
         """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
@@ -391,16 +389,16 @@ class NodePool:
 
     @staticmethod
     def _retry_at(node: NsqdNode, is_awaited: bool) -> float:
-        """Return when it has rested: soon where publishes wait, as it may be back."""
+        """Return when the nsqd may be dialed: soon if publishes wait, as it may be back."""
         return min(node.retry_at, node.failed_at + _MAX_PAUSE) if is_awaited else node.retry_at
 
     @staticmethod
     def _may_help(error: NSQError) -> bool:
-        """Return whether the same dial may succeed later."""
+        """True if the same dial may succeed later."""
         return isinstance(error, NSQConnectionError)
 
     def _reason(self) -> NSQError | None:
-        """Why there is no connection. Needs _changed."""
+        """Return the last error of an nsqd or nsqlookupd. Needs _changed."""
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
@@ -421,7 +419,7 @@ class NodePool:
             if error is not None:
                 self._rest(node)
                 if not self._may_help(error):
-                    self._changed.notify_all()  # perhaps no other can be used either
+                    self._changed.notify_all()  # perhaps no nsqd can be used
             else:
                 node.has_worked = True
                 node.dialed_at = time.monotonic()
@@ -439,7 +437,7 @@ class NodePool:
         self.timer.wake()
 
     def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
-        """Open a connection; return what went wrong."""
+        """Open a connection; return the error."""
         if self._closed:
             return ClosedError("the producer is closed")
         try:
@@ -454,7 +452,7 @@ class NodePool:
         return None
 
     def _report_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
-        """Say what a dial has led to; log a failure where that is news."""
+        """Report a dial; log a failure once for each outage."""
         if self._closed:
             return
         if error is None:
@@ -464,13 +462,13 @@ class NodePool:
         level = logging.DEBUG
         if is_news:
             level = self._failed_dials.level(logging.WARNING)
-        # What another dial does not help against is raised by the publish at once.
+        # If another dial cannot help, the publish raises the error at once.
         logger.log(level, "cannot publish to %s%s: %s", node.address,
                    ", trying again" if self._may_help(error) else "",
                    with_hint(error, node.address), extra=log_fields(nsqd=node.address))
 
     def _rest(self, node: NsqdNode) -> None:
-        """It has failed: leave it alone for a while. Needs _changed."""
+        """Record a failure; do not dial the nsqd for a while. Needs _changed."""
         node.failures += 1
         delay = reconnect_delay(node.failures, self._config.max_reconnect_delay, self._rng)
         node.failed_at = time.monotonic()
@@ -479,7 +477,7 @@ class NodePool:
     # -- the end
 
     def close(self, deadline: Deadline) -> list[str]:
-        """Refuse further use and end all connections; return the names of threads that stay."""
+        """Refuse further use and end all connections; return the names of stuck threads."""
         with self._changed.lock:
             self._changed.notify_all()
             self._closed = True
@@ -497,7 +495,7 @@ class NodePool:
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
-        """In a forked child: give the parent's sockets back without a word to nsqd."""
+        """In a forked child: close the parent's sockets without sending anything to nsqd."""
         for node in self._nodes.values():
             for pool in node.pools:
                 pool.abandon()

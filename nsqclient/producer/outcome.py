@@ -29,7 +29,7 @@ SERVER_UNAVAILABLE = _RETRYABLE | {"E_MPUB_FAILED"}
 
 
 def may_be_stored(error: NSQError) -> bool:
-    """Return whether the attempt that failed with this error may have stored the message."""
+    """True if the attempt that failed with this error may have stored the message."""
     if isinstance(error, ServerError):
         # nsqd puts the messages of an MPUB one by one; those before the failure are stored.
         return error.code == "E_MPUB_FAILED"
@@ -37,12 +37,12 @@ def may_be_stored(error: NSQError) -> bool:
 
 
 class Attempts:
-    """What the attempts of one publish led to. Not thread-safe.
+    """The failed attempts of one publish. Not thread-safe.
 
     Args:
         seconds: that it was given.
         size: of the command, in bytes.
-        retry_unknown: whether it is repeated where the outcome is unknown.
+        retry_unknown: whether it is repeated if the outcome is unknown.
         messages: how many the command brings.
         maybe_stored: an attempt in an earlier command may have stored it.
     """
@@ -55,7 +55,7 @@ class Attempts:
         self.messages = messages
         self.maybe_stored: bool = maybe_stored
         self.reason: NSQError | None = None  # of the last failure
-        self.is_one_at_fault: bool = False  # each message is to be sent again alone
+        self.is_one_at_fault: bool = False  # send each message again alone
         self._size = size
         self.retry_unknown = retry_unknown
 
@@ -87,7 +87,9 @@ class Attempts:
         return unknown
 
     def timed_out(self, error: NSQError | None = None) -> PublishError:
-        """Build the exception for a publish whose time is over; ``error``: where no other is known.
+        """Build the exception for a publish whose time is over.
+
+        ``error``: the reason if no attempt has failed.
         """
         reason = self.reason or error
         why = "" if reason is None else f": {with_hint(reason)}"
@@ -110,12 +112,12 @@ class Attempts:
         if self.maybe_stored:
             return self.last(error)
         code = error.code if isinstance(error, ServerError) else None
-        # nsqlookupd may answer the next time; what nsqd refuses it refuses again.
+        # nsqlookupd may answer the next time; nsqd refuses the same message again.
         return PublishNotSentError(with_hint(error), code, isinstance(error, DiscoveryError))
 
 
 def is_one_at_fault(error: NSQError, messages: int) -> bool:
-    """Return whether several messages were rejected because of one of them.
+    """True if several messages were rejected because of one of them.
 
     Each is then to be sent again alone, and only that one fails.
     """

@@ -1,4 +1,4 @@
-"""``Patience``: how long a publish waits for nsqd's answer, and what it does instead. Pure."""
+"""``Patience``: how long a publish waits for nsqd's answer, and what follows. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IDLE = 1.0
 
 
 class Step(Enum):
-    """What a publish does if there is no answer yet; the values are texts for errors."""
+    """The next step of a publish without an answer; the values are texts for errors."""
 
     WAIT = "wait on"
     PROBE = "wait on, and dial the same nsqd"

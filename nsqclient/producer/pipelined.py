@@ -68,7 +68,7 @@ class PipelinedConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether it takes no further command."""
+        """True if it takes no further command."""
         return self._conn.is_closed
 
     @property
@@ -129,7 +129,7 @@ class PipelinedConnection:
     def leave(self) -> None:
         """End a publish.
 
-        If it has no answer and is the oldest, or nsqd does not take its bytes, the connection
+        If it is the oldest without an answer, or nsqd does not take its bytes, the connection
         ends. A later publish ends alone, and the others go on.
         """
         waiters = list(self._waiters.copy().values())
@@ -139,13 +139,13 @@ class PipelinedConnection:
                 self.close()
 
     def look(self) -> bool:
-        """Return whether the connection is alive."""
+        """True if the connection is alive."""
         return not self.is_closed
 
     # -- from any thread
 
     def has_unread(self) -> bool:
-        """Return whether something waits in the socket, or the end of the stream."""
+        """True if something waits in the socket, or the end of the stream."""
         return self._conn.has_unread
 
     def cut(self, error: NSQError) -> None:

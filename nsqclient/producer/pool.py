@@ -90,16 +90,16 @@ class ConnectionPool:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a publish waits for a connection."""
+        """True if a publish waits for a connection."""
         return bool(self._waiting)
 
     def shortage(self, seconds: float) -> str:
-        """Return why a publish that waited for so many seconds got no connection."""
+        """Return why a publish got no connection after waiting for ``seconds``."""
         return (f"waited {seconds:.3g} s for a free connection"
                 f" ({len(self.connections())} of at most {self._limit} in use)")
 
     def missing(self) -> int:
-        """Return how many connections to dial, beside those that are being dialed.
+        """Return how many connections to dial, beside the dials under way.
 
         One more is dialed beside connections that publishes doubt, to learn whether nsqd answers.
         """
@@ -118,7 +118,7 @@ class ConnectionPool:
     # -- for a publish
 
     def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
-        """Return an idle connection; None if there is none, or if other publishes wait.
+        """Return an idle connection; None if no connection is idle, or if other publishes wait.
 
         Args:
             is_in_turn: do not look whether others wait.
@@ -189,7 +189,7 @@ class ConnectionPool:
             self._wake_next()
 
     def _has_turn(self, waiter: _Waiter) -> bool:
-        """Return whether there is an idle connection for it and for all that came before."""
+        """True if there is an idle connection for it and for all that came before."""
         return waiter in list(self._waiting.copy())[:len(self._idle)]
 
     def _wake_next(self) -> None:
@@ -241,7 +241,7 @@ class ConnectionPool:
         return [conn]
 
     def close(self) -> None:
-        """Cut all connections off, those that are being dialed too."""
+        """Cut all connections off, and the dials under way."""
         self._is_closed = True
         for conn in [*self.connections(), *self.dialing.copy()]:
             conn.cut(ConnectionLostError(self._address, "the producer was closed"))
@@ -303,7 +303,7 @@ class Pipeline(ConnectionPool):
         self._wake_next()
 
     def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
-        """Return the connection; None if there is none, or it has ended."""
+        """Return the connection; None if it is not dialed, or has ended."""
         taken = list(self._idle.copy())
         return taken if taken and not taken[0].is_closed else None
 

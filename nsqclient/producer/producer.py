@@ -146,7 +146,7 @@ class BaseProducer(Generic[C]):
         options: Any = None,
     ) -> PublishFuture:
         """Queue one message; ``options``: of its call, for the queue that takes it over."""
-        if self._core.is_closed:  # also while close() waits for what is pending
+        if self._core.is_closed:  # also while close() waits
             raise ClosedError("the producer is closed")
         delay_ms = None if defer is None else self._delay_ms(defer)
         if type(topic) is not str or topic not in self._topics:
@@ -186,7 +186,7 @@ class BaseProducer(Generic[C]):
         return self._core.stats()
 
     def healthy(self) -> Health:
-        """Return whether messages can be published; for readiness probes.
+        """True if messages can be published; for readiness probes.
 
         True if an nsqd is connected, and before the first publish, which connects. The ``reason``
         names the nsqds that are not connected, or the threads that have ended.
@@ -317,7 +317,7 @@ class Producer(BaseProducer[ProducerCore]):
         exception is the number of messages in the MPUBs before it. nsqd rejects an MPUB as a whole;
         but if its disk fails (E_MPUB_FAILED), it may have stored a part: an unknown outcome.
 
-        Returns: the number of messages that were stored; 0 if there are no bodies.
+        Returns: the number of messages that were stored; 0 without bodies.
 
         Blocks and raises like :meth:`publish`; ``timeout`` is the total time.
         """

@@ -267,7 +267,7 @@ class Publisher:
 
 
 def _is_in_use(pool: ConnectionPool) -> bool:
-    """Return whether two calls of this thread use the pool: one interrupts the other.
+    """True if two calls of this thread use the pool: one interrupts the other.
 
     The stack says so without a record that each publish would have to keep.
     """

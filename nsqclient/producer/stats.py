@@ -63,7 +63,7 @@ class Statistics:
             self._counts["unknown" if is_unknown else "rejected"] += messages
 
     def add_recent(self) -> None:
-        """Add up what was recorded; not in the middle of another call of the same thread."""
+        """Add up the records; not in the middle of another call of the same thread."""
         with contextlib.suppress(ReentrantCallError):  # that one adds them
             self._add_recent()
 

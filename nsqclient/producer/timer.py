@@ -33,7 +33,7 @@ class PoolTimer:
         self.due: float = math.inf
 
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError if there is none."""
+        """Start the thread. Raises RuntimeError if that fails."""
         self._thread.launch()
 
     def wake(self) -> None:
@@ -42,7 +42,7 @@ class PoolTimer:
 
     @property
     def is_started(self) -> bool:
-        """Return whether the thread was started."""
+        """True if the thread was started."""
         return self._thread.ident is not None
 
     def ended(self) -> list[str]:
@@ -51,7 +51,7 @@ class PoolTimer:
         return [self._thread.name] * is_dead
 
     def is_current(self) -> bool:
-        """Return whether the calling thread is this one: a finalizer may run there."""
+        """True if the calling thread is this one: a finalizer may run there."""
         return threading.current_thread() is self._thread
 
     def stop(self, deadline: Deadline) -> bool:

@@ -46,7 +46,7 @@ class UnretrievedErrors:
         self._errors.append(error)
 
     def report(self, *, at_once: bool = False) -> None:
-        """Log what was noted, if the last warning is long enough ago."""
+        """Log the noted failures, if the last warning is long enough ago."""
         number = len(self._errors)
         now = time.monotonic()
         if not number or (now < self._next_warning and not at_once):

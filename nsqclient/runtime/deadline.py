@@ -25,8 +25,8 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ConfigError: ``value`` is no number or timedelta, is not finite, or is under ``minimum`` or
-            over ``LONGEST``.
+        ConfigError: ``value`` is not a number or timedelta, is not finite, or is not between
+            ``minimum`` and ``LONGEST``.
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -59,7 +59,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a Go duration such as ``300ms``, ``1.5s``, ``-1s`` or ``1h30m``.
 
     Raises:
-        ConfigError: it is not one; a bare number has no unit and only ``0`` is accepted.
+        ConfigError: it is malformed; of bare numbers only ``0`` is accepted.
     """
     sign, rest = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if rest == "0":
@@ -103,19 +103,20 @@ class Deadline:
     __slots__ = ("timeout", "until")
 
     def __init__(self, timeout: float | None) -> None:
-        #: The seconds that were asked for; errors name this total, not what was left.
+        #: The seconds given; errors name this total, not the time left.
         self.timeout: float | None = timeout
-        #: The point in time, on time.monotonic(); ``inf`` without a limit.
+        #: The point in time, on time.monotonic(); ``inf`` without a limit, or with a longer timeout
+        #: than locks take.
         self.until: float = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
-            self.until = time.monotonic() + timeout  # what no lock can wait for is no limit
+            self.until = time.monotonic() + timeout
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None without a limit."""
         return None if self.until == math.inf else max(0.0, self.until - time.monotonic())
 
     def expired(self) -> bool:
-        """Return whether no time is left."""
+        """True if no time is left."""
         return time.monotonic() >= self.until
 
     def at_most(self, timeout: float) -> float:

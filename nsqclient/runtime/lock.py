@@ -3,9 +3,9 @@
 A signal handler may raise an exception between any two calls of a thread of the user's, and a time
 limit may raise one in any thread. ``with`` on a lock of the standard library has a gap: up to
 Python 3.14 (cpython's issue 148874), such an exception can come when ``__enter__`` has acquired the
-lock and the ``with`` statement does not release it yet. Where ``__enter__`` is a Python function,
+lock and the ``with`` statement does not release it yet. If ``__enter__`` is a Python function,
 there is no such moment behind it, and within it this class releases the lock. ``__exit__`` is
-that of C: a Python function could be interrupted before it releases.
+a function of C: a Python function could be interrupted before it releases.
 
 A signal handler, and a finalizer that the garbage collector runs, may also call the library while
 the interrupted call holds a lock. The thread would then wait for itself, so the lock knows
@@ -21,7 +21,7 @@ from nsqclient.errors import ReentrantCallError
 
 
 class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
-    """A lock for ``with`` statements alone, whose owner gets an error where it enters it again.
+    """A lock for ``with`` statements alone, whose owner gets an error if it enters it again.
 
     Only its owner may release it: a lock that another thread releases is a ``threading.Lock``.
     """
@@ -46,14 +46,3 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
             if self._is_owned():
                 self.release()
             raise
-
-
-def is_foreign(error: BaseException) -> bool:
-    """Return whether an exception comes from a function that was called, as a signal handler is.
-
-    For ``except IndexError`` and the like around calls of functions in C: what these raise has the
-    traceback of the one frame that called them. A signal handler runs between any two calls, may
-    raise the same type, and then its exception belongs to the caller.
-    """
-    traceback = error.__traceback__
-    return traceback is not None and traceback.tb_next is not None

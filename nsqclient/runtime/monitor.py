@@ -1,4 +1,4 @@
-"""``Monitor``: a lock, and the threads that wait until what it guards has changed.
+"""``Monitor``: a lock, and the threads that wait for a change of the guarded state.
 
 ``threading.Condition``, and with it ``Event``, ``Semaphore`` and ``queue.Queue``, waits in Python
 code that an exception from a signal handler may leave with the wrong state of the lock. A Monitor
@@ -31,7 +31,7 @@ class Monitor:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a thread waits."""
+        """True if a thread waits."""
         return bool(self._waiting)
 
     def notify_all(self) -> None:

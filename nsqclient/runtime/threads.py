@@ -50,7 +50,7 @@ class LibraryThread(threading.Thread):
         An exception from a signal handler may end the wait. The thread may start nevertheless.
 
         Raises:
-            RuntimeError: the system has no thread left, or the interpreter is ending.
+            RuntimeError: no thread can be started.
         """
         if self.ident is not None:
             return
@@ -93,7 +93,7 @@ def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException],
     thread at any moment, also after the function that it is meant for, and a MemoryError may come
     anywhere. An exception in ``on_failure`` is handled in the same way.
     """
-    # Twice: the second one catches what comes between two calls of the first one's loop.
+    # Twice: the second one catches an exception between two calls of the first one's loop.
     _repeat(lambda: _repeat(loop, on_failure), on_failure)
 
 
@@ -117,7 +117,7 @@ def owner_of_thread() -> object:
 
 
 def is_for_caller(error: BaseException) -> bool:
-    """Return whether what a function of the user's raised is meant for the calling thread.
+    """True if an exception of a user's function is meant for the calling thread.
 
     KeyboardInterrupt, SystemExit and the like are, on a thread of the user's, where signal handlers
     raise them. An ``Exception`` is taken for the function's own: which of the two raised it cannot
@@ -127,7 +127,7 @@ def is_for_caller(error: BaseException) -> bool:
 
 
 def is_library_thread() -> bool:
-    """Return whether the calling thread is one of the library's."""
+    """True if the calling thread is one of the library's."""
     return isinstance(threading.current_thread(), LibraryThread)
 
 

@@ -58,7 +58,7 @@ class Timer:
         self._thread = LibraryThread(self._run, name)
 
     def start(self) -> None:
-        """Start the thread. Idempotent, also where it failed; does nothing after ``stop()``.
+        """Start the thread. Idempotent, also after a failure; does nothing after ``stop()``.
 
         Raises:
             RuntimeError: no thread can be started.
@@ -95,7 +95,7 @@ class Timer:
         return not thread.is_alive()
 
     def is_timer(self) -> bool:
-        """Return whether the calling thread is the timer's."""
+        """True if the calling thread is the timer's."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
@@ -103,7 +103,7 @@ class Timer:
             "timer task failed; the timer continues", exc_info=error))
 
     def _run_tasks(self) -> None:
-        """Run what is due, until the end. Where a task raises, the others stay."""
+        """Run due tasks until the end. If a task raises, the others stay."""
         while True:
             task: TimerTask | None = None
             wait: float | None = None

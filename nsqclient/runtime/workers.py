@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from nsqclient.errors import ReentrantCallError
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock, is_foreign
+from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import LibraryThread, keep_running
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class WorkerPool(Generic[T]):
         return had_items
 
     def keep_many(self, items: Iterable[T]) -> bool:
-        """As ``put_many``, and wake no worker: for a worker, which takes the first one next."""
+        """Add items like ``put_many``, and wake no worker: the caller takes the first one next."""
         had_items = bool(self._items)
         self._items.extend(items)
         return had_items
@@ -130,9 +130,8 @@ class WorkerPool(Generic[T]):
         while True:
             try:
                 taken.extend(map(deque.popleft, (self._items,)))  # no bytecode in between
-            except IndexError as exc:
-                if is_foreign(exc):
-                    raise
+            except IndexError:
+                pass
             else:
                 if self._sleepers and self._items:
                     self._wake_one()  # as in _loop: a burst reaches all waiting threads
@@ -165,7 +164,7 @@ class WorkerPool(Generic[T]):
     def take_where(self, condition: Callable[[T], bool]) -> list[T]:
         """Remove and return the items for which ``condition(item)`` is true.
 
-        The others keep their order, save that what is put meanwhile may come between them.
+        The others keep their order, but items that are put meanwhile may come between them.
         """
         taken = []
         # Turned round once, and never emptied: workers take items from it all the time.
@@ -192,12 +191,12 @@ class WorkerPool(Generic[T]):
             return taken
 
     def stop(self, deadline: Deadline | None = None) -> list[str]:
-        """Let the workers finish what is queued and end; return the names of those that did not.
+        """Let the workers finish the queue and end; return the names of threads that did not end.
 
         Idempotent. A worker that calls it is not joined and not named.
         """
         self._stopping = True
-        # It may be a signal handler that stops what it has interrupted starting.
+        # A signal handler may stop a pool in the middle of start().
         with contextlib.suppress(ReentrantCallError), self._lock:
             pass
         for _ in range(len(self._sleepers)):
@@ -212,7 +211,7 @@ class WorkerPool(Generic[T]):
         return alive
 
     def is_worker(self) -> bool:
-        """Return whether the calling thread is one of this pool's."""
+        """True if the calling thread is one of this pool's."""
         return threading.current_thread() in self._threads
 
     def _run(self) -> None:
@@ -224,8 +223,7 @@ class WorkerPool(Generic[T]):
             in_hand.clear()
             logger.error("%s: task failed; the worker continues", self._name, exc_info=error)
 
-        # Twice: an exception at the inner one's jump back to its start passes by its ``try``.
-        keep_running(lambda: keep_running(lambda: self._loop(in_hand), on_failure), on_failure)
+        keep_running(lambda: self._loop(in_hand), on_failure)
 
     def _loop(self, in_hand: list[T]) -> None:
         """Take and run items until the end; ``in_hand`` has an item that is not done."""
@@ -254,7 +252,7 @@ class WorkerPool(Generic[T]):
             logger.exception("%s: idle hook failed; the worker continues", self._name)
         while not self._items:
             if self._stopping:
-                # Looked at once more: what was put before stop() is still to be done.
+                # One more look: items that were put before stop() are still run.
                 return bool(self._items)
             self._sleep()
         return True

@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from pathlib import Path
 
 import pytest
 
 from nsqclient.errors import ReentrantCallError
-from nsqclient.runtime.lock import Lock, is_foreign
+from nsqclient.runtime.lock import Lock
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.processes import CHECKOUT
@@ -121,25 +120,3 @@ def test_signals_at_any_moment_never_leave_it_taken():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == {"raised": 10000, "caught": 10000, "left taken": 0}
-
-
-def test_an_error_of_a_call_in_c_is_not_foreign():
-    """It has the traceback of one frame."""
-    with pytest.raises(IndexError) as caught:
-        deque().popleft()
-    own = caught.value.with_traceback(caught.value.__traceback__)
-    assert not is_foreign(own)
-
-
-def test_an_error_of_a_signal_handler_is_foreign():
-    """Also one of the same type."""
-    def handle(*args):
-        raise IndexError("of the handler")
-
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        with pytest.raises(IndexError) as caught:
-            signal.raise_signal(signal.SIGALRM)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert is_foreign(caught.value)

@@ -1,4 +1,4 @@
-"""``PartitionAttempts``: what the attempts of a publish to a partition led to, and what comes next.
+"""``PartitionAttempts``: the failed attempts of a publish to a partition, and the next one.
 
 Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
 errors is :mod:`nsqclient.protocol.partitioned.retry_policy`.
@@ -30,7 +30,7 @@ class PartitionAttempts(Attempts):
     """The attempts of one publish, or of one batch. Not thread-safe.
 
     Args:
-        retry_unknown: whether it is repeated where the outcome is unknown.
+        retry_unknown: whether it is repeated if the outcome is unknown.
         key: decides on the partition.
         partition: the chosen partition; None with a key, or if any partition will do.
         has_header: the topic must take headers.
@@ -94,8 +94,8 @@ class PartitionAttempts(Attempts):
         """Return the partition of the next attempt; None when none can be written to now.
 
         Args:
-            find_problem: says what the nsqlookupds say of the topic.
-            avoid: partitions that are not used while there are others, as those that failed.
+            find_problem: returns the problem that nsqlookupds report for the topic.
+            avoid: partitions that are used only if no other is left.
             may_learn_more: an nsqlookupd has not answered yet.
 
         Raises:
@@ -168,7 +168,7 @@ class PartitionAttempts(Attempts):
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
 
     def final_error(self) -> PublishError:
-        """Return what the publish fails with when it is not attempted again."""
+        """Return the error of a publish after its last attempt."""
         times = "once" if self.count == 1 else f"{self.count} times"
         known = "outcome unknown" if self.maybe_stored else "not stored"
         text = f"{known} in {self.topic}, tried {times}: {self.reason}"

@@ -22,7 +22,7 @@ class _Attempt(NamedTuple):
 
 
 class PartitionLoad:
-    """Thread-safe, without a lock: what it holds is changed and copied by single calls."""
+    """Thread-safe without a lock: its dicts are changed and copied by single calls."""
 
     def __init__(self) -> None:
         self._suspects: dict[tuple[str, str], float] = {}  # (nsqd, name) -> until when
@@ -39,7 +39,7 @@ class PartitionLoad:
             self._under_way.pop(ticket, None)
 
     def note(self, nsqd: str, name: str, is_answered: bool, seconds: float) -> None:
-        """Note whether a partition answered a publish within so many seconds."""
+        """Record whether a partition answered a publish within ``seconds``."""
         if not is_answered:
             self._suspects[nsqd, name] = time.monotonic() + seconds + _SUSPECT_TIME
         elif self._suspects:
@@ -48,7 +48,7 @@ class PartitionLoad:
     def unanswered(self, seconds: float) -> set[str]:
         """Return the partitions that left a publish unanswered for so long, or just did.
 
-        0 seconds: also those that a publish uses just now.
+        0 seconds: also partitions that a publish uses just now.
         """
         now = time.monotonic()
         under_way = self._under_way.copy().values()
@@ -57,7 +57,7 @@ class PartitionLoad:
         return found
 
     def may_begin(self, nsqd: str, name: str) -> bool:
-        """Return whether another asynchronous publish to that partition may begin."""
+        """True if another asynchronous publish to that partition may begin."""
         beside = [attempt for attempt in self._under_way.copy().values()
                   if attempt.is_async and attempt.nsqd == nsqd]
         if len(beside) >= MAX_AT_ONCE:

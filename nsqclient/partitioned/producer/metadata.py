@@ -1,8 +1,9 @@
 """``MetadataCache``: the leaders of the partitions of each topic, merged from all nsqlookupds.
 
 The nsqlookupds are asked with the first publish to a topic, again every ``lookupd_poll_interval``,
-and after a refusal. Threads of the cache ask; a publish waits only where it has no leader, and then
-for the first answer and a short time for the others: an nsqlookupd that hangs delays no publish.
+and after a refusal. Threads of the cache ask. A publish waits only if the leader is unknown, and
+then for the first answer and a short time for the others: an nsqlookupd that hangs delays no
+publish.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class _Topic:
         self.is_settled: bool = False  # a publish has waited for the first answers
         self.asked_at: float = float("-inf")  # on time.monotonic()
         self.error: NSQError | None = None  # of the last nsqlookupd without an answer
-        self.problem: NSQError | None = None  # why the last answer has no partitions
+        self.problem: NSQError | None = None  # why the last answer lists no partitions
         #: The merged answers, and until when they may be used; None after a change. Read unlocked.
         self.current: tuple[TopicRoutes, float] | None = None
         self._changed = changed
 
     def is_complete(self) -> bool:
-        """Return whether every partition of the topic has a leader."""
+        """True if every partition of the topic has a leader."""
         routes = self.table.merged()
         return 0 < routes.partition_num == len(routes.partitions)
 
@@ -87,7 +88,7 @@ class _Topic:
     def _report(
         self, lookupd: str, answer: RoutesResult | None, error: DiscoveryError | None
     ) -> None:
-        """Log what is worth it."""
+        """Log failures, and missing metadata once."""
         if error is not None:
             logger.warning("%s", error, extra=log_fields(topic=self.topic))
         with self._changed.lock:
@@ -105,8 +106,7 @@ class _Topic:
 class MetadataCache:
     """The routes of every topic that was published to.
 
-    An nsqlookupd gets one request at a time: where it hangs it occupies one thread, however many
-    topics there are.
+    An nsqlookupd gets one request at a time: one that hangs occupies one thread for all topics.
 
     Life: usable at once, ``stop()``. Threads: every method, any thread.
     """
@@ -123,7 +123,7 @@ class MetadataCache:
             "nsq-background", _THREADS + len(lookupds), self._ask)
 
     def routes(self, topic: str, deadline: Deadline) -> TopicRoutes:
-        """Return the merged answers; where there are none, ask and wait.
+        """Return the merged answers; ask and wait if they are missing.
 
         Blocks: until one nsqlookupd has answered and the others had a moment, or all have failed,
         or the deadline.
@@ -162,7 +162,7 @@ class MetadataCache:
         return merged
 
     def count_partitions(self, topic: str) -> int:
-        """Return how many partitions of the topic have a leader, as far as is known."""
+        """Return how many partitions of the topic have a known leader."""
         found = self._topics.get(topic)
         current = None if found is None else found.current
         return 0 if current is None else len(current[0].partitions)
@@ -170,7 +170,7 @@ class MetadataCache:
     def refresh(self, topic: str) -> int:
         """Ask every nsqlookupd for the topic, soon; returns at once.
 
-        Those with a request under way are asked again when they have answered it.
+        An nsqlookupd with a request under way is asked again when it has answered.
 
         Returns: the number of the last request before it.
         """
@@ -193,7 +193,7 @@ class MetadataCache:
             return None if found is None else found.problem
 
     def may_learn_more(self, topic: str) -> bool:
-        """Return whether an nsqlookupd has not answered yet, and is not late."""
+        """True if an nsqlookupd has not answered yet, and is not late."""
         with self._changed.lock:
             found = self._topics.get(topic)
             return found is not None and not found.poller.all_late(LATE_AFTER)
@@ -221,9 +221,9 @@ class MetadataCache:
         return self._background.stop(Deadline(deadline.at_most(_GRACE)))
 
     def _wait(self, found: _Topic, number: int, deadline: Deadline) -> None:
-        """Wait for a response to a request after this one, and a moment for those of the others.
+        """Wait for a response to a request after this one, and a moment for the others.
 
-        The first response to the first request is enough where it lists all partitions.
+        The first response to the first request is enough if it lists all partitions.
         """
         poller = found.poller
         self._changed.wait_for(
@@ -236,7 +236,7 @@ class MetadataCache:
             found.is_settled = found.is_settled or bool(poller.answered) or not poller.is_asking
 
     def _ask(self, item: tuple[str, Callable[[], None]]) -> None:
-        """Ask one nsqlookupd, then what waits for it. On a background thread."""
+        """Ask one nsqlookupd, then run the tasks that wait for it. On a background thread."""
         lookupd, task = item
         with self._changed.lock:
             if self._is_stopped:

@@ -1,4 +1,4 @@
-"""What a publish to a partition is made of: the caller's arguments, the parts of its command."""
+"""A publish to a partition: the caller's arguments, and the parts of its command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PublishOptions(NamedTuple):
     partition: int | None = None
 
     def __bool__(self) -> bool:
-        """Return whether any is given."""
+        """True if any is given."""
         return self != (None, None, None, None)
 
     def checked(self) -> PublishOptions:

@@ -46,7 +46,7 @@ class ProducerArguments(TypedDict, total=False):
 class Producer(BaseProducer[PartitionedCore]):
     """Publishes to a stock or a partitioned NSQ. It finds out which of the two it is.
 
-    Its calls are those of :class:`nsqclient.Producer`, with arguments for partitioned topics.
+    It has the calls of :class:`nsqclient.Producer`, with arguments for partitioned topics.
     ``docs/topics/partitions.rst`` describes partitioned NSQ.
 
     Args:
@@ -151,7 +151,7 @@ class Producer(BaseProducer[PartitionedCore]):
                 partitions; each partition gets its messages in the order given.
             key, partition: the destination of bodies without their own.
 
-        Returns: the number of messages that were stored; 0 if there are no bodies.
+        Returns: the number of messages that were stored; 0 without bodies.
 
         Blocks and raises like :meth:`publish`; ``timeout`` is the total time.
         """

@@ -57,7 +57,7 @@ class TooManyUnderWay(NSQError):
 
 
 class Placed(NamedTuple):
-    """Where a publish is stored."""
+    """The partition and nsqd that store a publish."""
 
     partition: int
     nsqd: str
@@ -65,7 +65,7 @@ class Placed(NamedTuple):
 
 
 class PartitionPublisher:
-    """Publishes of one producer to a partitioned cluster, where it is one.
+    """Publishes of one producer to a partitioned cluster.
 
     Args:
         nodes: the nsqds. publisher: sends one attempt to one of them.
@@ -97,7 +97,7 @@ class PartitionPublisher:
     # -- what kind of cluster it is
 
     def detect(self, deadline: Deadline, options: PublishOptions = NO_OPTIONS) -> bool:
-        """Return whether it is partitioned; False for a stock cluster, or an unknown one.
+        """True if it is partitioned; False for a stock cluster, or an unknown one.
 
         Blocks: until an nsqd is connected, the first time; at most until the deadline.
 
@@ -140,10 +140,10 @@ class PartitionPublisher:
                 extra=log_fields(nsqd=node.address))
 
     def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
-        """Check the arguments of an asynchronous publish, as far as the cluster is known.
+        """Check the arguments of an asynchronous publish, once the cluster is known.
 
         Raises:
-            PartitionError: the cluster does not take what was asked for.
+            PartitionError: the cluster does not support the arguments.
         """
         if not (self.is_partitioned or self.is_stock):
             for node in self._nodes.connected:
@@ -183,7 +183,7 @@ class PartitionPublisher:
         return self.stored(topic, message, placed)
 
     def stored(self, topic: str, message: PreparedMessage, placed: Placed) -> Stored | None:
-        """Return where a message is stored, and log it, where it was traced."""
+        """Return the position of a traced message, and log it."""
         if placed.position is None:
             return None
         position = placed.position
@@ -204,7 +204,7 @@ class PartitionPublisher:
             self.config.nsqd_max_msg_size)
 
     def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
-        """Return what the command of a message is made of.
+        """Return the parts of the command of a message.
 
         Raises:
             InvalidTopicError, InvalidMessageError: it cannot be stored.
@@ -234,7 +234,7 @@ class PartitionPublisher:
 
     @staticmethod
     def refuse_deferral() -> None:
-        """Raise, because a partitioned nsqd has no DPUB.
+        """Raise an error: a partitioned nsqd does not know DPUB.
 
         Raises:
             PartitionError: always.
@@ -265,12 +265,12 @@ class PartitionPublisher:
         self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline,
         is_async: bool = False,
     ) -> Placed | None:
-        """Make one attempt, with fresh routes where the last one needs them.
+        """Make one attempt, with fresh routes if the last one has failed.
 
         Args:
             build: partition -> the command.
 
-        Returns: where it is stored; None: it is not, and another attempt may help.
+        Returns: the place; None: not stored, and another attempt may help.
 
         Blocks: until the outcome, at most until the deadline.
 
@@ -301,7 +301,7 @@ class PartitionPublisher:
             error = node.last_error or error
         attempts.on_partition_failure(error, nsqd, partition, is_sent)
         if isinstance(error, ServerError) and error.code in LEADER_CODES:
-            # Use another nsqd where this one does not lead it and an nsqlookupd names another.
+            # Use another nsqd if an nsqlookupd lists another leader.
             self.metadata.on_refused(attempts.topic, partition, nsqd)
         return None
 
@@ -324,7 +324,7 @@ class PartitionPublisher:
         return error, position
 
     def routes(self, attempts: PartitionAttempts, deadline: Deadline) -> TopicRoutes:
-        """Return what the nsqlookupds say of the topic; blocks as ``MetadataCache.routes``."""
+        """Return the routes of the topic; blocks as ``MetadataCache.routes``."""
         try:
             return self.metadata.routes(attempts.topic, deadline)
         except NSQError as exc:
@@ -332,7 +332,7 @@ class PartitionPublisher:
             return TopicRoutes()
 
     def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
-        """Ask the nsqlookupds where the leader may have changed during the pause."""
+        """Ask the nsqlookupds if the leader may have changed during the pause."""
         if attempts.count and attempts.needs_lookup and not self._is_closed:
             self.metadata.refresh_and_wait(
                 attempts.topic, Deadline(lookup_wait(deadline.remaining())))
@@ -359,7 +359,7 @@ class PartitionPublisher:
         return None if problem is None else PublishNotSentError(with_hint(problem))
 
     def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
-        """Return the seconds to wait before the next attempt; None when there is none."""
+        """Return the seconds to wait before the next attempt; None after the last attempt."""
         if self._is_closed:
             return None
         delay = retry_delay(attempts.count, attempts.is_leader_moving, left, self._rng)

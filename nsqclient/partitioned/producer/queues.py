@@ -1,9 +1,9 @@
 """``PartitionQueues``: asynchronous publishes to partitions.
 
-What waits in the queue of a topic moves on to the queues of its partitions, and a queue for what
-has no key. Messages that wait together for one partition leave as one MPUB. A partition has one
-batch under way, also while it is repeated, so messages of one key are stored in the order of the
-calls. Messages without a key have one batch under way for each partition.
+Messages in the queue of a topic move on to the queues of its partitions, and messages without a
+key to another queue. Messages that wait together for one partition leave as one MPUB. A partition
+has one batch under way, also while it is repeated, so messages of one key are stored in the order
+of the calls. Messages without a key have one batch under way for each partition.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class PartitionQueues:
         self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # by single calls
 
     def close(self) -> None:
-        """Fail what waits for another attempt: there is none."""
+        """Fail all batches that wait for another attempt."""
         for queue in self._queues.copy().values():
             queue.close()
 
-    # -- from the queue of a topic to those of its partitions
+    # -- from the queue of a topic to the queues of its partitions
 
     def take_over(self, items: deque[PublishFuture]) -> bool:
         """Move the messages of a topic to the queues of its partitions; False in a stock cluster.
@@ -100,7 +100,7 @@ class PartitionQueues:
     def _queue_of(
         self, item: PublishFuture, attempts: dict[str, PartitionAttempts]
     ) -> _PartitionQueue:
-        """Check a message and find its queue; raise what it fails with."""
+        """Check a message and find its queue; raise its error."""
         producer, topic = self._producer, item.topic
         if item.delay_ms is not None:
             producer.refuse_deferral()
@@ -161,11 +161,11 @@ class _PartitionQueue(Destination):
         self._waiting: deque[_Batch] = deque()
 
     def widen(self, width: int) -> None:
-        """Have so many workers serve it at once. For the worker of the topic."""
+        """Let ``width`` workers serve it at once. For the worker of the topic."""
         self.width = max(self.width, width)
 
     def close(self) -> None:
-        """Fail what waits for another attempt."""
+        """Fail all batches that wait for another attempt."""
         while self._waiting:
             batch = self._waiting.popleft()
             for item in batch.items:
@@ -186,7 +186,7 @@ class _PartitionQueue(Destination):
                 self._publisher.call_later(self, batch.retry_at)
 
     def _next(self, now: float) -> _Batch | None:
-        """Return the batch to be attempted now; None where there is none, or one waits."""
+        """Return the batch to attempt now; None if the queue is empty, or a batch waits."""
         try:
             batch = self._waiting.popleft()
         except IndexError:
@@ -256,7 +256,7 @@ class _PartitionQueue(Destination):
         return commands.pub_or_mpub(name, [item.body for item in items])
 
     def _end(self, batch: _Batch, error: Exception) -> None:
-        """No attempt follows for the batch; where one message is at fault, each has its own."""
+        """Fail a batch, or send each message alone if one of them is at fault."""
         attempts = batch.attempts
         if attempts.is_one_at_fault:
             alone = [self._batch([item]) for item in batch.items]
