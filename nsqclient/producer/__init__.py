@@ -1,8 +1,8 @@
 """Publishes: nodes, synchronous and asynchronous publishes, outcomes.
 
-``outcome`` says how an attempt ended, and what follows from it; ``nodes`` are the nsqds, dialed in
-the background; ``pool`` has the connections to one of them. ``publisher`` sends a publish in the
-calling thread; ``async_publisher`` has queues, and threads that call it, and ``futures`` are what
-it returns.
-``discovery`` asks nsqlookupds for nsqds, ``stats`` counts.
+``producer`` has the public class, ``core`` makes its parts. ``publisher`` sends a publish in the
+calling thread; ``patience`` decides how long it waits, ``outcome`` what follows from a failure.
+``async_publisher`` has queues, workers that call the publisher, and ``futures``. ``nodes`` are the
+nsqds, dialed in the background; ``pool`` has the connections to one of them. ``discovery`` asks
+nsqlookupds for nsqds, ``stats`` counts.
 """
