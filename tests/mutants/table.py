@@ -600,7 +600,7 @@ _TABLE = {
         Mutant("missing_object", "an owner goes on after a heartbeat that was not stored",
                "with contextlib.suppress(ObjectNotFoundError), self._explained(key):",
                "with self._explained(key):",
-               "test_an_owner_goes_on_after_a_heartbeat")],
+               "test_an_owner_goes_on_after_a_heartbeat_that_could_not_be_stored")],
     ("nsqclient/spark/storage/local.py", "tests/spark/storage/test_store.py"): [
         Mutant("log_without_fsync", "a segment of the log is on the disk",
                "view = view[os.write(descriptor, view):]\n        os.fsync(descriptor)",

@@ -281,21 +281,21 @@ def test_in_a_job_a_shard_that_fails_stops_no_other(server_factory, process, sto
 @pytest.mark.parametrize("words, status, text", [
     ([], 2, "--topic required"), (["--topic=t"], 2, "required"),
     (["--topic=t", "--nsqd-tcp-address=h:1"], 2, "--storage required"),
-    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--channel=c#ephemeral"], 1,
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--channel=c#ephemeral"], 2,
      "a log is for a channel that is kept"),
-    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--consumer-opt=x,1"], 1,
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--consumer-opt=x,1"], 2,
      "unknown option"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--conf=a=b"], 1,
      "give --master"),
     (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--master=sc://h"], 1,
      "Spark Connect"),
-    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--tasks=0"], 1,
+    (["--topic=t", "--nsqd-tcp-address=h:1", "--storage=file:///x", "--tasks=0"], 2,
      "--tasks should be positive"),
 ])
 def test_a_wrong_command_line_is_an_error_on_one_line(words, status, text, capfd):
     assert main(["ingest", *words]) == status
     said = capfd.readouterr().err.strip()
-    assert text in said.partition("\n")[0] and said.count("\n") == (status == 2)
+    assert text in said.partition("\n")[0] and said.count("\n") <= (status == 2)
 
 
 def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):

@@ -149,9 +149,9 @@ def test_the_command_shows_shards_with_what_waits_at_nsqd(
 
 @pytest.mark.parametrize("words, code, text", [
     ([], 2, "--storage required"),
-    (["--storage=file:///x", "--topic=a b"], 1, "--topic is invalid"),
+    (["--storage=file:///x", "--topic=a b"], 2, "--topic is invalid"),
     (["--storage=file:///x", "--json", "--metrics"], 2, "not both"),
-    (["--storage=file:///x", "--nsqd-http-address=h"], 1, "h"),
+    (["--storage=file:///x", "--nsqd-http-address=h"], 2, "h"),
 ])
 def test_a_wrong_command_line_is_an_error(words, code, text, capsys):
     assert main(["status", *words]) == code

@@ -16,7 +16,7 @@ _DENIED = b"""<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code>
 <Message>The request signature does not match.</Message></Error>"""
 
 
-def use(command, url, capfd):
+def use(command, url, capfd, status=1):
     """Give a storage to a command, or to a query; return its error."""
     words = {
         "ingest": ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], "status": [],
@@ -27,7 +27,7 @@ def use(command, url, capfd):
             NsqStreamReader(read_options({"topic": "t", "channel": "c", "storage": url}, "stream")
                             ).initialOffset()
         return str(failed.value)
-    assert main([command, *words[command], f"--storage={url}", "--log-level=error"]) == 1
+    assert main([command, *words[command], f"--storage={url}", "--log-level=error"]) == status
     return capfd.readouterr().err.strip()
 
 
@@ -58,7 +58,7 @@ def test_a_storage_that_cannot_be_used(
         if problem == "library":
             monkeypatch.delitem(sys.modules, "nsqclient.spark.storage.object_store", raising=False)
             monkeypatch.setitem(sys.modules, "obstore", None)
-        said = use(command, url, capfd)
+        said = use(command, url, capfd, 2 if problem in ("scheme", "library") else 1)
     assert words in said and "\n" not in said and "Traceback" not in said
 
 
