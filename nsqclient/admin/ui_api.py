@@ -13,9 +13,7 @@ from nsqclient.admin.context import context
 from nsqclient.admin.responses import (
     JSON_HEADERS, cause_of, check_channel, check_topic, json_response, node_values, problems,
 )
-from nsqclient.admin.nsqadmin_api import (
-    channel_values, inactive_channels, node_stats, topic_values,
-)
+from nsqclient.admin.nsqadmin_api import channel_values, inactive_channels, node_stats, topic_values
 from nsqclient.admin.overview import CHANNEL, TOPIC, History, Overview, RateHistory
 from nsqclient.cluster.doctor.findings import in_order, summary
 from nsqclient.cluster.ask_all import Failure

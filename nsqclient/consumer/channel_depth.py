@@ -53,7 +53,7 @@ class DepthQuery:
         self._sources = sources
         self._nsqd_http = list(dict.fromkeys(sources.nsqd_http))
         self._http = dict(http_of)  # TCP address of an nsqd -> HTTP address
-        self._infos: dict[str, NsqdInfo] = {}  # given HTTP address -> what it says of itself
+        self._infos: dict[str, NsqdInfo] = {}  # given HTTP address -> its /info
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
         #: TCP addresses of the nsqds that the nsqlookupds named last.
@@ -125,7 +125,7 @@ class DepthQuery:
         return is_listed
 
     def _find_http(self, unknown: dict[str, str]) -> list[str]:
-        """Find the HTTP address of each nsqd; return the nsqds that have none."""
+        """Find the HTTP address of each nsqd; return the nsqds without one."""
         silent = self._ask_given()
         without = []
         for nsqd in self._nsqds():
@@ -148,7 +148,7 @@ class DepthQuery:
         return without
 
     def _ask_given(self) -> dict[str, str]:
-        """Ask the given HTTP addresses whose they are; return those that do not say, and why."""
+        """Ask each given HTTP address for its /info; return the failures."""
         silent = {}
         for address in self._nsqd_http:
             if address not in self._infos:
@@ -160,7 +160,7 @@ class DepthQuery:
         return silent
 
     def _given_http(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd, as far as it is known or was given."""
+        """Return the HTTP address of an nsqd; empty if it is neither known nor given."""
         if not self._http.get(nsqd):
             for http, info in self._infos.items():
                 if is_at(nsqd, http, info):
@@ -189,7 +189,7 @@ class DepthQuery:
     def _ask(
         self, addresses: Iterable[str], ask: Callable[[NsqdHTTP], T]
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Ask nsqds; return their answers, and the reasons of those that did not answer."""
+        """Ask nsqds; return the answers, and the reasons of failures."""
         answers, failures = {}, {}
         for address in addresses:
             try:
@@ -205,7 +205,7 @@ class DepthQuery:
 
 
 def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    """Return whether the HTTP address that gave this ``/info`` is the nsqd's.
+    """Whether the HTTP address that gave this ``/info`` belongs to the nsqd.
 
     It has the TCP port of the nsqd, and is on its host or announces it. Blocks: until the names of
     hosts are looked up.
@@ -225,7 +225,7 @@ def _ips(host: str) -> set[str]:
 
 
 def _has_no_http(nsqd: str) -> bool:
-    """Return whether the nsqd runs and has no HTTP API at the usual port.
+    """Whether the nsqd runs without an HTTP API at the usual port.
 
     A suspended nsqd accepts connections at both ports, one that restarts at none.
     """

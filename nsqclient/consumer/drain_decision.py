@@ -24,7 +24,7 @@ ANSWER_TIME = 2.0
 class ChannelDepth(NamedTuple):
     """The channel's messages at one nsqd."""
 
-    depth: int  #: waiting, also those that the topic has not given to its channels yet
+    depth: int  #: waiting, also messages that the topic has not given to its channels yet
     in_flight: int  #: sent to a consumer, ours or another
     clients: int  #: connections of consumers
     deferred: int = 0  #: requeued or published with a delay that is not over
@@ -33,19 +33,19 @@ class ChannelDepth(NamedTuple):
 
     @property
     def coming(self) -> int:
-        """Those of ``depth`` that are sent to a consumer."""
+        """Waiting messages that will be sent to a consumer."""
         return 0 if self.is_paused else self.depth
 
 
 class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds, as far as they are known.
+    """The channel's messages at all nsqds.
 
     An nsqd is named by its HTTP address if that is known, otherwise by its TCP address.
     """
 
     known: Mapping[str, ChannelDepth] = {}
     unknown: Mapping[str, str] = {}  #: an nsqd or an nsqlookupd -> why
-    without_http: tuple[str, ...] = ()  #: those of ``unknown`` whose HTTP address is not known
+    without_http: tuple[str, ...] = ()  #: TCP addresses of nsqds in ``unknown`` without HTTP
     is_topic_unknown: bool = False  #: every server has answered, and none has the topic
 
     @property
@@ -60,12 +60,12 @@ class ChannelDepths(NamedTuple):
 
     @property
     def coming(self) -> int:
-        """Those of ``waiting`` that are sent to a consumer."""
+        """Waiting messages that will be sent to a consumer."""
         return sum(one.coming for one in self.known.values())
 
     @property
     def paused(self) -> int:
-        """Those of ``waiting`` whose channel or topic is paused."""
+        """Waiting messages of a paused channel or topic."""
         return self.waiting - self.coming
 
     @property
@@ -91,7 +91,7 @@ class DrainRules(NamedTuple):
 
 
 class Step(enum.Enum):
-    """What a drain does next."""
+    """The next step of a drain."""
 
     WAIT = enum.auto()
     FLUSH = enum.auto()  #: nothing more comes for now: handle a batch that is not full
@@ -100,7 +100,7 @@ class Step(enum.Enum):
 
 
 class DrainDecision:
-    """What the nsqds have said in one drain, and what follows.
+    """The answers of the nsqds in one drain, and the next step.
 
     Time counts from look to look, at most ``longest_look`` seconds each: in the rest the process
     was suspended, or busy.
@@ -153,7 +153,7 @@ class DrainDecision:
         return True
 
     def decide(self, own: int, quiet: float, are_all_connected: bool = True) -> Step:
-        """Return what a drain does next. Call it while no message waits for a worker.
+        """Return the next step of a drain. Call it while no message waits for a worker.
 
         Args:
             own: messages that this consumer has not answered.
@@ -187,7 +187,7 @@ class DrainDecision:
     def stuck(self, quiet: float) -> list[str]:
         """Say which nsqds have been unknown, or kept their messages, for longer than the patience.
 
-        ``quiet`` is that of ``decide``.
+        ``quiet`` is as in ``decide``.
         """
         depths, found = self.depths or ChannelDepths(), []
         for address, since in self._blocked.items():
@@ -201,7 +201,7 @@ class DrainDecision:
         return found
 
     def _is_empty(self, depths: ChannelDepths, own: int) -> bool:
-        """Whether the nsqds that have answered have no message left that is waited for."""
+        """Whether no nsqd that has answered has a message that the drain waits for."""
         others = depths.in_flight - (own if self._rules.is_loop else 0)
         return others <= 0 and not (
             depths.coming or self._rules.wait_deferred and depths.deferred)

@@ -23,7 +23,7 @@ from nsqclient.runtime.deadline import Duration, to_seconds
 if TYPE_CHECKING:
     from nsqclient.consumer.channel_depth import DepthQuery
 
-#: Seconds between two looks while no message comes, and those that count at most.
+#: Seconds between two looks while no message comes, and the most that count as waiting.
 TICK = 0.1
 _LONGEST_LOOK = 2 * TICK
 #: Seconds between two questions for the depth: twice as long from one to the next.
@@ -36,7 +36,7 @@ def check_rules(
     """Return the rules of a drain from the arguments of ``drain()``.
 
     Raises:
-        ConfigError: ``end_after_silence`` is no duration, or 0, or excludes ``wait_deferred``.
+        ConfigError: ``end_after_silence`` is invalid or 0, or excludes ``wait_deferred``.
     """
     silence = None
     if end_after_silence is not None:
@@ -101,7 +101,7 @@ class Drain:
                 " which allows an end that is not verified")
 
     def is_over(self) -> bool:
-        """Return whether the channel is drained. Call it again after ``TICK`` seconds.
+        """Return True once the channel is drained. Call it again after ``TICK`` seconds.
 
         Raises:
             PartitionError: the topic cannot be consumed in this way.
@@ -112,7 +112,7 @@ class Drain:
         if self._connections.incompatibility is not None:
             raise self._connections.incompatibility
         if len(core.processor.workers):
-            return False  # messages wait for workers: this is no time of silence
+            return False  # messages wait for workers: this does not count as silence
         now = time.monotonic()
         quiet = self._look(now)
         asked, depths = self._answer
@@ -191,7 +191,7 @@ class Drain:
     # -- logs and errors
 
     def _log_waiting(self, depths: ChannelDepths) -> None:
-        """Log, once each, what the drain waits for."""
+        """Log, once each, the reasons for which the drain waits."""
         for address, why in depths.unknown.items():
             self._log_once(
                 address, f"until {address} says how many messages are left: {why}", nsqd=address)
