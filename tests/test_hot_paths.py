@@ -44,11 +44,13 @@ def counted_calls(*threads: str) -> Iterator[Counter[str]]:
 def modules(calls: Counter[str]) -> list[str]:
     """Return the modules of nsqclient that ran for more than one of ten messages.
 
-    Left out are the lock and the comparison of the process: they are no steps of the way.
+    Left out are the lock and the comparison of the process, which are no steps of the way, and the
+    system calls, which are compiled or in Python.
     """
     often = [Path(file) for file, count in calls.items() if count > MESSAGES / 10]
     names = [str(file.relative_to(PACKAGE)) for file in often if PACKAGE in file.parents]
-    return sorted(set(names) - {"runtime/forking.py", "runtime/lock.py"})
+    return sorted(set(names) - {
+        "connection/exchange.py", "runtime/forking.py", "runtime/lock.py"})
 
 
 @pytest.fixture
