@@ -21,7 +21,6 @@ class Probe(NamedTuple):
 
     settings: ServerSettings  #: in nsqd's response to IDENTIFY
     seconds: float  #: that dial and negotiation took
-    is_partitioned: bool  #: it is a partitioned nsqd
 
 
 class ProbedSocket(NsqdSocket):
@@ -69,6 +68,6 @@ def probe(
         took = time.monotonic() - began
         if channel is None:
             conn.need_commands(_REJECTION + 2 * took)
-        return Probe(conn.settings, took, conn.is_partitioned)
+        return Probe(conn.settings, took)
     finally:
         conn.close()

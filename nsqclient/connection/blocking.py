@@ -9,16 +9,16 @@ import logging
 import os
 import socket
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.connection.exchange import exchange
 from nsqclient.connection.opening import NsqdSocket
 from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError
 from nsqclient.log_records import log_fields
-from nsqclient.protocol.client import State
+from nsqclient.protocol.client import State, expect_ok
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
-from nsqclient.protocol.extensions import StoredPosition
 from nsqclient.protocol.frames import OK, FrameType, encode_frame
 from nsqclient.runtime.deadline import Deadline
 
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     """How an attempt of a publish ended."""
 
     error: NSQError | None = None  #: None if the message is stored
-    position: StoredPosition | None = None  #: of a traced message
+    value: Any = None  #: what ``read_answer`` returned
 
 
 #: The response to a stored message, which usually arrives alone, and its meaning.
@@ -105,7 +105,8 @@ class BlockingConnection(NsqdSocket):
     # -- one publish at a time, in the thread that took the connection
 
     def exchange(
-        self, command: bytes, now: float, until: float, traced: bool = False
+        self, command: bytes, now: float, until: float,
+        read_answer: Callable[[bytes], Any] = expect_ok,
     ) -> Answer | None:
         """Send a publish and wait for the answer; None if it has not arrived at ``until``.
 
@@ -124,10 +125,10 @@ class BlockingConnection(NsqdSocket):
             if data == _STORED:
                 return STORED
             # The core has not seen the command.
-            self._core.send_publish(command, self, traced)
+            self._core.send_publish(command, self, read_answer)
             self._core.data_to_send()
         else:
-            self._core.send_publish(command, self, traced)
+            self._core.send_publish(command, self, read_answer)
             self._out = self._core.data_to_send()
             self._sent, data = exchange(self._fd, self._out, 0, seconds)
         return self._read_answer(data, until)
@@ -165,7 +166,7 @@ class BlockingConnection(NsqdSocket):
     def _take_answer(self) -> Answer | None:
         for event in self._core.take_events():
             if isinstance(event, Published):
-                return Answer(None, event.stored)
+                return Answer(None, event.answer)
             if isinstance(event, (FatalError, PublishFailed)):
                 self.is_ended = self.is_ended or isinstance(event, FatalError)
                 return Answer(event.error)

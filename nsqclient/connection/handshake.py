@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from nsqclient.config import Config, build_tls_context
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import (
-    NegotiationError, PartitionError, RemoteProtocolError, ServerError,
+    NegotiationError, RemoteProtocolError, ServerError, other_nsqd_error,
 )
 from nsqclient.log_records import log_fields
+from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import (
     Authenticated,
@@ -36,17 +38,26 @@ logger: logging.Logger = logging.getLogger("nsqclient.connection")
 _FEATURES = ("tls_v1", "deflate", "snappy")
 
 
-class Subscribe(NamedTuple):
-    """What to subscribe to. The fields after the channel are for partitioned nsqds only."""
+@dataclass(frozen=True)
+class Subscribe:
+    """What to subscribe to. A subclass subscribes in another dialect than that of a stock nsqd."""
 
     topic: str
     channel: str
-    partition: int | None = None
-    ordered: bool = False
-    extended: bool = False  #: the topic's messages have headers; must be right
-    has_address_only: bool = False  #: no nsqlookupd names it, so it must be a stock one
-    with_offsets: bool = False  #: messages have their position in the queue
-    identify: Mapping[str, Any] = {}  #: more fields of IDENTIFY
+
+    def identify_fields(self) -> Mapping[str, Any]:
+        """Return more fields of IDENTIFY."""
+        return {}
+
+    def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return the command that subscribes at an nsqd with these settings.
+
+        Raises:
+            PartitionError, NegotiationError: this nsqd cannot serve it.
+        """
+        if not settings.is_stock:
+            raise other_nsqd_error(address, settings.version)
+        return commands.sub(self.topic, self.channel)
 
 
 #: Sends what the core has to send, receives, and returns the first event of a type; raises when it
@@ -65,19 +76,16 @@ def negotiate(
 
     Raises:
         NegotiationError: something was not granted; TLSError: the handshake failed.
-        PartitionError: nsqd is a partitioned one, and ``has_address_only`` is set.
         ServerError: nsqd refused something, with its own words.
         RemoteProtocolError: nsqd turned on what nobody asked for.
         And whatever ``wait_for`` raises.
     """
     # Built first: with a file that cannot be read, nothing is sent.
     tls = _tls_layer(address, config) if config.tls_v1 else None
-    wanted = None if subscribe is None else Subscribe(*subscribe)
+    wanted = Subscribe(*subscribe) if isinstance(subscribe, tuple) else subscribe
     payload = config.identify_payload()
-    if wanted is not None and wanted.extended:
-        payload["extend_support"] = True
     if wanted is not None:
-        payload.update(wanted.identify)
+        payload.update(wanted.identify_fields())
     core.send_identify(payload)
     settings: ServerSettings = wait_for(Identified).settings
     _check_tag(address, payload.get("desired_tag"), settings)
@@ -94,29 +102,8 @@ def negotiate(
     if settings.auth_required:
         _authenticate(core, address, config, wait_for)
     if wanted is not None:
-        _subscribe(core, address, wanted)
+        core.send_sub_command(wanted.command(address, settings))
         wait_for(Subscribed)
-
-
-def _subscribe(core: ClientProtocol, address: str, wanted: Subscribe) -> None:
-    if wanted.has_address_only and core.is_partitioned:
-        raise PartitionError(
-            f"{address}: nsqd {core.settings.version} is a partitioned one; by its address alone"
-            " only a part of the messages would come: give lookupd_http_addresses instead of"
-            " nsqd_tcp_addresses, to a Consumer of nsqclient.partitioned"
-        )
-    if wanted.partition is None:
-        core.send_sub(wanted.topic, wanted.channel)
-        return
-    if not core.is_partitioned:
-        raise NegotiationError(
-            f"{address}: nsqlookupd says that it leads partition {wanted.partition} of"
-            f" {wanted.topic}, and nsqd {core.settings.version} has no partitions"
-        )
-    core.send_sub_partition(
-        wanted.topic, wanted.channel, wanted.partition, ordered=wanted.ordered,
-        with_offsets=wanted.with_offsets,
-    )
 
 
 def _check_granted(address: str, config: Config, settings: ServerSettings) -> None:

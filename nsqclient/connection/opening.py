@@ -49,11 +49,6 @@ class NsqdSocket:
         """The settings in nsqd's response to IDENTIFY."""
         return self._core.settings
 
-    @property
-    def is_partitioned(self) -> bool:
-        """Return whether nsqd is partitioned; known after ``open()``."""
-        return self._core.is_partitioned
-
     def _dial(
         self, subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline
     ) -> None:

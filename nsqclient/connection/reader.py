@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from nsqclient.connection.exchange import RECEIVE_SIZE, receive
 from nsqclient.errors import ConnectionLostError, NSQError, RemoteProtocolError, ServerError
@@ -14,14 +14,12 @@ from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import (
     CloseWait,
     CommandFailed,
-    ExtendedMessages,
     FatalError,
     Heartbeat,
     Messages,
     Published,
     PublishFailed,
 )
-from nsqclient.protocol.extensions import MessageExtension, StoredPosition
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
@@ -51,20 +49,6 @@ class ConnectionDelegate(Protocol):
 
         If ``error`` is a ServerError, nsqd rejected an earlier command and did not read these.
         """
-        ...
-
-
-class PartitionDelegate(ConnectionDelegate, Protocol):
-    """Also receives the events of a connection that requested headers, positions or traces."""
-
-    def on_extended_messages(
-        self, conn: Any, batch: list[RawMessage], extensions: list[MessageExtension]
-    ) -> None:
-        """Messages arrived, with the additional fields of a partitioned nsqd."""
-        ...
-
-    def on_traced(self, conn: Any, token: Any, stored: StoredPosition) -> None:
-        """A traced publish was stored, at this position."""
         ...
 
 
@@ -180,25 +164,18 @@ class SocketReader:
         has_messages = False
         while events:
             event = events[0]
-            if messages_only and not isinstance(event, (Messages, ExtendedMessages, Heartbeat)):
+            if messages_only and not isinstance(event, (Messages, Heartbeat)):
                 break
             events.popleft()
             if isinstance(event, Messages):
                 has_messages = True
                 delegate.on_messages(conn, event.batch)
             elif isinstance(event, Published):
-                if event.stored is None:
-                    delegate.on_published(conn, event.token, None)
-                else:  # only a PartitionDelegate sends traced publishes
-                    cast(PartitionDelegate, delegate).on_traced(conn, event.token, event.stored)
+                delegate.on_published(conn, event.token, None)
             elif isinstance(event, CommandFailed):
                 delegate.on_command_failed(conn, event.error)
             elif isinstance(event, CloseWait):
                 delegate.on_close_wait(conn)
-            elif isinstance(event, ExtendedMessages):
-                has_messages = True
-                partitioned = cast(PartitionDelegate, delegate)
-                partitioned.on_extended_messages(conn, event.batch, event.extensions)
             elif isinstance(event, PublishFailed):
                 delegate.on_published(conn, event.token, event.error)
             elif isinstance(event, FatalError):

@@ -258,9 +258,7 @@ class ConnectionManager(Generic[S]):
 
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         """Return a Subscription that is not open yet. Needs _lock."""
-        sub = self._owner.make_subscription(place)
-        sub.has_address_only = True
-        return sub
+        return self._owner.make_subscription(place)
 
     def lookup(self, lookupd: str) -> Any:
         """Ask one nsqlookupd for the topic. On a background thread."""

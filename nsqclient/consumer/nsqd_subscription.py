@@ -44,9 +44,8 @@ class NsqdSubscription(ABC):
         self.place: Endpoint = Endpoint(address)  # its place among the consumer's connections
         self.conn: Connection = Connection(address, config, self)
         self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
-        self._wanted = Subscribe(self.topic, self.channel)
-        #: The topic is all that nsqd may know of it: see ``Subscribe``.
-        self.has_address_only = False
+        #: What ``open()`` subscribes to.
+        self.wanted: Subscribe = Subscribe(self.topic, self.channel)
         self._rdy_on_wire = 0  # guarded by the connection's lock
         #: How many FINs may wait for others: few where RDY is small, else nsqd would idle.
         self.fin_batch: int = 1
@@ -67,8 +66,7 @@ class NsqdSubscription(ABC):
 
     def open(self, deadline: Deadline) -> None:
         """Connect and subscribe, without RDY yet. Blocks and raises as ``Connection.open``."""
-        wanted = self._wanted._replace(has_address_only=self.has_address_only)
-        self.conn.open(deadline, subscribe=wanted)
+        self.conn.open(deadline, subscribe=self.wanted)
         settings = self.conn.settings
         self.msg_timeout = settings.msg_timeout_ms / 1000
         self._max_msg_timeout = settings.max_msg_timeout_ms / 1000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from nsqclient.config import Config
@@ -16,6 +17,7 @@ from nsqclient.connection.blocking import STORED, Answer, need_real_sockets
 from nsqclient.connection.connection import Connection
 from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
 from nsqclient.producer.outcome import StaleConnection
+from nsqclient.protocol.client import expect_ok
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
@@ -90,7 +92,8 @@ class PipelinedConnection:
     # -- publishes
 
     def exchange(
-        self, command: bytes, now: float, until: float, traced: bool = False
+        self, command: bytes, now: float, until: float,
+        read_answer: Callable[[bytes], Any] = expect_ok,
     ) -> Answer | None:
         """Send a publish and wait for the answer; None if it has not arrived at ``until``.
 

@@ -22,6 +22,7 @@ from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnec
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
 from nsqclient.producer.pool import ConnectionPool, PoolConnection, Taken
 from nsqclient.producer.stats import MAX_RECENT, Statistics
+from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor
 
@@ -177,19 +178,20 @@ class Publisher:
                 raise ConnectError(node.address, "no connection in time")
 
     def attempt(
-        self, node: NsqdNode, command: bytes, until: float, interval: float, traced: bool = False,
+        self, node: NsqdNode, command: bytes, until: float, interval: float,
+        read_answer: Callable[[bytes], Any] = expect_ok,
         closes_after_error: bool = False, is_async: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
 
         Args:
             interval: seconds between two looks for progress.
-            traced: nsqd may answer where it is stored.
+            read_answer: reads the response; the outcome has what it returns.
             closes_after_error: nsqd may not have read the whole command then.
             is_async: use the connection that such publishes share.
             only_here: no other nsqd can store the message.
 
-        Returns: why it failed, or None if it is stored; and where, if it was traced.
+        Returns: why it failed, or None if it is stored, and what was read.
 
         Blocks: until the response, or the deadline.
 
@@ -208,7 +210,8 @@ class Publisher:
         try:
             responses = node.responses
             look_at = now + interval
-            answer = taken[0].exchange(command, now, look_at if look_at < until else until, traced)
+            answer = taken[0].exchange(
+                command, now, look_at if look_at < until else until, read_answer)
             if answer is None:
                 patience = Patience(
                     now, until, interval, taken[0].used_at, pool.silence, (0, responses))

@@ -11,7 +11,7 @@ Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -22,12 +22,11 @@ from nsqclient.errors import (
     ServerError,
     server_error,
 )
-from nsqclient.protocol import commands, extensions
+from nsqclient.protocol import commands
 from nsqclient.protocol.events import (
     CommandFailed,
     Authenticated,
     CloseWait,
-    ExtendedMessages,
     Event,
     Heartbeat,
     Identified,
@@ -41,7 +40,6 @@ from nsqclient.protocol.events import (
     read_json,
     read_settings,
 )
-from nsqclient.protocol.extensions import MessageFormat, is_partitioned_version, read_stored
 from nsqclient.protocol.frames import (
     CLOSE_WAIT,
     DEFAULT_MAX_FRAME_SIZE,
@@ -51,7 +49,6 @@ from nsqclient.protocol.frames import (
     Frame,
     FrameReader,
     FrameType,
-    RawMessage,
 )
 from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
 
@@ -125,10 +122,15 @@ class ExpectedResponse(Enum):
     SUB = "SUB"
     CLS = "CLS"
     PUBLISH = "publish"
-    TRACED = "traced publish"
 
 
-_PUBLISHES = (ExpectedResponse.PUBLISH, ExpectedResponse.TRACED)
+def expect_ok(data: bytes) -> None:
+    """Read the response to a publish: ``OK``.
+
+    Raises:
+        RemoteProtocolError: it is another one.
+    """
+    _expect(data, OK)
 
 
 class ClientProtocol:
@@ -148,12 +150,9 @@ class ClientProtocol:
         self._out: list[bytes] = []
         self._wire: list[bytes] = []  # already encoded by the layers that were there then
         self._nop_is_due = False  # a heartbeat came that is not answered yet
-        # What still has to be answered, oldest first: nsqd answers in order.
-        self._awaited: deque[tuple[ExpectedResponse, Any]] = deque()
-        #: nsqd speaks the partitioned dialect: message ids are binary, some errors spare us.
-        self.is_partitioned: bool = False
-        self._asked_extend = False  # IDENTIFY said extend_support
-        self._form: MessageFormat | None = None  # what messages carry beside a stock nsqd's
+        # What still has to be answered, oldest first: nsqd answers in order. A publish has a token
+        # and what reads its answer.
+        self._awaited: deque[tuple[ExpectedResponse, Any, Callable[[bytes], Any]]] = deque()
 
     # -- from the socket
 
@@ -190,10 +189,7 @@ class ClientProtocol:
                     else:
                         self._on_error(server_error(item.data))
                 elif self.state in _MAY_ANSWER:
-                    form = self._form
-                    self.events.append(
-                        Messages(item) if form is None else _detailed(form, item)
-                    )
+                    self.events.append(Messages(item))
                 else:
                     raise RemoteProtocolError(f"message while {self.state.value}")
                 if self.state is State.CLOSED:
@@ -217,7 +213,7 @@ class ClientProtocol:
             raise self._misuse("a byte layer")
         self._encode()
         self._layers_due -= 1
-        self._awaited.append((ExpectedResponse.LAYER, None))
+        self._awaited.append((ExpectedResponse.LAYER, None, expect_ok))
         self._answer_heartbeat()
         self._layers.push(layer)
         self._parse(layer.decode(self._reader.take_buffered()))
@@ -230,28 +226,21 @@ class ClientProtocol:
             return
         if not self._awaited:
             raise RemoteProtocolError(f"response {data[:64]!r} without a question")
-        awaited, token = self._awaited[0]
-        if awaited in _PUBLISHES:
-            stored = None
-            # First, so that unanswered() still knows the token where it raises.
-            if awaited is ExpectedResponse.TRACED:
-                stored = read_stored(data)
-            else:
-                _expect(data, OK)
-            # In this order: interrupted in between, the token is in both places, not in none.
-            self.events.append(Published(token, stored))
+        awaited, token, read_answer = self._awaited[0]
+        if awaited is ExpectedResponse.PUBLISH:
+            # In this order: if it raises or is interrupted, unanswered() still knows the token.
+            self.events.append(Published(token, read_answer(data)))
             self._awaited.popleft()
             return
         self._awaited.popleft()
         if awaited is ExpectedResponse.IDENTIFY:
             self.settings = settings = read_settings(data)
-            self.is_partitioned = is_partitioned_version(settings.version)
             self._layers_due = settings.tls_v1 + (settings.deflate or settings.snappy)
             self.events.append(Identified(settings))
             self._move(Transition.GRANT_LAYERS if self._layers_due else Transition.GET_IDENTIFY)
             self._answer_heartbeat()
         elif awaited is ExpectedResponse.LAYER:
-            _expect(data, OK)
+            expect_ok(data)
             self.events.append(Upgraded())
             if not self._layers_due:
                 self._move(Transition.UPGRADED)
@@ -259,7 +248,7 @@ class ClientProtocol:
             self.events.append(Authenticated(read_json(data)))
             self._move(Transition.GET_AUTH)
         elif awaited is ExpectedResponse.SUB:
-            _expect(data, OK)
+            expect_ok(data)
             self.events.append(Subscribed())
             self._move(Transition.GET_SUB)
         else:
@@ -286,9 +275,9 @@ class ClientProtocol:
         # Answers come in order, so the error belongs to the oldest question. What was sent
         # behind it was not read by nsqd any more: unanswered() then means "not stored".
         token = None
-        if self._awaited and self._awaited[0][0] in _PUBLISHES:
+        if self._awaited and self._awaited[0][0] is ExpectedResponse.PUBLISH:
             token = self._awaited[0][1]
-            if self.is_partitioned and error.code in _SPARES_PUBLISHERS:
+            if not self.settings.is_stock and error.code in _SPARES_PUBLISHERS:
                 self.events.append(PublishFailed(error, token))
                 self._awaited.popleft()
                 return
@@ -334,13 +323,13 @@ class ClientProtocol:
 
     def unanswered(self) -> list[Any]:
         """Remove and return the tokens of publishes without a response, oldest first."""
-        tokens = [token for awaited, token in self._awaited if awaited in _PUBLISHES]
+        tokens = [token for awaited, token, _ in self._awaited
+                  if awaited is ExpectedResponse.PUBLISH]
         self._awaited.clear()
         return tokens
 
     def send_identify(self, payload: Mapping[str, Any]) -> None:
         """Send the magic and IDENTIFY."""
-        self._asked_extend = payload.get("extend_support") is True
         command = MAGIC_V2 + commands.identify(payload)
         self._ask(Transition.SEND_IDENTIFY, ExpectedResponse.IDENTIFY, command)
 
@@ -349,33 +338,28 @@ class ClientProtocol:
         self._ask(Transition.SEND_AUTH, ExpectedResponse.AUTH, commands.auth(secret))
 
     def send_sub(self, topic: str, channel: str) -> None:
-        """Send SUB. Once per connection."""
-        self._ask(Transition.SEND_SUB, ExpectedResponse.SUB, commands.sub(topic, channel))
+        """Send SUB."""
+        self.send_sub_command(commands.sub(topic, channel))
 
-    def send_sub_partition(
-        self, topic: str, channel: str, partition: int, *, ordered: bool = False,
-        with_offsets: bool = False,
-    ) -> None:
-        """Send SUB, SUB_ORDERED or SUB_ADVANCED of a partition; only where ``is_partitioned``."""
-        command = extensions.sub(
-            topic, channel, partition, ordered=ordered, with_offsets=with_offsets)
+    def send_sub_command(self, command: bytes) -> None:
+        """Send SUB, or a command that another kind of nsqd answers in the same way."""
         self._ask(Transition.SEND_SUB, ExpectedResponse.SUB, command)
-        has_detail = ordered or with_offsets
-        if has_detail or self._asked_extend:
-            self._form = MessageFormat(self._asked_extend, has_detail)
 
     def send_cls(self) -> None:
         """Send CLS: nsqd sends no more messages and answers CLOSE_WAIT."""
         self._ask(Transition.SEND_CLS, ExpectedResponse.CLS, commands.CLS)
 
-    def send_publish(self, command: bytes, token: Any, traced: bool = False) -> None:
+    def send_publish(
+        self, command: bytes, token: Any, read_answer: Callable[[bytes], Any] = expect_ok
+    ) -> None:
         """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome.
 
-        ``traced``: a partitioned nsqd answers where it was stored.
+        Args:
+            read_answer: returns what the response means, for ``Published.answer``, or raises
+                RemoteProtocolError.
         """
         self._need(_MAY_PUBLISH, "publish")
-        awaited = ExpectedResponse.TRACED if traced else ExpectedResponse.PUBLISH
-        self._awaited.append((awaited, token))
+        self._awaited.append((ExpectedResponse.PUBLISH, token, read_answer))
         self._out.append(command)
 
     def send_nop(self) -> None:
@@ -397,16 +381,16 @@ class ClientProtocol:
     def send_req(self, message_id: bytes, delay_ms: int) -> None:
         """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""
         self._need(_MAY_ANSWER, "REQ")
-        self._out.append(commands.req(message_id, delay_ms, binary=self.is_partitioned))
+        self._out.append(commands.req(message_id, delay_ms, binary=not self.settings.is_stock))
 
     def send_touch(self, message_id: bytes) -> None:
         """Send TOUCH: the message's timeout starts again."""
         self._need(_MAY_ANSWER, "TOUCH")
-        self._out.append(commands.touch(message_id, binary=self.is_partitioned))
+        self._out.append(commands.touch(message_id, binary=not self.settings.is_stock))
 
     def _ask(self, did: Transition, awaited: ExpectedResponse, data: bytes) -> None:
         self._move(did)
-        self._awaited.append((awaited, None))
+        self._awaited.append((awaited, None, expect_ok))
         self._out.append(data)
 
     def _need(self, states: tuple[State, ...], what: str) -> None:
@@ -423,16 +407,6 @@ class ClientProtocol:
         if self.state is State.CLOSED:
             return ClosedError(f"{what}: the connection is closed")
         return LocalProtocolError(f"{what} is not possible while {self.state.value}")
-
-
-def _detailed(form: MessageFormat, batch: list[RawMessage]) -> ExtendedMessages:
-    """Split headers and positions from the bodies of messages."""
-    result = ExtendedMessages([], [])
-    for timestamp, attempts, message_id, data in batch:
-        body, extension = form.read(data)
-        result.batch.append((timestamp, attempts, message_id, body))
-        result.extensions.append(extension)
-    return result
 
 
 def _expect(data: bytes, wanted: bytes) -> None:

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple, Union
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.extensions import (
-    MessageExtension, StoredPosition, is_partitioned_version,
-)
+from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.protocol.frames import OK, RawMessage
 
 
@@ -70,22 +68,16 @@ class Messages(NamedTuple):
     batch: list[RawMessage]
 
 
-class ExtendedMessages(NamedTuple):
-    """Messages of a partitioned nsqd that have headers or positions, with those."""
-
-    batch: list[RawMessage]
-    extensions: list[MessageExtension]
-
-
 class Published(NamedTuple):
-    """nsqd stored the publish that was sent with this token; ``stored`` where it was traced."""
+    """nsqd stored the publish that was sent with this token; ``answer`` as its reader returned it.
+    """
 
     token: Any
-    stored: StoredPosition | None = None
+    answer: Any = None
 
 
 class PublishFailed(NamedTuple):
-    """A partitioned nsqd refused a publish. The connection lives on."""
+    """nsqd refused a publish, and the connection lives on. A stock nsqd closes it."""
 
     error: ServerError
     token: Any
@@ -113,7 +105,7 @@ class FatalError(NamedTuple):
 
 
 Event = Union[
-    Identified, Upgraded, Authenticated, Subscribed, Messages, ExtendedMessages, Published,
+    Identified, Upgraded, Authenticated, Subscribed, Messages, Published,
     PublishFailed, CommandFailed, Heartbeat, CloseWait, FatalError,
 ]
 

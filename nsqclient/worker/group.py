@@ -263,7 +263,7 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
                     waiting = counted(each.depth, "waiting message")
                     report(f"NOTE   nsqd {address}: {each.name} has {waiting} and no channel: the"
                            " first channel takes them")
-            if seen.settings.auth_required and not seen.is_partitioned:
+            if seen.settings.auth_required and seen.settings.is_stock:
                 guarded[address] = found_topics
     return _check_rights(group, guarded, report) and is_well
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsqclient.connection.connection import Connection
-from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.bulk import BulkConsumer as StockBulkConsumer
 from nsqclient.consumer.bulk import BulkHandler, BulkSubscription
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
@@ -15,7 +14,7 @@ from nsqclient.errors import ServerError
 from nsqclient.partitioned.consumer.connections import PartitionedConnections
 from nsqclient.partitioned.consumer.leaders import PartitionTarget, warn_of_few_in_flight
 from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.protocol.extensions import MessageExtension
+from nsqclient.partitioned.consumer.subscribe import PartitionSubscribe
 from nsqclient.protocol.frames import RawMessage
 
 
@@ -51,7 +50,7 @@ class BulkPartitionSubscription(BulkSubscription):
         self.is_watched = False
         self.is_ordered: bool = target.ordered
         self._is_refused = False  # whether a FIN was
-        self._wanted = Subscribe(
+        self.wanted: PartitionSubscribe = PartitionSubscribe(
             self.topic, self.channel, target.place.partition, target.ordered, target.extended)
 
     @property
@@ -72,17 +71,8 @@ class BulkPartitionSubscription(BulkSubscription):
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
         super().on_messages(conn, [
             (timestamp, attempts, text_id(message_id), body)
-            for timestamp, attempts, message_id, body in batch
+            for timestamp, attempts, message_id, body in self.wanted.read(batch)[0]
         ])
-
-    def on_extended_messages(
-        self, conn: Connection, batch: list[RawMessage], extensions: list[MessageExtension]
-    ) -> None:
-        """Take messages without their headers and offsets."""
-        self.on_messages(conn, batch)
-
-    def on_traced(self, conn: Connection, token: object, stored: object) -> None:
-        """Nothing is published here."""
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:
         if error.code == "E_FIN_FAILED":  # without the id: none on this connection is proven

@@ -17,6 +17,7 @@ from nsqclient.partitioned.consumer.leaders import (
     PartitionEntry, PartitionLeaders, PartitionTarget, show_partitions,
 )
 from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned.consumer.subscribe import TopicSubscribe
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
@@ -95,7 +96,8 @@ class PartitionedConnections(ConnectionManager[S]):
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         if place.partition is None:
             sub = super().make_subscription(place, entry)
-            sub.has_address_only = entry.direct
+            if not entry.direct:
+                sub.wanted = TopicSubscribe(sub.topic, sub.channel)
             return sub
         target = self._leaders.target(place, self._entries[place])
         return self._partition_owner.make_partition_subscription(target)

@@ -18,12 +18,12 @@ from typing import Any
 
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.connection.connection import Connection
-from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.consumer.leaders import PartitionTarget
 from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned.consumer.subscribe import PartitionSubscribe
 from nsqclient.consumer.in_flight import DeliveryCounts
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.display import counted
@@ -37,7 +37,6 @@ from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_hea
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
-_NO_EXTENSION = MessageExtension()
 #: Seconds for each of the requests that set the start of a channel.
 _TIMEOUT = 3.0
 #: The answer of nsqd where a partition has no messages. Its channels are at its start then.
@@ -108,7 +107,7 @@ class PartitionSubscription(Subscription):
         assert place.partition is not None
         self.place = place
         self._partition = place.partition
-        self._wanted = Subscribe(
+        self.wanted: PartitionSubscribe = PartitionSubscribe(
             self.topic, self.channel, place.partition, target.ordered, target.extended,
             with_offsets=options.with_offsets or options.start_at is not None,
             identify=options.identify_fields(),
@@ -121,20 +120,15 @@ class PartitionSubscription(Subscription):
         self._opened_at = 0.0  # on time.monotonic()
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
-        """Make Messages of what came without headers or positions."""
-        self.on_extended_messages(conn, batch, [_NO_EXTENSION] * len(batch))
-
-    def on_extended_messages(
-        self, conn: Connection, batch: list[RawMessage], extensions: list[MessageExtension]
-    ) -> None:
-        """Make Messages of what came, and hand them on."""
+        """Queue the received messages, with their headers and positions."""
+        batch, extensions = self.wanted.read(batch)
         now = time.monotonic()
         deadline = now + self.msg_timeout
         messages: list[Message] = [
             PartitionMessage(raw, extension, now, deadline, self, self._partition)
             for raw, extension in zip(batch, extensions)
         ]
-        if self._tracing.is_on(self._wanted.topic):
+        if self._tracing.is_on(self.topic):
             self._trace(conn, messages)
         self.in_flight.put(messages)
         state = self.rdy_state
@@ -142,9 +136,6 @@ class PartitionSubscription(Subscription):
             state.last_message = now
         size = sum(map(len, map(body_of, batch))) + sum([len(each.header) for each in extensions])
         self._owner.on_messages(self, messages, size)
-
-    def on_traced(self, conn: Connection, token: Any, stored: Any) -> None:
-        """Consumers publish nothing."""
 
     def open(self, deadline: Deadline) -> None:
         """As ``Subscription.open``. Moves the channel before, where that was asked for.
@@ -217,11 +208,10 @@ class PartitionSubscription(Subscription):
         )
 
     def _trace(self, conn: Connection, messages: list[Message]) -> None:
-        wanted = self._wanted
         for message in messages:
             assert isinstance(message, PartitionMessage)
             log_trace(
-                "received", topic=wanted.topic, channel=wanted.channel,
+                "received", topic=self.topic, channel=self.channel,
                 partition=message.partition, internal_id=message.internal_id,
                 trace_id=message.trace_id, offset=message.offset, size=message.size,
                 timestamp=message.timestamp, attempts=message.attempts,

@@ -41,6 +41,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
 from nsqclient.protocol.extensions import (
     Stored, StoredPosition, extended_size, is_partitioned_version, make_header, partition_name,
+    read_stored,
 )
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
@@ -315,7 +316,7 @@ class PartitionPublisher:
         with self.load.attempt(node.address, name, is_async):
             error, position = self._publisher.attempt(
                 node, command, time.monotonic() + timeout,
-                min(INTERVAL, timeout * INTERVAL_PART), traced=True,
+                min(INTERVAL, timeout * INTERVAL_PART), read_answer=read_stored,
                 # After an error to MPUB_EXT an nsqd takes the rest of its body for commands.
                 closes_after_error=attempts.has_header, only_here=True)
         if not isinstance(error, StaleConnection):
