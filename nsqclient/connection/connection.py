@@ -14,8 +14,7 @@ from collections.abc import Callable
 from nsqclient.config import Config
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.connection.opening import NsqdSocket
-from nsqclient.connection.reader import ConnectionDelegate
-from nsqclient.connection.shared_reader import SharedReader
+from nsqclient.connection.reader import ConnectionDelegate, SharedReader
 from nsqclient.errors import (
     ConnectionLostError,
     NSQConnectionError,

@@ -10,8 +10,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.connection.connection import Connection
-from nsqclient.connection.reader import SocketReader
-from nsqclient.connection.shared_reader import SharedReader
+from nsqclient.connection.reader import SharedReader, SocketReader
 from nsqclient.errors import ConnectionLostError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import CommandFailed

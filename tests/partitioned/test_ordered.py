@@ -260,13 +260,13 @@ def test_with_a_worker_for_each_partition_workers_receive_messages(
 ):
     """Each the next one of its partition; fewer are needed for the other partitions."""
     names = []  # of the threads that received
-    receive = OrderedSubscription.on_extended_messages
+    receive = OrderedSubscription.on_messages
 
     def note(self, *arguments):
         names.append(threading.current_thread().name)
         receive(self, *arguments)
 
-    monkeypatch.setattr(OrderedSubscription, "on_extended_messages", note)
+    monkeypatch.setattr(OrderedSubscription, "on_messages", note)
     for partition in range(4):
         publish(topic, partition, numbers(100))
     got, is_connected = Collector(), threading.Event()

@@ -14,9 +14,7 @@ from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION, Partit
 from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.client import State
-from nsqclient.protocol.events import (
-    ExtendedMessages, FatalError, Messages, PublishFailed, Published,
-)
+from nsqclient.protocol.events import FatalError, Messages, PublishFailed, Published
 from nsqclient.protocol.extensions import (
     MessageExtension, MessageFormat, MessageIds, StoredPosition, encode_ext, make_header,
     make_internal_id, raw_size, read_header, read_stored,
@@ -64,7 +62,7 @@ class Pair(Ends):
         self.run()
 
     def subscribe(self, ordered=False):
-        self.client.send_sub_partition("t", "c", 3, ordered=ordered)
+        self.client.send_sub_command(extensions.sub("t", "c", 3, ordered=ordered))
         self.run()
 
     def publish(self, command):
@@ -81,14 +79,14 @@ def test_client_reads_measured_frames(name, step):
     pair.events.clear()
     pair.to_client(encode_frame(FrameType.MESSAGE, data))
     event, = pair.events
+    assert isinstance(event, Messages)
     (timestamp, attempts, message_id, got), = event.batch
     assert (timestamp, attempts) == (int.from_bytes(data[:8], "big"), 1)
     assert MessageIds.unpack(message_id) == ids
-    assert got == body
-    if isinstance(event, ExtendedMessages):
-        assert event.extensions == [extensions]
+    if ext or detail:
+        assert MessageFormat(ext, detail).read(got) == (body, extensions)
     else:
-        assert isinstance(event, Messages) and not (ext or detail)
+        assert got == body
 
 
 @pytest.mark.parametrize("name", FRAMES)

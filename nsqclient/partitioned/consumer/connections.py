@@ -17,7 +17,7 @@ from nsqclient.partitioned.consumer.leaders import (
     PartitionEntry, PartitionLeaders, PartitionTarget, show_partitions,
 )
 from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.partitioned.consumer.subscribe import TopicSubscribe
+from nsqclient.partitioned.consumer.subscribe import AddressSubscribe, TopicSubscribe
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
@@ -69,6 +69,7 @@ class PartitionedConnections(ConnectionManager[S]):
         self, context: ConsumerContext, sources: NsqdSources, owner: PartitionsOwner[S],
         options: PartitionOptions, *, max_dials: int = MAX_DIALS,
     ) -> None:
+        self._channel = context.channel
         self._partitions = options.partitions
         self._partition_owner = owner
         self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
@@ -96,8 +97,8 @@ class PartitionedConnections(ConnectionManager[S]):
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         if place.partition is None:
             sub = super().make_subscription(place, entry)
-            if not entry.direct:
-                sub.wanted = TopicSubscribe(sub.topic, sub.channel)
+            wanted = AddressSubscribe if entry.direct else TopicSubscribe
+            sub.wanted = wanted(self._topic, self._channel)
             return sub
         target = self._leaders.target(place, self._entries[place])
         return self._partition_owner.make_partition_subscription(target)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqclient.connection.handshake import Subscribe
-from nsqclient.errors import NegotiationError
+from nsqclient.errors import NegotiationError, PartitionError
 from nsqclient.protocol import commands, extensions
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.protocol.extensions import MessageExtension, MessageFormat
@@ -20,6 +20,20 @@ class TopicSubscribe(Subscribe):
     """What to subscribe to at an nsqd of either kind, as an nsqlookupd lists it: a whole topic."""
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB."""
+        return commands.sub(self.topic, self.channel)
+
+
+class AddressSubscribe(Subscribe):
+    """What to subscribe to at an nsqd of which only the address is known: a whole topic."""
+
+    def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB, at a stock nsqd."""
+        if not settings.is_stock:
+            raise PartitionError(
+                f"{address}: nsqd {settings.version} is a partitioned one; by its address alone"
+                " only a part of the messages would come: give lookupd_http_addresses instead of"
+                " nsqd_tcp_addresses")
         return commands.sub(self.topic, self.channel)
 
 
@@ -34,9 +48,11 @@ class PartitionSubscribe(Subscribe):
     identify: Mapping[str, Any] = field(default_factory=dict)  #: more fields of IDENTIFY
 
     def identify_fields(self) -> Mapping[str, Any]:
+        """Return those that ask for headers, and those of the consumer."""
         return {"extend_support": True, **self.identify} if self.extended else self.identify
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB, SUB_ORDERED or SUB_ADVANCED."""
         if settings.is_stock:
             raise NegotiationError(
                 f"{address}: nsqlookupd says that it leads partition {self.partition} of"
