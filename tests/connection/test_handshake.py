@@ -153,6 +153,16 @@ def test_a_tag_must_be_confirmed(confirmed, is_refused):
     if is_refused:
         assert isinstance(error, NegotiationError) and "desired_tag 'canary'" in str(error)
     else:
-from nsqclient.errors import (
-    NegotiationError, NSQError, PartitionError, RemoteProtocolError, ServerError, TLSError,
-)
+        assert error is None and sent[1] == b"SUB t c\n"
+
+
+def test_a_secret_that_nsqd_repeats_is_not_in_the_error():
+    refusal = encode_frame(1, b"E_INVALID cannot parse s3cret here")
+    _, error = play(Config(auth_secret="s3cret"), answer(auth_required=True), refusal)
+    assert str(error) == "E_INVALID cannot parse *** here"
+
+
+def test_a_stock_client_does_not_subscribe_at_an_nsqd_of_the_other_kind():
+    sent, error = play(Config(), answer(version="0.3.7-HA.1.13.0"), subscribe=("t", "c"))
+    assert type(error) is PartitionError and "use nsqclient.partitioned" in str(error)
+    assert ADDRESS in str(error) and len(sent) == 1
