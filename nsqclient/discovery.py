@@ -127,7 +127,7 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
         return LookupResult(
             tuple(usable(address, found.producers)),
             {one.tcp_address: one.http_address if one.http_port else ""
-             for one in found.producers})
+             for one in found.producers if not one.problem})
 
 
 def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> bool:
@@ -179,7 +179,10 @@ def usable(address: str, producers: Iterable[Producer]) -> list[str]:
     """Return the TCP addresses of the producers that have one; log the others."""
     found = []
     for producer in producers:
-        if producer.broadcast_address and producer.tcp_port:
+        if producer.problem:
+            logger.log(_unusable.level(logging.WARNING), "nsqlookupd %s: %s",
+                       without_password(address), producer.problem)
+        elif producer.broadcast_address and producer.tcp_port:
             found.append(producer.tcp_address)
         else:
             logger.log(

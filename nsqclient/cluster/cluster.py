@@ -286,6 +286,10 @@ class Cluster:
                     f" {_MOST_NODES} are left out", is_doubt=True))
             for node in listed[:_MOST_NODES]:
                 one = node.producer
+                if one.problem:
+                    failures.append(Failure(
+                        "nsqd", one.tcp_address, one.problem, is_doubt=True))
+                    continue
                 address = one.http_address if one.http_port else one.tcp_address
                 found.setdefault(address, []).append((lookupd, node))
         nodes = _mark_old(map(self._merge, found.values()))

@@ -7,6 +7,7 @@ that a server does not send is 0, empty or false.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.addresses import format_address, is_host
@@ -127,6 +128,14 @@ class LookupdInfo:
     version: str
 
 
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Producer:
     """An nsqd that is registered with nsqlookupd. Its ports may be unreachable."""
@@ -137,6 +146,16 @@ class Producer:
     tcp_port: int
     http_port: int
     version: str
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be dialed, because its address is not an address; empty: it can be."""
+        host = self.broadcast_address
+        if not host or is_host(host) and (":" not in host or _is_ipv6(host)):
+            return ""
+        return (f"nsqd on {self.hostname or 'an unknown host'} announces the broadcast address"
+                f" {host!r:.200}, which is not a host name or IP address: start"
+                " it with another --broadcast-address")
 
     @property
     def tcp_address(self) -> str:
@@ -153,12 +172,9 @@ class Producer:
         """Build it from JSON.
 
         Raises:
-            InvalidField: its host or a port is invalid: these are dialed and become a part of URLs.
+            InvalidField: a port is invalid.
         """
-        host = found.text("broadcast_address")
         ports = found.number("tcp_port"), found.number("http_port")
-        if host and not is_host(host):
-            raise InvalidField(f"producer.broadcast_address is {host!r:.200}")
         if not all(0 <= port < 65536 for port in ports):
             raise InvalidField(f"producer has the ports {ports!r:.100}")
         return found.build(cls)

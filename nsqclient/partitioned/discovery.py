@@ -79,7 +79,8 @@ def _find(client: PartitionedNsqlookupdHTTP, address: str, topic: str, access: s
         tuple(plain), leaders, found.meta, is_partitioned=not found.is_stock,
         http_addresses={
             one.tcp_address: one.http_address if one.http_port else ""
-            for one in [*found.producers, *(found.partitions or {}).values()]}))
+            for one in [*found.producers, *(found.partitions or {}).values()]
+            if not one.problem}))
 
 
 def _lookupds(client: PartitionedNsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:

@@ -1,5 +1,7 @@
 """Responses of nsqd and nsqlookupd are read into values."""
 
+import pytest
+
 from nsqclient.http.models import Node, Producer, Stats
 from nsqclient.protocol.peer_json import JsonReader
 
@@ -36,3 +38,12 @@ def test_a_negative_depth_is_0():
         {"topic_name": "a", "depth": -3, "channels": [{"channel_name": "c", "depth": -994}]}
     ]))
     assert (stats.topic("a").depth, stats.topic("a").channel("c").depth) == (0, 0)
+
+
+@pytest.mark.parametrize(("host", "is_good"), [
+    ("nsqd-1.internal.", True), ("10.0.0.1", True), ("::1", True), ("NSQD_1", True), ("", True),
+    ("[::1]", False), ("nsqd host", False), ("nsqd/1", False), ("127.0.0.1:4150", False),
+])
+def test_a_broadcast_address_that_is_no_address_is_named(host, is_good):
+    problem = Producer.read(_fields(**{**PRODUCER, "broadcast_address": host})).problem
+    assert is_good is (not problem) and (is_good or repr(host) in problem)

@@ -71,7 +71,7 @@ def check_lookupd(
         view.findings.append(error("nsqlookupd", address, reason, hint_for(exc)))
         return view
     view.answered = True
-    view.nodes = [node.producer for node in nodes]
+    view.nodes = [node.producer for node in nodes if not node.producer.problem]
     view.node_topics = {name for node in nodes for name in node.topics}
     view.hidden = [node.producer for node in nodes if topic in node.tombstoned]
     view.findings += [
@@ -85,7 +85,7 @@ def check_lookupd(
 
 def _lookup(client: PartitionedNsqlookupdHTTP, topic: str) -> list[Producer] | None:
     try:
-        return list(client.lookup(topic).producers)
+        return [each for each in client.lookup(topic).producers if not each.problem]
     except NSQHTTPStatusError as exc:
         if exc.message == "TOPIC_NOT_FOUND":
             return None
@@ -104,7 +104,11 @@ def _check_nodes(address: str, nodes: tuple[Node, ...], topic: str) -> list[Find
     is_local = _is_loopback(split_address(address, "address").hostname or "")
     for node in nodes:
         producer = node.producer
-        if not is_local and _is_loopback(producer.broadcast_address):
+        if producer.problem:
+            findings.append(error(
+                "broadcast", address, producer.problem.partition(": start")[0],
+                "start that nsqd with a --broadcast-address that is a host name or an IP address"))
+        elif not is_local and _is_loopback(producer.broadcast_address):
             findings.append(error(
                 "broadcast", producer.tcp_address,
                 f"nsqd on {producer.hostname} announces a loopback address",
