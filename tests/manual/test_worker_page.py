@@ -101,7 +101,7 @@ def test_the_deployment_for_kubernetes_is_well_formed() -> None:
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
     assert [probe["path"] for probe in probes] == ["/live", "/live", "/ready"]
     assert {probe["port"] for probe in probes} == {port}
-    assert pod["terminationGracePeriodSeconds"] > 30 + 5
+    assert pod["terminationGracePeriodSeconds"] > 25  # the default of --stop-timeout
 
 
 def test_the_flags_of_the_page_are_those_of_the_command() -> None:
