@@ -43,7 +43,7 @@ def need_real_sockets() -> None:
     if socket.socket.__module__ != "socket":
         raise NegotiationError(
             f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
-            " threads and sockets that block; do not patch it, or publish in another process")
+            " threads and sockets that block; do not patch it, or use nsqclient in another process")
 
 
 class BlockingConnection(NsqdSocket):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.config import Config, checked_config
+from nsqclient.connection.blocking import need_real_sockets
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks
@@ -185,9 +186,11 @@ class Consumer:
 
         Raises:
             ClosedError: the consumer was stopped.
+            NegotiationError: gevent or eventlet has replaced Python's sockets.
             RuntimeError: no thread can be started, because of a limit or at interpreter exit.
         """
         check_process()
+        need_real_sockets()
         if self._core.shutdown.has_begun:
             raise ClosedError("this consumer was stopped: make a new one")
         self._is_forgotten = False

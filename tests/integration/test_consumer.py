@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from nsqclient import (
     BatchHandler, ClosedError, Config, ConfigError, ConnectError, Consumer, InvalidChannelError,
-    InvalidTopicError, NSQError, Producer, Requeue,
+    InvalidTopicError, NSQError, NegotiationError, Producer, Requeue,
 )
 from tests.support.servers.http_api import registered
 from tests.support.servers.ports import free_port
@@ -596,3 +597,12 @@ def test_a_program_may_end_without_stop(server):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert time.monotonic() - began < 20
+
+
+def test_a_consumer_whose_sockets_are_patched_does_not_start(server, monkeypatch):
+    """As with gevent and eventlet: its reader would end, and healthy() would not notice."""
+    monkeypatch.setattr(socket.socket, "__module__", "gevent._socket3")
+    consumer = Consumer("events", "c", print, nsqd_tcp_addresses=[server.tcp_address])
+    with pytest.raises(NegotiationError, match="patched by gevent._socket3: .* another process"):
+        consumer.start()
+    assert consumer.healthy().reason == "not started"
