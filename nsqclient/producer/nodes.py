@@ -287,10 +287,13 @@ class NodePool:
             RuntimeError: the interpreter is shutting down.
         """
         self._need_threads()
-        if interval < math.inf and not node.connections() and self._remove(node):
-            return None
-        if interval < math.inf and len(self.connected) > 1:
-            until = min(until, time.monotonic() + interval)
+        if interval < math.inf:
+            is_removed = not node.connections() and self._remove(node)
+            has_others = any(other is not node for other in self.connected)
+            if is_removed or has_others and not node.connections():
+                return None
+            if has_others:
+                until = min(until, time.monotonic() + interval)
         return pool.wait(until, is_reentrant)
 
     def pause(self, seconds: float) -> None:

@@ -175,6 +175,19 @@ def test_an_nsqd_that_cannot_store_is_dialed_again_at_once(make_links):
         nodes.close(Deadline(WAIT))
 
 
+def test_a_publish_does_not_wait_for_an_nsqd_that_others_have_left(make_links):
+    """Its last connection ended meanwhile; another nsqd is connected."""
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        left = nodes.node_at("127.0.0.1:1")
+        acquire(nodes)
+        began = time.monotonic()
+        assert nodes.wait_for_connection(
+            left, left.pool, began + WAIT, 1.0, lambda: False) is None
+        assert time.monotonic() - began < WAIT / 2
+        nodes.close(Deadline(WAIT))
+
+
 def test_close_ends_the_pause_of_a_publish(make_links):
     nodes = make_links()
     timer = threading.Timer(0.1, nodes.close, [Deadline(WAIT)])
