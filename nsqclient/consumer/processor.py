@@ -47,11 +47,10 @@ class HandlerSettings(NamedTuple):
 class WorkerTask(Message):
     """Something else for a worker to do, in the queue of messages."""
 
-    __slots__ = ("task", "has_begun")
+    __slots__ = ("task",)
 
     def __init__(self, task: Callable[[], None]) -> None:
         self.task: Callable[[], None] = task
-        self.has_begun: bool = False
         self.body = b""  # the queue's bytes are counted
         # Looks like an answered message, so that only run() has to know about it, and only in
         # the branch that is rare.
@@ -83,8 +82,7 @@ class MessageProcessor:
         self.topic: str = context.topic
         self.channel: str = context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
-            "nsq-worker", settings.workers, self.run, self.on_idle, self.settle_interrupted
-        )
+            "nsq-worker", settings.workers, self.run, self.on_idle)
         #: Puts messages into the queue; returns whether some waited there already.
         self.queue: Callable[[list[Message]], bool] = self.workers.put_many
         self._worker_count = settings.workers
@@ -169,9 +167,9 @@ class MessageProcessor:
         if sub is None:
             return
         running = self.running
-        running[message] = began
         has_failed = False
         try:
+            running[message] = began
             result = self._handler(message)
             if result is not None:
                 self._check_result(result, message)
@@ -184,7 +182,7 @@ class MessageProcessor:
             elif not message._responded:
                 self._flow.hold()
         finally:
-            del running[message]
+            running.pop(message, None)
             flow = self._flow
             if flow.times_handlers:
                 flow.times_handlers = flow.is_limited
@@ -218,7 +216,6 @@ class MessageProcessor:
         """Finish a message that was handled; its FIN is sent together with others."""
         if self._flow.is_backing_off:
             self._flow.on_result(Outcome.SUCCESS)
-        # In this order: settle_interrupted() finds it there, or without a response.
         sub.finished.append(message)
         message._responded = True
         if len(sub.finished) >= sub.fin_batch:
@@ -233,29 +230,10 @@ class MessageProcessor:
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
-    def settle_interrupted(self, message: Message) -> None:
-        """See to the answer of a message that a worker had in hand when an exception came.
-
-        It may come before the handler begins or behind its end, as that of a time limit does.
-        """
-        if isinstance(message, WorkerTask):
-            if not message.has_begun:
-                self.workers.put(message)
-            return
-        self.running.pop(message, None)
-        sub = message._responder
-        assert isinstance(sub, Subscription)
-        if message in sub.finished.copy():
-            message._responded = True
-            self.flush_soon(sub)
-        elif not (message._responded or message._is_async):
-            self._answer(lambda: message.requeue(0.0, backoff=False))
-
     def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Check a message before the handler sees it; None when it must not."""
         if message._responded:
             if isinstance(message, WorkerTask):
-                message.has_begun = True
                 message.task()
             return None  # else it was requeued while it was queued
         sub = message._responder
@@ -332,7 +310,7 @@ class MessageProcessor:
         self._is_flush_scheduled = True  # first: the task may run before schedule() returns
         try:
             self._timer.schedule(_FIN_DELAY, self._flush_on_timer)
-        except BaseException:  # of a signal handler
+        except BaseException:  # of a signal handler, or in one
             self._is_flush_scheduled = False
             raise
 

@@ -10,7 +10,6 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from operator import itemgetter, methodcaller
 from typing import Any, Protocol
 
@@ -120,35 +119,18 @@ class Subscription(NsqdSubscription):
 
     def finish(self, message: Message) -> None:
         """Send FIN; a worker's FIN is collected for a few ms and sent together with others."""
+        self.in_flight.mark_responded(message)
         try:
-            self.in_flight.mark_responded(message)
             self._owner.on_result(Outcome.SUCCESS)
             self.finished.append(message)
             self._owner.flush_soon(self)
-        except BaseException as exc:
-            if not self._is_queued_later(exc, message, self._finish_later):
-                raise
+        except ReentrantCallError:  # a finalizer or signal handler, in the middle of another call
+            self._context.run_in_background(lambda: self._finish_again(message))
 
-    def _finish_later(self, message: Message) -> None:
+    def _finish_again(self, message: Message) -> None:
         if self.in_flight.holds(message) and message not in self.finished.copy():
             self.finished.append(message)
         self.flush(waits=False)
-
-    def _is_queued_later(
-        self, error: BaseException, message: Message, respond: Callable[[Message], None]
-    ) -> bool:
-        """Return whether a response that could not be completed is sent in the background.
-
-        It is where a finalizer or a signal handler called in the middle of another call. Where an
-        exception of a signal handler has ended the call, the connection ends: nsqd delivers again.
-        """
-        if isinstance(error, ReentrantCallError):
-            if message._responded:
-                self._context.run_in_background(lambda: respond(message))
-            return True
-        if not isinstance(error, AlreadyRespondedError):
-            self.conn.interrupt()
-        return False
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Send REQ, after what backoff has to say."""
@@ -168,22 +150,19 @@ class Subscription(NsqdSubscription):
         def queue(core: ClientProtocol) -> None:
             core.send_req(message._id, delay_ms)
 
-        def requeue_later(message: Message) -> None:
-            if self.in_flight.take([message]):  # else it was queued already
+        def send(waits: bool) -> None:
+            if self.in_flight.take([message]):  # else it was sent already
                 self.in_flight.count_more("requeued")
-                self._send(queue, 1, waits=False)
-
-        try:
-            self.in_flight.mark_responded(message)
-            self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
-            if self.in_flight.take([message]):
-                self.in_flight.count_more("requeued")
-                self._send(queue, 1)
+                self._send(queue, 1, waits=waits)
             elif self.is_lost:
                 self._count_lost(1)
-        except BaseException as exc:
-            if not self._is_queued_later(exc, message, requeue_later):
-                raise
+
+        self.in_flight.mark_responded(message)
+        try:
+            self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
+            send(True)
+        except ReentrantCallError:  # a finalizer or signal handler, in the middle of another call
+            self._context.run_in_background(lambda: send(False))
 
     def give_up(self, message: Message, reason: str) -> None:
         """Call ``on_giving_up`` with a message and finish it."""

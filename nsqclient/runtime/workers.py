@@ -24,13 +24,11 @@ logger: logging.Logger = logging.getLogger("nsqclient.workers")
 class WorkerPool(Generic[T]):
     """Runs ``run(item)`` for every item that is put, in N threads, in order of arrival.
 
-    An exception is logged with its traceback and does not end a worker, wherever it comes: a time
-    limit of the user's may raise one behind the call that it is meant for.
+    An exception is logged with its traceback, and the worker goes on with the next item. A time
+    limit of the user's may raise one between two items; then the next item is lost.
 
     Args:
         idle: called by a worker that found the queue empty, before it sleeps.
-        on_interrupted: called by a worker with the item that it had in hand, maybe before or
-            behind ``run``, when an exception came.
 
     The queue is not bounded: the reader that puts items must never wait (a server-side timeout
     can push more messages than RDY allows). Taking an item is one ``deque.popleft``, with no
@@ -45,12 +43,10 @@ class WorkerPool(Generic[T]):
         threads: int,
         run: Callable[[T], None],
         idle: Callable[[], None] = lambda: None,
-        on_interrupted: Callable[[T], None] = lambda item: None,
     ) -> None:
         self._name = name
         self._run_item = run
         self._idle = idle
-        self._on_interrupted = on_interrupted
         self._items: deque[T] = deque()
         self._sleepers: deque[None] = deque()  # one entry for each thread that sleeps
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes one of them
@@ -119,29 +115,25 @@ class WorkerPool(Generic[T]):
         finally:
             self._sleepers.pop()
 
-    def take_into(self, taken: list[T], timeout: float | None) -> bool:
-        """Move the first item to ``taken``, an empty list; False when none came in time.
+    def take(self, timeout: float | None) -> T | None:
+        """Remove and return the first item; None if none came in time.
 
-        For a caller that works the queue off itself. False also once ``stop()`` was called and
-        the queue is empty. An exception from a signal handler loses no item: it is in one of the
-        two.
+        For a caller that works the queue off itself. None also once ``stop()`` was called and the
+        queue is empty.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                taken.extend(map(deque.popleft, (self._items,)))  # no bytecode in between
+                item = self._items.popleft()
             except IndexError:
-                pass
-            else:
-                if self._sleepers and self._items:
-                    self._wake_one()  # as in _loop: a burst reaches all waiting threads
-                return True
-            left = None if until is None else until - time.monotonic()
-            if self._stopping or (left is not None and left <= 0):
-                if self._items:
-                    continue
-                return False
-            self._sleep(left)
+                left = None if until is None else until - time.monotonic()
+                if self._stopping or (left is not None and left <= 0):
+                    return None
+                self._sleep(left)
+                continue
+            if self._sleepers and self._items:
+                self._wake_one()  # as in _loop: a burst reaches all waiting threads
+            return item
 
     def take_if(self, condition: Callable[[T], bool]) -> T | None:
         """Remove and return the first item when ``condition(item)`` is true; else None."""
@@ -215,34 +207,24 @@ class WorkerPool(Generic[T]):
         return threading.current_thread() in self._threads
 
     def _run(self) -> None:
-        in_hand: list[T] = []
+        keep_running(self._loop, lambda error: logger.error(
+            "%s: task failed; the worker continues", self._name, exc_info=error))
 
-        def on_failure(error: BaseException) -> None:
-            for item in in_hand:
-                self._on_interrupted(item)
-            in_hand.clear()
-            logger.error("%s: task failed; the worker continues", self._name, exc_info=error)
-
-        keep_running(lambda: self._loop(in_hand), on_failure)
-
-    def _loop(self, in_hand: list[T]) -> None:
-        """Take and run items until the end; ``in_hand`` has an item that is not done."""
+    def _loop(self) -> None:
+        """Take and run items until the end."""
         items, sleepers, run = self._items, self._sleepers, self._run_item
-        # One call takes an item and notes it: no bytecode in between.
-        take = map(in_hand.append, iter(items.popleft, object())).__next__
         while True:
             if not items and not self._wait_for_item():
                 return
             try:
-                take()
+                item = items.popleft()
             except IndexError:  # another worker took it
                 continue
             if sleepers and items:
                 # Each worker that found more work wakes the next one: a burst reaches all of
                 # them, a trickle only as many as it needs.
                 self._tokens.put(None)
-            run(in_hand[0])
-            in_hand.clear()
+            run(item)
 
     def _wait_for_item(self) -> bool:
         """Sleep until there may be an item; False when the worker must end."""

@@ -1,6 +1,5 @@
 """Loops over messages: when messages flow, and what becomes of the last turn."""
 
-import contextlib
 import time
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool
-from tests.support.faults.interrupts import Interruption
 
 
 class FakeProcessor:
@@ -151,26 +149,5 @@ def test_a_loop_waits_on_until_the_end_is_there():
 def test_a_loop_that_is_stopped_does_not_ask_for_a_connection():
     bench = Bench(b"")
     loop = bench.loop(timeout=None)
-    bench.pool.take_into = lambda taken, timeout: setattr(bench.stop, "has_begun", True)
+    bench.pool.take = lambda timeout: setattr(bench.stop, "has_begun", True)
     assert list(loop) == [] and bench.waited_since == []
-
-
-def test_a_turn_that_an_exception_interrupts_anywhere_is_over():
-    """Wherever a signal handler raises in the loop: the message went back, or is finished."""
-    def run(number):
-        bench = Bench(b"ab")
-        interruption = Interruption(number)
-        with contextlib.suppress(KeyboardInterrupt), interruption:
-            for _ in bench.loop():
-                pass
-        left = bench.pool.take_all()
-        assert bench.processor.turns == 0, interruption.place
-        entry = sorted([*bench.sub.back, *bench.processor.finished, *(m.body for m in left)])
-        assert entry == [b"a", b"b"], interruption.place
-        assert not bench.flow.loops, interruption.place
-        return interruption.has_come
-
-    number = 0
-    while run(number):
-        number += 1
-    assert number > 20

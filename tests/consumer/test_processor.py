@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.consumer.processor import HandlerSettings, MessageProcessor, WorkerTask
+from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.retry import Retry, RetryTable
 from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.consumer.subscription import Subscription
@@ -15,7 +15,6 @@ from nsqclient.errors import ConnectError, ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.consumer_context import make_context
-from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -129,10 +128,9 @@ def test_what_is_raised_or_returned_is_the_answer(handler, answer):
 
 
 def test_async_messages_are_left_alone_unless_the_handler_raises():
-    """An interruption leaves them alone, too: another thread may be answering at this moment."""
     for result in (None, Future()):
         bench = Bench(lambda message: message.enable_async() or result)
-        bench.processor.settle_interrupted(bench.run())
+        bench.run()
         assert (bench.sub.answers, list(bench.sub.finished)) == ([], [])
 
     def fail(message):
@@ -351,36 +349,3 @@ def test_giving_up_may_answer_itself():
     bench = Bench(give_up=lambda message: message.requeue(7))
     bench.run(6)
     assert bench.sub.answers[0] == ("REQ", 7.0, True)
-
-
-@pytest.mark.parametrize("handler", [lambda message: None, raising(RuntimeError("x"))])
-@pytest.mark.parametrize("function", [MessageProcessor.run, MessageProcessor.finish,
-                                      MessageProcessor._on_exception])
-def test_a_message_gets_one_answer_wherever_an_exception_comes_on_its_worker(handler, function):
-    def work():
-        bench = Bench(handler)
-        now = time.monotonic()
-        message = Message(b"x", b"0" * 16, 1, 1, now, now + 60.0, bench.sub)
-        try:
-            bench.processor.run(message)
-        except KeyboardInterrupt:
-            bench.processor.settle_interrupted(message)
-
-        def check():
-            bench.processor.flush()
-            assert len(bench.sub.answers) == 1 and message.has_responded
-            assert bench.processor.running == {}
-
-        return check
-
-    assert interrupt_everywhere(function, work) >= (function is MessageProcessor.run)
-
-
-def test_an_interrupted_task_is_done_later_unless_it_has_begun():
-    processor, done = Bench().processor, []
-    task = WorkerTask(lambda: done.append(1))
-    processor.settle_interrupted(task)
-    assert processor.workers.take_all() == [task]
-    processor.run(task)
-    processor.settle_interrupted(task)
-    assert len(processor.workers) == 0 and done == [1]

@@ -22,7 +22,6 @@ from nsqclient.message import Message
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.deadline import Deadline
 from tests.support.consumer_context import make_context
-from tests.support.faults.interrupts import Interruption
 from tests.support.processes import start_threads
 from tests.support.servers.scripted import OK, ScriptedServer, error, message, response
 from tests.support.virtual_time import VirtualTimer
@@ -299,38 +298,6 @@ def test_the_count_outlives_the_connection(caplog):
         again = Subscription(session.sub.address, make_context(), session.delegate, unhandled)
         assert again.count_handled(message) == 0
     assert "expired" not in caplog.text
-
-
-@pytest.mark.parametrize("answer", [lambda one: one.finish(), lambda one: one.requeue(3)])
-def test_an_answer_that_is_interrupted_ends_the_connection(answer):
-    """A signal handler raises between the claim and the command: nsqd delivers it again."""
-    with Session(lines()) as session:
-        def interrupted(outcome):
-            raise KeyboardInterrupt
-
-        session.delegate.on_result = interrupted
-        with pytest.raises(KeyboardInterrupt):
-            answer(session.one)
-        assert session.delegate.ended.wait(5)
-        assert not len(session.sub) and session.sub.counters.orphaned == 1
-
-
-def test_a_requeue_that_is_interrupted_anywhere_is_sent_or_costs_the_connection():
-    number = 0
-    while True:
-        with Session(lines()) as session:
-            one = session.one
-            interruption = Interruption(
-                number, lambda code: code.co_filename.endswith("subscription.py"))
-            with contextlib.suppress(KeyboardInterrupt), interruption:
-                one.requeue(3)
-            if not one.has_responded and not session.sub.conn.is_closed:
-                one.requeue(3)
-            wait_until(lambda: not len(session.sub))
-        if not interruption.has_come:
-            break
-        number += 1
-    assert number > 5
 
 
 # -- its tables

@@ -6,9 +6,8 @@ import pytest
 
 from nsqclient.partitioned.consumer.processor import OrderedProcessor
 from nsqclient.partitioned.consumer.subscription import OrderedSubscription
-from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
+from nsqclient.consumer.processor import HandlerSettings
 from tests.support.consumer_context import make_context
-from tests.support.faults.interrupts import interrupt_everywhere
 
 
 def message(partition, number):
@@ -51,27 +50,6 @@ def test_pending_messages_can_be_removed():
     world.run(message(1, 0))
     assert [message.number for message in world.seen] == [1, 3]
     assert [message.number for message in world.workers.items()] == [2, 4]
-
-
-@pytest.mark.parametrize("function", [OrderedProcessor.run, OrderedProcessor._leave_partition])
-def test_an_exception_anywhere_on_a_worker_leaves_the_partition_free(function, monkeypatch):
-    monkeypatch.setattr(MessageProcessor, "settle_interrupted", lambda world, message: None)
-
-    def work():
-        world, first = World(lambda world: None), message(1, 0)
-        try:
-            world.run(first)
-        except KeyboardInterrupt:
-            world.settle_interrupted(first)
-
-        def check():
-            assert world._busy == {}
-            queued = {message.number for message in world.workers.items()}
-            assert queued == {1, 2, 3, 4} or not world.is_over
-
-        return check
-
-    assert interrupt_everywhere(function, work) >= 3
 
 
 @pytest.mark.parametrize(("last", "is_behind"), [

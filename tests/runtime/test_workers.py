@@ -1,6 +1,5 @@
 """The worker pool."""
 
-import contextlib
 import logging
 import threading
 
@@ -8,7 +7,6 @@ import pytest
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
-from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
@@ -103,24 +101,6 @@ def test_exception_keeps_the_worker(make_pool, caplog):
     assert caplog.text.count("ZeroDivisionError: on purpose") == 2
 
 
-def test_an_exception_at_any_point_of_a_worker_loses_no_item(caplog):
-    caplog.set_level(logging.CRITICAL, "nsqclient.workers")
-
-    def work():
-        run, interrupted = [], []
-        pool = WorkerPool("nsq-test", 0, run.append, on_interrupted=interrupted.append)
-        pool.put_many([1, 2, 3])
-        assert pool.stop() == []
-        pool._run()
-
-        def check():
-            assert set(run + interrupted) == {1, 2, 3} and len(interrupted) <= 1
-
-        return check
-
-    assert interrupt_everywhere(WorkerPool._loop, work) > 5
-
-
 def test_idle_is_called_before_a_worker_sleeps(make_pool):
     seen = []
     pool = make_pool(1, seen.append, lambda: seen.append("idle"), started=False)
@@ -149,25 +129,18 @@ def test_item_put_by_the_idle_hook(make_pool):
     wait_until(lambda: seen == ["more"])
 
 
-def take_one(pool, timeout):
-    """What a caller takes; None where there was nothing in time."""
-    taken = []
-    assert pool.take_into(taken, timeout) is bool(taken)
-    return taken[0] if taken else None
-
-
-def test_take_into_moves_the_first_item(make_pool):
+def test_take_moves_the_first_item(make_pool):
     pool = make_pool(0, None)
     pool.put_many([1, 2])
-    assert [take_one(pool, None), take_one(pool, 0.0), take_one(pool, 0.0)] == [1, 2, None]
+    assert [pool.take(None), pool.take(0.0), pool.take(0.0)] == [1, 2, None]
 
 
-def test_take_into_shares_a_burst(make_pool):
+def test_take_shares_a_burst(make_pool):
     pool = make_pool(0, None)
     together = threading.Barrier(3)
 
     def take():
-        assert take_one(pool, WAIT) is not None
+        assert pool.take(WAIT) is not None
         together.wait(WAIT)
 
     takers = start_threads(2, take)
@@ -178,17 +151,17 @@ def test_take_into_shares_a_burst(make_pool):
         taker.join(WAIT)
 
 
-def test_take_into_ends_with_stop(make_pool):
+def test_take_ends_with_stop(make_pool):
     pool = make_pool(0, None)
     found = []
-    taker = threading.Thread(target=lambda: found.append(take_one(pool, None)))
+    taker = threading.Thread(target=lambda: found.append(pool.take(None)))
     taker.start()
     wait_until(lambda: len(pool._sleepers) == 1)
     assert pool.stop() == []
     taker.join(WAIT)
     pool.put(1)
     assert found == [None]
-    assert (take_one(pool, None), take_one(pool, None)) == (1, None)
+    assert (pool.take(None), pool.take(None)) == (1, None)
 
 
 def test_stop_lets_workers_finish_what_is_queued(make_pool):
@@ -246,21 +219,3 @@ def test_stop_during_start(make_pool, monkeypatch):
     assert stopped == [[]]
     assert pool.stop(Deadline(WAIT)) == []
     assert not first.is_alive() and not second.is_alive()
-
-
-def test_an_interrupted_put_loses_no_worker(make_pool):
-    def work():
-        done = []
-        pool = make_pool(1, done.append)
-        wait_until(lambda: pool._sleepers)
-        with contextlib.suppress(KeyboardInterrupt):
-            pool.put(1)
-
-        def check():
-            pool.put(2)
-            wait_until(lambda: done == [1, 2])
-            assert pool.stop(Deadline(10)) == []
-
-        return check
-
-    assert interrupt_everywhere(WorkerPool._wake_one, work) >= 2

@@ -110,11 +110,6 @@ class OrderedProcessor(MessageProcessor):
                 self.workers.put_many(waiting)
                 del self._busy[message.partition]
 
-    def settle_interrupted(self, message: Message) -> None:
-        """See to its answer, and to its partition."""
-        super().settle_interrupted(message)
-        self._leave_partition(message)
-
     def waiting(self) -> list[Message]:
         """As in ``MessageProcessor``; also what waits for the message before it."""
         queued = super().waiting()  # first, since messages leave the queue for these lists

@@ -28,7 +28,8 @@ from nsqclient.consumer.in_flight import DeliveryCounts
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.display import counted
 from nsqclient.errors import (
-    ConnectError, NSQHTTPError, NSQHTTPStatusError, ServerError, as_cause, server_error,
+    ConnectError, NSQHTTPError, NSQHTTPStatusError, ReentrantCallError, ServerError, as_cause,
+    server_error,
 )
 from nsqclient.message import Message, Responder
 from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
@@ -258,18 +259,15 @@ class OrderedSubscription(PartitionSubscription):
         No backoff: it would stop the other partitions too.
         """
         until = time.monotonic() + (self._retry_delay(message) if delay is None else delay)
+        self.in_flight.mark_responded(message)
         try:
-            self.in_flight.mark_responded(message)
             self._owner.on_result(Outcome.NEUTRAL)
             if self.in_flight.holds(message):
                 self._wait(message, until)
             elif self.is_lost:
                 self._count_lost(1)
-        except BaseException as exc:
-            if not self._is_queued_later(
-                exc, message, lambda message: self._go_on_waiting(message, until)
-            ):
-                raise
+        except ReentrantCallError:  # a finalizer or signal handler, in the middle of another call
+            self._context.run_in_background(lambda: self._go_on_waiting(message, until))
 
     def _retry_delay(self, message: Message) -> float:
         config = self._config
