@@ -68,10 +68,19 @@ def iterate(
         processor.flush()
     finally:
         # The loop was left in the middle of a turn, or a signal handler raised.
-        core.flow.end_loop(loop)
+        try:
+            _end(core, message, loop)
+        except BaseException:  # a signal handler raised once more
+            _end(core, message, loop)
+            raise
+
+
+def _end(core: ConsumerCore, message: Message | None, loop: object) -> None:
+    """End a loop, and requeue the message of its turn. Idempotent."""
+    try:
+        if message is not None and not (message.has_responded or message.is_async):
+            message.requeue(delay=0, backoff=False)
+    finally:
         if message is not None:
-            try:
-                if not (message.has_responded or message.is_async):
-                    message.requeue(delay=0, backoff=False)
-            finally:
-                processor.end_iteration(message)
+            core.processor.end_iteration(message)
+        core.flow.end_loop(loop)
