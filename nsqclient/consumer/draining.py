@@ -104,7 +104,7 @@ class Drain:
         """Return True once the channel is drained. Call it again after ``TICK`` seconds.
 
         Raises:
-            PartitionError: the topic cannot be consumed in this way.
+            NSQError: the topic cannot be consumed in this way.
             ConfigError: as ``check``.
             ConnectError: no nsqd has the topic, or ``drain_patience`` has passed.
         """
