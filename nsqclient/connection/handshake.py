@@ -53,7 +53,7 @@ class Subscribe:
         """Return the command that subscribes at an nsqd with these settings.
 
         Raises:
-            PartitionError, NegotiationError: this nsqd cannot serve it.
+            NSQError: this nsqd cannot serve it.
         """
         if not settings.is_stock:
             raise other_nsqd_error(address, settings.version)
