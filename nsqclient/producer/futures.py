@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, TimeoutError
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.errors import ClosedError
 from nsqclient.producer.unretrieved import UnretrievedError
@@ -105,6 +105,11 @@ class PublishFuture(Future[Any]):
             if self._listeners is None:
                 self._listeners = []
             return self._listeners
+
+    if not TYPE_CHECKING:
+
+        def __await__(self) -> NoReturn:
+            raise TypeError("write await asyncio.wrap_future(future)")
 
     # -- for any thread
 

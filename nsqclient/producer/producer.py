@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from nsqclient.config import Config, checked_config
 from nsqclient.discovery import Addresses, check_addresses
@@ -215,6 +215,14 @@ class BaseProducer(Generic[C]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError("a Producer is for threads: write with, not async with")
+
+        def __aexit__(self, *exc_info: object) -> NoReturn:
+            raise TypeError("a Producer is for threads: write with, not async with")
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)

@@ -3,7 +3,8 @@
 from nsqclient import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.consumer.channel_depth import DepthQuery, _depth_of
+from nsqclient.partitioned.stats import led_topics
 
 
 def test_each_partition_must_have_a_leader_that_answers():
@@ -17,3 +18,12 @@ def test_each_partition_must_have_a_leader_that_answers():
         query = DepthQuery(*where)
         query._numbers.update({4})
         assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
+
+
+def test_a_message_with_a_long_delay_is_deferred():
+    """The server counts it in neither ``depth`` nor ``deferred_count``. Seen on 0.3.7-HA.1.13.0."""
+    channel = {"channel_name": "c", "depth": 0, "deferred_count": 0, "delayed_queue_count": 1}
+    partition = {"topic_name": "t", "topic_partition": "0", "is_leader": True,
+                 "channels": [channel]}
+    depth = _depth_of(led_topics({"topics": [partition]}, "t")[0], "c")
+    assert (depth.depth, depth.deferred) == (0, 1)

@@ -360,3 +360,11 @@ def test_two_threads_that_report_at_once_report_once(failures, caplog):
     failures._errors = Shrinking([PublishUnknownError("lost")])
     failures.report()
     assert caplog.messages[0].startswith("1 ")
+
+
+def test_an_await_says_what_to_write():
+    async def wait():
+        await PublishFuture("t", b"x", None, 0.0, 1.0)
+
+    with pytest.raises(TypeError, match="write await asyncio.wrap_future"):
+        asyncio.run(wait())

@@ -1,5 +1,6 @@
 """One publish in the calling thread: nsqd's answers, outcomes and retries."""
 
+import asyncio
 import math
 import threading
 import time
@@ -266,3 +267,13 @@ def test_a_producer_shows_its_documented_api_and_nothing_else():
         "close", "config", "flush", "healthy", "ping", "publish", "publish_async",
         "publish_json", "publish_many", "stats",
     }
+
+
+def test_an_asynchronous_context_says_what_to_write():
+    async def enter():
+        with Producer(["127.0.0.1:1"]) as producer:
+            async with producer:
+                pass
+
+    with pytest.raises(TypeError, match="write with, not async with"):
+        asyncio.run(enter())

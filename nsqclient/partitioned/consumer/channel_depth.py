@@ -58,10 +58,12 @@ class DepthQuery(StockDepthQuery):
 def _depth_of(partition: TopicStats, channel_name: str) -> ChannelDepth:
     """The channel in a partition; a new channel gets nothing that is there.
 
-    Its depth is all that is not finished there, also what is deferred.
+    Its depth is all that is not finished, including messages with a short delay. Messages with a
+    long delay are in a queue of their own, and count as deferred only.
     """
     channel = partition.channel(channel_name)
     if channel is None:
         return ChannelDepth(0, 0, 0)
     return ChannelDepth(
-        channel.depth, channel.in_flight_count, channel.client_count, is_paused=channel.paused)
+        channel.depth, channel.in_flight_count, channel.client_count,
+        channel.deferred_count, channel.paused)
