@@ -155,18 +155,21 @@ def test_nsq_stat_and_doctor_count_each_partition_once(cluster, capsys):
     assert sum(int(found[1]) for found in waiting) == 30
 
 
-@pytest.mark.parametrize("name", ["nsq_tail", "nsq_to_file", "nsq_to_nsq"])
-def test_an_ordered_topic_ends_a_tool_with_status_1(cluster, tmp_path, name):
-    """The tools do not consume it, and do not wait for ever."""
-    cluster.create_topic("t", 3, ordered=True, channels=["c"])
-    words = {"nsq_to_file": [f"--output-dir={tmp_path}"],
-             "nsq_to_nsq": ["--destination-nsqd-tcp-address=127.0.0.1:1"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "nsqclient", name, "--topic=t", "--channel=c",
-         f"--lookupd-http-address={cluster.lookupd_http_addresses[0]}", *words.get(name, [])],
-        capture_output=True, timeout=WAIT, check=False)
-    assert done.returncode == 1
-    assert b"topic t is ordered" in done.stderr.splitlines()[-1]
+def test_nsq_to_nsq_copies_an_ordered_topic_in_its_order(cluster):
+    cluster.create_topic("t", 1, ordered=True, channels=["nsq_to_nsq"])
+    lookupd = cluster.lookupd_http_addresses[0]
+    bodies = [b"%d" % number for number in range(30)]
+    with PartitionedCluster(1, 1) as there, Producer(lookupd_http_addresses=[lookupd]) as producer:
+        there.create_topic("t", 1, channels=["c"])
+        producer.publish_many("t", bodies, key="k")
+        process = nsq_to_nsq(
+            f"--lookupd-http-address={lookupd}",
+            f"--destination-lookupd-http-address={there.lookupd_http_addresses[0]}")
+        try:
+            wait_until(lambda: len(there.messages("t", 0)) == 30, WAIT)
+        finally:
+            end(process)
+        assert there.messages("t", 0) == bodies
 
 
 def test_a_tail_of_a_few_messages_does_not_warn_of_more_partitions(cluster):
