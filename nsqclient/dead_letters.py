@@ -56,7 +56,7 @@ class DeadLetter:
     given_up_at: str = ""  #: date and time in UTC, such as ``2026-01-31T12:00:00.000000Z``
     reason: str = ""  #: one line
     exception: str = ""  #: type and text of what the handler raised; empty where nothing was
-    traceback: str = ""  #: the last 4000 characters of its traceback
+    traceback: str = ""  #: the end of its traceback: at most about 4000 characters
     nsqd_address: str = ""  #: ``host:port`` of the nsqd that it came from
     host: str = ""  #: of the consumer that gave it up
 
@@ -169,17 +169,27 @@ def _summary(exception: BaseException) -> str:
 
 
 def _tail(exception: BaseException) -> str:
-    """Return the end of a traceback, from the beginning of a line on."""
+    """Return the end of the frames, from the beginning of a line on, and the exception's text."""
     try:
-        whole = "".join(traceback.format_exception(exception))
+        frames = "".join(traceback.format_exception(exception))
+        text = "".join(traceback.format_exception_only(exception))
     except Exception:  # of the user's class
         return ""
-    return _printable_lines(whole, _MOST_TRACEBACK)
+    if not frames.endswith(text):  # a group: its text stands between frames
+        return _printable_lines(frames, _MOST_TRACEBACK)
+    if len(text) > LONGEST_TEXT:
+        return (_printable_lines(frames.removesuffix(text), _MOST_TRACEBACK - LONGEST_TEXT)
+                + _lines(text[:LONGEST_TEXT] + "...\n"))
+    return _printable_lines(frames, _MOST_TRACEBACK)
 
 
 def _printable_lines(text: str, limit: int) -> str:
     if len(text) > limit:
         text = "...\n" + text[-limit:].partition("\n")[2]
+    return _lines(text)
+
+
+def _lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -363,6 +363,12 @@ class Consumer:
         def __iter__(self) -> NoReturn:
             raise TypeError("a Consumer is not iterable: loop over consumer.messages()")
 
+        def __aenter__(self) -> NoReturn:
+            raise TypeError("a Consumer is for threads: write with, not async with")
+
+        def __aexit__(self, *exc_info: object) -> NoReturn:
+            raise TypeError("a Consumer is for threads: write with, not async with")
+
     def __reduce__(self) -> NoReturn:
         """It has threads and sockets, so it cannot be pickled or copied."""
         raise TypeError("a Consumer cannot be pickled or copied: make one in each process")

@@ -1,5 +1,6 @@
 """Callbacks are called with their arguments, and harmless when they fail."""
 
+import asyncio
 import time
 
 import pytest
@@ -84,3 +85,12 @@ def test_a_function_is_checked_when_the_consumer_is_made(name, parameters):
 def test_a_loop_that_ends_before_the_first_dial_says_how_to_wait_longer():
     with pytest.raises(ConnectError, match="give messages\\(\\) a longer timeout"):
         make_consumer()._core.check_connected(time.monotonic())
+
+
+def test_an_asynchronous_context_says_what_to_write():
+    async def enter():
+        async with Consumer("t", "c", print, nsqd_tcp_addresses=["127.0.0.1:1"]):
+            pass
+
+    with pytest.raises(TypeError, match="a Consumer is for threads: write with, not async with"):
+        asyncio.run(enter())

@@ -261,6 +261,19 @@ def test_the_end_of_a_long_traceback_is_kept():
     assert DeadLetter.parse(found.to_envelope()) == found
 
 
+@pytest.mark.parametrize("text", ["x" * 10_000, "long\n" * 2_000])
+def test_a_long_text_of_an_exception_leaves_the_frames(text):
+    def handle():
+        raise ValueError("the cause: " + text)
+
+    with pytest.raises(ValueError) as caught:
+        handle()
+    found = DeadLetter.of(letter(raised=caught.value), 0.0, "h").traceback
+    assert "in handle" in found
+    assert "ValueError: the cause: " + text[:900] in found
+    assert len(found) <= 4100
+
+
 def test_an_exception_whose_text_cannot_be_had_has_its_type():
     class Odd(Exception):
         def __str__(self):
