@@ -128,7 +128,7 @@ class ConsumerGroup:
         return call
 
     def banner(self) -> list[str]:
-        """Return lines that say what is consumed, from where, and with which options."""
+        """Return lines that list the consumed channels, their sources and the options."""
         lines = []
         for registration, consumer in zip(self.registrations, self.consumers):
             own = _shown({name: getattr(consumer.config, name) for name in registration.options})
@@ -182,11 +182,11 @@ def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
 def add_all(
     group: ConsumerGroup, registrations: Iterable[Registration], topics: Iterable[str] = ()
 ) -> None:
-    """Add registrations to a group; ``topics``: only those of these topics.
+    """Add registrations to a group; ``topics`` restricts them to these topics.
 
     Raises:
-        UnknownTargetError: there is none for one of the topics.
-        ConfigError: there is none at all, or an argument is wrong.
+        UnknownTargetError: one of the topics lacks a registration.
+        ConfigError: nothing is registered, or an argument is wrong.
         InvalidTopicError, InvalidChannelError: a name is invalid.
     """
     wanted = set(topics)
@@ -272,10 +272,10 @@ def _check_rights(
     group: ConsumerGroup, nsqds: Mapping[str, Mapping[str, TopicStats]],
     report: Callable[[str], None],
 ) -> bool:
-    """Subscribe where that creates and deletes nothing; return whether nsqd permits it.
+    """Subscribe if that creates and deletes nothing; return whether nsqd permits it.
 
     Args:
-        nsqds: those that ask for authentication, each with its topics.
+        nsqds: the nsqds that require authentication, each with its topics.
     """
     is_well = True
     unchecked = {id(consumer): consumer for consumer in group.consumers} if nsqds else {}
@@ -310,7 +310,7 @@ def _with_channel(
 
 
 def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str, TopicStats]:
-    """Return the topics that an nsqd has; none where it is not at the usual HTTP port."""
+    """Return the topics of an nsqd; empty if its HTTP API is not at the usual port."""
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqd import NsqdHTTP, find_http_address
     from nsqclient.partitioned.stats import fetch_stats

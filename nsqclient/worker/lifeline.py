@@ -54,11 +54,11 @@ def spawn(role: str, is_first: bool, folder: str) -> Child:
     """Run this process's command line again in a child with a role.
 
     Args:
-        is_first: whether the child says what the worker consumes.
-        folder: where the child runs.
+        is_first: whether the child prints the list of consumed channels.
+        folder: working directory of the child.
 
     Raises:
-        OSError: no process could be made.
+        OSError: the process could not be started.
     """
     if not os.path.isdir(folder):
         raise FileNotFoundError(
@@ -129,7 +129,7 @@ class Lifeline:
 
 
 def has_parent(environ: Mapping[str, str]) -> bool:
-    """Return whether another process of a worker has started this one; before ``attach()``."""
+    """True if another process of a worker has started this one. Call it before ``attach()``."""
     return _VARIABLE in environ
 
 
@@ -137,10 +137,10 @@ _attached: list[Lifeline | None] = []
 
 
 def attach() -> Lifeline | None:
-    """Return this process's Lifeline; None where no worker's process started it.
+    """Return this process's Lifeline; None if it was not started by a worker.
 
-    The variable is removed from the environment, so that the programs that handlers start are no
-    children of the worker.
+    The variable is removed from the environment: programs that handlers start must not take
+    themselves for children of the worker.
     """
     if not _attached:
         descriptor, is_first, role = [*os.environ.pop(_VARIABLE, "").split(" ", 2), "", "", ""][:3]
@@ -149,7 +149,7 @@ def attach() -> Lifeline | None:
             try:
                 connection = socket.socket(fileno=int(descriptor))
             except OSError:
-                pass  # inherited by a program that is no child: the descriptor is not there
+                pass  # inherited by another program, which lacks the descriptor
             else:
                 os.set_inheritable(connection.fileno(), False)
                 found = Lifeline(connection, role, is_first == "1")

@@ -1,6 +1,6 @@
-"""Imports what a command line names: modules with handlers, a handler, a middleware.
+"""Imports the targets of a command line: modules with handlers, a handler, a middleware.
 
-Also why a worker cannot start; beside these there are the errors of Config and Consumer.
+Also the errors of a worker's start, besides the errors of Config and Consumer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load_module(name: str) -> ModuleType:
     """Import a module by its dotted name.
 
     Raises:
-        UnknownTargetError: there is no such module.
+        UnknownTargetError: the module does not exist.
         ImportFailedError: it raised an exception; the traceback is logged at DEBUG.
     """
     try:
@@ -89,7 +89,7 @@ def load_handler(path: str) -> Handler:
 
     Raises:
         UnknownTargetError, ImportFailedError: as there.
-        ConfigError: it is no handler.
+        ConfigError: the object is not a handler.
     """
     found = load_object(path, "handler")
     check_function(found, f"handler {path!r}", "message")
@@ -104,7 +104,7 @@ def _import_failed(name: str, exc: BaseException) -> ImportFailedError:
 
 
 def _place(exc: BaseException) -> str:
-    """Return the file and line where it was raised, as far outside of this package as need be."""
+    """Return the file and line that raised it, outside of this package if possible."""
     if isinstance(exc, SyntaxError) and exc.filename:
         return f"{_shown(exc.filename)}, line {exc.lineno}"
     frames = [frame for frame in traceback.extract_tb(exc.__traceback__)
@@ -125,7 +125,7 @@ def _shown(path: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """Say what to do where a file, or a path with slashes, was named."""
+    """Return a hint if a file, or a path with slashes, was named."""
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
         return f": give the module, {module}, not the file"
@@ -133,7 +133,7 @@ def _hint(name: str) -> str:
 
 
 def _function_hint(name: str) -> str:
-    """Say how to name a function where the path of one was given in the place of a module."""
+    """Return a hint if the path of a function was given instead of a module."""
     module, _, function = name.rpartition(".")
     if not callable(getattr(sys.modules.get(module), function, None)):
         return ""

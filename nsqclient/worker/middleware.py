@@ -106,7 +106,7 @@ class TimeLimit:
                 raise
 
     def _end(self, call: _TimedCall) -> None:
-        """From now on nothing is raised; what was raised and has not arrived is cleared."""
+        """Stop raising, and clear an exception that is still pending."""
         with self._lock:
             call.has_ended = True
             self._running.pop(id(call), None)
@@ -114,7 +114,7 @@ class TimeLimit:
             _clear_async_exception()
 
     def _watch(self) -> None:
-        """Look at the handlers that run, until there is none."""
+        """Check the running handlers until the last one has ended."""
         while True:
             hanging = []
             with self._lock:
@@ -180,17 +180,17 @@ class _TimedCall:
 
 
 def _set_async_exception(thread: int, kind: type[BaseException]) -> None:
-    """Have an exception raised in a thread; it replaces an exception that is pending there."""
+    """Raise an exception in another thread; it replaces an exception that is pending there."""
     import ctypes  # here, since it is rarely needed
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 def _clear_async_exception() -> None:
-    """Clear what has not been raised yet in the calling thread.
+    """Clear a pending exception of the calling thread.
 
-    Another exception takes its place and is caught here. To set None would leave the interpreter's
-    request to look for exceptions, with which code that is traced hangs on CPython 3.11.
+    Another exception replaces it and is caught here. Setting None would leave the interpreter's
+    request to check for exceptions, which makes traced code hang on CPython 3.11.
     """
     try:
         _set_async_exception(threading.get_ident(), _ClearedError)
@@ -270,8 +270,8 @@ class LogContext:
     """A middleware that adds the fields of the current message to log records.
 
     With ``LogContext.filter`` each record has the attributes ``topic``, ``channel``, ``nsqd``,
-    ``message_id`` and ``attempts``; for a batch, those of its first message. Threads: any. Threads
-    that a handler starts have no fields, unless they run in a copy of its context
+    ``message_id`` and ``attempts``; for a batch, of its first message. Threads: any. Threads that
+    a handler starts lack the fields, unless they run in a copy of its context
     (``contextvars.copy_context``).
     """
 
@@ -290,7 +290,7 @@ class LogContext:
 
     @staticmethod
     def is_set() -> bool:
-        """Return whether this thread handles a message, with this middleware."""
+        """True while this thread handles a message with this middleware."""
         return _current.get() is not None
 
     @staticmethod

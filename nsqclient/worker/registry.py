@@ -93,7 +93,7 @@ def register(
 ) -> Registration:
     """Check a handler and its options, and return the Registration; nothing is kept.
 
-    Arguments and errors are those of :meth:`HandlerRegistry.handler`.
+    Arguments and errors: as :meth:`HandlerRegistry.handler`.
     """
     shown = name or name_of(handler)
     check_topic(topic)
@@ -120,7 +120,7 @@ def register(
 
 
 def name_of(handler: object) -> str:
-    """Return the dotted name of a handler, as far as it has one."""
+    """Return the dotted name of a handler; without a name of its own, of its type."""
     function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
     function = getattr(function, "func", function)  # of a partial
     module = getattr(function, "__module__", None)
@@ -158,7 +158,7 @@ class HandlerRegistry:
             topic, channel: the names of the channel that it handles.
             workers: threads that run it.
             max_in_flight: maximum number of messages in flight; None: the value of the worker, or
-                where that was not given, one for each thread.
+                one for each thread if that is not set.
             middleware: context managers around each call, inside the middleware of the worker.
             options: options of :class:`Config` by their names (``max_attempts=3``), and the
                 arguments ``retry``, ``ordered``, ``on_blocked``, ``on_giving_up``, the other

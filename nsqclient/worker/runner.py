@@ -1,8 +1,8 @@
 """``run_worker``: runs the handlers of a command until a signal; the same for every command.
 
-The command line, Django and Flask bring a function that makes the consumers, and the options; here
-is decided whether this process supervises others, checks, or consumes, and where the log records
-go, its own and those of the handlers (``WorkerLog``).
+The command line, Django and Flask pass a function that makes the consumers, and the options. This
+module decides whether the process supervises others, checks, or consumes, and where the log
+records of the worker and of the handlers go (``WorkerLog``).
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class WorkerLog:
 
     Until the handlers are imported, only the records of the library are shown: an import may
     configure logging, and ``logging.basicConfig`` does nothing once the root logger has a handler.
-    Then all records are shown, save those that a handler of the program takes.
+    Then all records are shown, except records that a handler of the program takes.
 
     Args:
-        level: the lowest that is shown; None: INFO, or as the program has configured it.
+        level: the lowest level shown; None: INFO, or as the program has configured it.
         as_json: whether each record is a JSON object.
-        process: shown with each record; empty where there is only one.
+        process: shown with each record; empty if there is only one process.
 
     Life: a context manager. Threads: one.
     """
@@ -149,7 +149,7 @@ Build = Callable[["WorkerMetrics | None"], ConsumerGroup]
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What the flags of a command say. Immutable.
+    """The values of a command's flags. Immutable.
 
     Raises:
         UsageError: a value is out of range.
@@ -190,8 +190,8 @@ def run_worker(
         report: called with lines for the person that starts it; not if the log is JSON.
 
     Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
-    times in a row; 128 plus the number of a second signal. Of several processes the status of the
-    first child, where that could not start.
+    times in a row; 128 plus the number of a second signal. With several processes, the status of
+    the first child if it could not start.
 
     Blocks: until the end. Call it in the main thread.
 

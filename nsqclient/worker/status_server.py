@@ -1,7 +1,7 @@
 """``serve_status``: answers probes and scrapes over HTTP: ``/live``, ``/ready``, ``/metrics``.
 
-Also the states of several processes as one answer. For a network of machines that are trusted: it
-has no login, and answers GET only.
+Also merges the states of several processes into one answer. Only for trusted networks: it answers
+GET without authentication.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Server(ThreadingHTTPServer):
         self.shown = format_address(*self.socket.getsockname()[:2])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """For the server: a client that goes away is no error of ours."""
+        """A client that disconnects is not an error of the server."""
         logger.debug("status server: request from %s failed", client_address, exc_info=True)
 
 

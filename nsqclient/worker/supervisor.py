@@ -1,20 +1,20 @@
 """``Supervisor``: runs several processes of a worker, and replaces those that end.
 
-It imports none of the user's code: each child runs the same command line and imports the handlers
-itself, so a restarted child has the code of today, and a fork never happens beside threads.
+The supervisor does not import the user's code. Each child runs the same command line and imports
+the handlers itself, so a restarted child runs the current code, and no thread exists at a fork.
 
-- The first child starts alone. Where it ends with an error before it consumes, the worker ends with
-  its status; else the others follow.
-- A child that ends is started again after a pause that grows (``RestartPolicy``).
-- A child that consumes reports twice a second. Where no report came for ``hang_timeout`` seconds,
-  it hangs: it is killed, and started again.
-- SIGTERM and SIGINT are handed on as SIGTERM. A child that still runs some seconds after its
-  ``stop_timeout`` is killed. A second signal kills all at once.
-- SIGHUP replaces the children one by one: the new one must be healthy, or have run for some
-  seconds, before the old one stops; where it does not come so far, the old ones stay.
-- With ``--reload`` all children stop when a source file changes, and start again; a child that
-  failed is not started again before.
-- A supervisor that is killed leaves no child: see ``lifeline``.
+- The first child starts alone. If it fails before it consumes, the worker ends with its status.
+  Otherwise the other children follow.
+- A child that ends is restarted after a growing delay (``RestartPolicy``).
+- A consuming child reports twice a second. After ``hang_timeout`` seconds without a report it is
+  killed and restarted.
+- SIGTERM and SIGINT are forwarded as SIGTERM. A child that outlives its ``stop_timeout`` by some
+  seconds is killed. A second signal kills all children at once.
+- SIGHUP replaces the children one by one. The new child must be healthy, or have run for some
+  seconds, before the old one stops. If the new child fails, the old ones keep running.
+- With ``--reload`` all children restart when a source file changes. A child that failed is not
+  restarted before the next change.
+- Children exit when the supervisor is killed: see ``lifeline``.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
 #: Exit statuses: a child failed or was killed; the command line is wrong; children die at once.
 FAILED, USAGE, CHILDREN_DIE = 1, 2, 3
-#: Seconds that a child has beyond its stop_timeout, before it is killed.
+#: Seconds beyond its stop_timeout after which a child is killed.
 _GRACE = 5.0
-#: Seconds in which the successor of a running child has to consume.
+#: Seconds within which the successor of a running child must consume.
 _START_TIMEOUT = 60.0
-#: Seconds after which a successor that runs, and is not healthy, takes over all the same: the
-#: nsqds may be down for old and new alike.
+#: Seconds after which an unhealthy successor takes over anyway: the nsqds may be down for both.
 _SETTLE_TIMEOUT = 10.0
-#: The loop looks at everything at least so often, in seconds.
+#: Longest wait of the loop in seconds.
 _TICK = 0.5
-#: A line of a child that is longer is no report.
+#: Longer lines of a child are not reports.
 _LONGEST_REPORT = 16 * 2**20
-#: The loop is stuck when it was not passed for so many seconds.
+#: Seconds without a pass after which the loop counts as stuck.
 _STUCK = 10.0
 #: Seconds that handlers have to finish when code has changed; nsqd redelivers their messages.
 _RELOAD_TIMEOUT = 3.0
@@ -98,7 +97,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 class SourceWatch:
-    """The source files of the modules that are loaded here, and those in a folder.
+    """The source files of all loaded modules and of a folder.
 
     Hidden folders and virtual environments are left out.
     """
@@ -108,7 +107,7 @@ class SourceWatch:
         # The current folder may be a symbolic link that a deployment changes.
         self._folder = os.path.join(
             current_folder(), folder.relative_to(here)) if folder.is_relative_to(here) else folder
-        # Once: a module that this process imports later, as rglob does, is no change.
+        # Taken once: modules that this process imports later (as rglob does) are not changes.
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         self._loaded = [str(path) for path in loaded if path]
         self._files = self._scan()
@@ -129,7 +128,7 @@ class SourceWatch:
         return found
 
     def _paths(self) -> Iterator[str]:
-        """Yield the source files in the folder; a folder that disappears meanwhile has none."""
+        """Yield the source files in the folder; nothing if the folder disappears meanwhile."""
         for parent, folders, names in os.walk(self._folder):
             if "pyvenv.cfg" in names:
                 folders.clear()
@@ -150,7 +149,7 @@ class _Process:
         self.is_leaving = False  # it was asked to stop
         self.kill_at: float | None = None
         self.heard = now
-        self.silent_for = 0.0  # as far as the supervisor was not suspended itself
+        self.silent_for = 0.0  # unless the supervisor itself was suspended
         self.consumers: Mapping[str, tuple[bool, str]] = {}
         self.metrics: object = None
         self._buffer = b""
@@ -161,7 +160,7 @@ class _Process:
         return self.started_at is not None
 
     def can_take_over(self, now: float) -> bool:
-        """Return whether its predecessor may stop: it is healthy, or had time to become so."""
+        """True once its predecessor may stop: this child is healthy, or had time to become so."""
         if self.started_at is None:
             return False
         is_healthy = all(healthy for healthy, _ in self.consumers.values())
@@ -181,7 +180,7 @@ class _Process:
         self.child.process.send_signal(number)
 
     def read(self, now: float) -> bool:
-        """Take in what it has reported; return False where it has closed its end."""
+        """Read the child's reports; return False once the child has closed its end of the pipe."""
         try:
             data = self.child.socket.recv(1 << 20)
         except BlockingIOError:
@@ -259,7 +258,7 @@ class Supervisor:
     # -- for the status server
 
     def states(self) -> dict[str, ProcessState]:
-        """Return what each process reported last; those that do not run are left out."""
+        """Return the last report of each running process."""
         now = time.monotonic()
         found = {}
         for slot in self._slots:
@@ -270,7 +269,7 @@ class Supervisor:
         return found
 
     def is_live(self) -> bool:
-        """Return whether the loop works."""
+        """True unless the loop is stuck."""
         return time.monotonic() - self._passed < _STUCK
 
     # -- the loop
@@ -322,7 +321,7 @@ class Supervisor:
 
     @contextmanager
     def _caught_signals(self) -> Iterator[None]:
-        """Have the numbers of signals written to a pipe, which ends the wait of the loop."""
+        """Write signal numbers to a pipe, which wakes the loop."""
         read, write = os.pipe()
         for descriptor in (read, write):
             os.set_blocking(descriptor, False)

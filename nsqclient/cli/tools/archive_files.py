@@ -2,12 +2,12 @@
 
 ``OutputPaths``: where files are created, and where they move when they are finished.
 
-What is written after the last ``sync()`` belongs to messages that nsqd still holds, so it may be
-rolled back after an error, and is when possible: a half-written record or gzip member in the
-middle of a file would spoil what follows.
+Records written after the last ``sync()`` belong to messages that are still in flight, so they can
+be rolled back after an error. A half-written record or gzip member in the middle of a file would
+make the following records unreadable.
 
-What is compressed between two ``sync()`` is one gzip member or zstd frame. Files are such parts
-in a row, which every reader of the format reads as one stream; a crash costs at most the last.
+Each ``sync()`` ends one gzip member or zstd frame. Readers of either format read the concatenated
+parts as one stream. A crash costs at most the last part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Codec(Protocol):
     """Compresses one part of a file: a gzip member, a zstd frame."""
 
     def compress(self, data: bytes) -> bytes:
-        """Take bytes; return those that can be written already."""
+        """Compress bytes; return the output that is ready to be written."""
         ...
 
     def flush(self) -> bytes:
@@ -57,7 +57,7 @@ def zstd_codec(level: int) -> CodecFactory:
     """Compress to zstd frames.
 
     Raises:
-        CommandLineError: the package ``zstandard`` is not installed, or it has no such level.
+        CommandLineError: the package ``zstandard`` is not installed, or the level is invalid.
     """
     try:
         zstandard: Any = importlib.import_module("zstandard")
@@ -90,8 +90,8 @@ class OutputFile:
     """A file that grows by records.
 
     Args:
-        name, rev: what its name was made of.
-        path: where it is.
+        name, rev: the parts of its file name.
+        path: the path of the file.
         codec: makes the codec of each part; None: none.
         exclusive: the file must not exist; else records are appended to it, behind the end of a
             line that a crash left unfinished.
@@ -170,7 +170,7 @@ class OutputFile:
             self._synced = (self._end, self.size)
 
     def roll_back(self) -> bool:
-        """Cut off what came after the last ``sync()``; False when that is impossible.
+        """Truncate the file to the last ``sync()``; return False if that is impossible.
 
         Raises nothing. If another process appends to the same file, nothing is cut off.
         """
@@ -187,7 +187,7 @@ class OutputFile:
     def close(self) -> None:
         """Sync and close. After an OSError it is still open.
 
-        A compressed file without records gets an empty part: no bytes at all are no gzip file.
+        A compressed file without records gets an empty part: an empty file is not valid gzip.
         """
         if self._end == 0 and self._make_codec is not None:
             self._codec = self._codec or self._make_codec()

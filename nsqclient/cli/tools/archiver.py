@@ -37,7 +37,7 @@ class FileNames:
         text: the ``--filename-format``.
         datetime_format: the ``--datetime-format``.
         needs_rev: whether several files may want one name; else every ``<REV>`` is removed.
-        suffix: what the name must end with, such as ``.gz``; may be empty.
+        suffix: required end of the name, such as ``.gz``; may be empty.
 
     Raises:
         FlagError: ``<REV>`` is needed and missing.
@@ -124,8 +124,8 @@ class Archive:
 
     Args:
         names: of the files.
-        paths: where they are.
-        rules: when they end.
+        paths: the work and output directories.
+        rules: the limits at which a file is rotated.
         formatter: builds the records.
         by_timestamp: a message's own time chooses its file, not the time of its writing; then
             several files may be open, and each is closed when it gets no record for a while.
@@ -136,7 +136,7 @@ class Archive:
     A finished file that cannot be moved is set aside: it delays no message, and its move is tried
     again from time to time.
 
-    After an OSError of any method call ``roll_back()``, and write again what was not synced.
+    After an OSError of any method, call ``roll_back()`` and write the unsynced records again.
     Threads: one at a time.
     """
 
@@ -174,12 +174,12 @@ class Archive:
             self._write_to(name, list(group), now)
 
     def sync(self) -> None:
-        """Make durable what was written. Blocks: fsync of each file that has new records."""
+        """Flush all records to disk. Blocks: fsync of each file that has new records."""
         for file in self._files.values():
             file.sync()
 
     def roll_back(self) -> None:
-        """Forget what was written since the last ``sync()``. Raises nothing."""
+        """Discard the records written since the last ``sync()``. Raises nothing."""
         for file in list(self._files.values()):
             if file.roll_back():
                 continue
@@ -291,12 +291,12 @@ class Archiver(BatchHandler):
     It syncs when ``size`` messages wait, when the consumer is starved, each ``sync_interval``,
     when messages would time out, and when a file is closed.
 
-    When a write fails, what was not synced is rolled back and all waiting messages are requeued;
-    the consumer backs off and tries with one message at a time.
+    When a write fails, the unsynced records are rolled back and all waiting messages are requeued.
+    The consumer backs off and tries with one message at a time.
 
     Args:
         archive: where to write.
-        size: messages that wait at most.
+        size: maximum number of waiting messages.
         sync_interval: seconds.
         log: for failures.
 
@@ -361,7 +361,7 @@ class Archiver(BatchHandler):
         self._archive.release()
 
     def requeue_pending(self) -> None:
-        """Requeue what was not synced, without backoff: the end of a stop that ran out of time."""
+        """Requeue the unsynced messages without backoff, after a stop has run out of time."""
         self._requeue(backoff=False)
 
     def _on_tick(self) -> None:
@@ -381,13 +381,13 @@ class Archiver(BatchHandler):
             self._log.info("closed all files; the next message opens a new one")
 
     def _write_waiting(self) -> None:
-        """Write what waits, and schedule a sync before the messages time out."""
+        """Write the waiting messages, and schedule a sync before they time out."""
         self._write_is_due = False
         if not self._is_closed and self._try(self._write_pending):
             self._watch_timeout()
 
     def _watch_timeout(self) -> None:
-        """Sync before the oldest message times out, where no tick comes before that."""
+        """Sync before the oldest message times out, if the next tick would be too late."""
         if not self._pending or self._sync_is_due:
             return
         first, owner = self._pending[0], self._owner
@@ -409,7 +409,7 @@ class Archiver(BatchHandler):
             self._written = len(self._pending)
 
     def _sync(self) -> None:
-        """Write and sync what waits, then finish it."""
+        """Write and sync the waiting messages, then finish them."""
         if not self._pending:
             return
         if not (self._try(self._write_pending) and self._try(self._archive.sync)):
@@ -423,7 +423,7 @@ class Archiver(BatchHandler):
                 self._log.info("%s", exc)
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Call an action on files; when it fails, requeue what waits."""
+        """Call an action on files; if it fails, requeue the waiting messages."""
         try:
             action()
         except Exception as exc:

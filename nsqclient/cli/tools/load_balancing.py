@@ -79,7 +79,7 @@ class EpsilonGreedy(HostPool):
     """Mostly destinations that answer fast; sometimes any, to measure the others."""
 
     FIRST_EPSILON, LAST_EPSILON, DECAY = 0.3, 0.01, 0.9
-    #: The mean counts about so many answers.
+    #: Number of recent answers that the moving average covers, roughly.
     MEMORY = 100
 
     def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:

@@ -153,12 +153,12 @@ def _run(parsed: Parsed) -> int:
 
 
 def _make_logger(log_prefix: str, about: str = "") -> PrefixedLogger:
-    """The tool's own logger: its lines begin with ``--log-prefix`` and what they are about."""
+    """The tool's own logger: each line begins with ``--log-prefix`` and its subject."""
     return PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), log_prefix + about)
 
 
 class _Tool:
-    """The archivers of all topics, and what they share."""
+    """The archivers of all topics, and the resources that they share."""
 
     def __init__(self, values: Mapping[str, Any], config: Config, log: PrefixedLogger) -> None:
         self._values = values
@@ -298,7 +298,7 @@ class TopicWatcher:
         refresh: seconds between two polls; 0: poll until one is answered.
         on_topic: called on the watcher's thread, and again at the next poll if it raises.
         on_gone: likewise; false or an exception: not yet, called again at the next poll.
-        on_wrong: called with the reasons where no server that was given is an nsqlookupd.
+        on_wrong: called with the reasons if none of the given servers is an nsqlookupd.
         log: for failures.
 
     Life: ``start()``, ``stop()``. Threads: any.
@@ -382,7 +382,7 @@ class CloseHook:
     Raises:
         FlagError: no such program.
 
-    Life: a thread starts with the object; ``close()`` lets it finish what waits. Threads: any.
+    Life: a thread starts with the object; ``close()`` waits for the queued commands. Threads: any.
     """
 
     def __init__(self, command: str, log: PrefixedLogger) -> None:

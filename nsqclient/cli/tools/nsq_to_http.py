@@ -67,7 +67,7 @@ def parse_rule(text: str) -> Rule:
     """Read ``404=drop``, ``4xx=dead-letter`` or ``500-503=retry``.
 
     Raises:
-        ValueError: it is no such rule.
+        ValueError: the rule is malformed.
     """
     status, _, action = text.partition("=")
     found = _STATUS.fullmatch(status)
@@ -87,7 +87,7 @@ def parse_rule(text: str) -> Rule:
 class RequestFailed(Exception):
     """The destination did not accept the message; the text is the reason.
 
-    ``status`` is that of its answer, 0 where none came; ``action`` is what follows.
+    ``status`` is the HTTP status, or 0 without an answer. ``action`` is the action to take.
     """
 
     def __init__(self, reason: str, status: int = 0, action: str = RETRY) -> None:
@@ -99,13 +99,13 @@ class RequestFailed(Exception):
 class _Session(requests.Session):
     """Follows redirects, without the user's headers once another host is named.
 
-    Of a POST it follows only those that keep the method and the body: behind the others it would
-    become a GET, and its message would be lost with a 200.
+    A POST follows only redirects that preserve the method and the body. Any other redirect would
+    turn it into a GET, and the message would be lost although the answer is 200.
     """
 
     def __init__(self, own_headers: Iterable[str]) -> None:
         super().__init__()
-        #: Headers that may be credentials: those that do not describe the body.
+        #: Every header that does not describe the body may be a credential.
         self._own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
@@ -121,7 +121,7 @@ class _Session(requests.Session):
         """Called before each redirected request."""
         super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call] # theirs
         former, url = str(response.request.url), str(prepared_request.url)
-        # http to https of one host and port is no other place.
+        # An upgrade from http to https on the same host and port counts as the same destination.
         is_elsewhere = self.should_strip_auth(former, url)  # type: ignore[no-untyped-call] # theirs
         for name in self._own_headers:
             if is_elsewhere:
@@ -135,9 +135,9 @@ class Requester:
 
     Args:
         is_get: GET with the message in the URL, in the place of ``%s``; else POST.
-        headers: sent with each request; they go before the usual ones. After a redirect to another
-            host, port or scheme only those that describe the body are sent: the others may be
-            credentials.
+        headers: sent with each request; they override the default headers. After a redirect to
+            another host, port or scheme only headers that describe the body are sent, because the
+            others may be credentials.
         connections: kept open to one host.
         timeouts: seconds for the connection, and for the answer.
         tls: its ``tls_*`` options are for ``https``; None: the certificate authorities of
@@ -192,7 +192,7 @@ class Requester:
             pass  # it has answered; the body is not needed
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError,
                 ValueError) as exc:
-            # ValueError: of a Location that is no URL or not UTF-8.
+            # ValueError: the Location is not a URL or not UTF-8.
             raise RequestFailed(f"{type(exc).__name__}: {exc}") from exc
         if not 200 <= response.status_code < 300:
             raise RequestFailed(f"HTTP {response.status_code}", response.status_code)
@@ -208,7 +208,7 @@ class Sender:
     Args:
         mode: a name of STRATEGIES, or "all".
         sample: fraction to send.
-        rules: those of ``--on-status``.
+        rules: the rules of ``--on-status``.
 
     Threads: any.
     """

@@ -169,7 +169,7 @@ class Copier:
     """Publishes batches of messages to one topic, and finishes or requeues each of them.
 
     Args:
-        key_field: of JSON messages; its value is the key. Empty: messages have none.
+        key_field: of JSON messages; its value is the key. Empty: messages without keys.
         copies_headers: whether the destination may take headers.
         own: nsqds that messages must not come from; see ``places``.
         on_own: called with the address of one that a message came from.
@@ -232,7 +232,7 @@ class Copier:
         """Return its key and headers, for a partitioned destination.
 
         Raises:
-            InvalidMessageError: it has no key, and needs one.
+            InvalidMessageError: the destination needs a key, and the message lacks one.
         """
         options: dict[str, Any] = {}
         if self._key_field:
@@ -258,9 +258,8 @@ class Copier:
 class Destinations:
     """All nsqds that messages are copied to.
 
-    In the mode ``hostpool`` one Producer has all of them: it takes those that are connected in
-    turn, and publishes a message to another one when one fails. In the other modes each nsqd has a
-    Producer of its own.
+    In the mode ``hostpool`` one Producer serves all nsqds: it publishes to the connected nsqds in
+    turn, and tries another one after a failure. In the other modes each nsqd has its own Producer.
 
     Threads: any.
     """
@@ -283,11 +282,11 @@ class Destinations:
     def publish(
         self, topic: str, body: bytes, timeout: float, **options: Any
     ) -> Callable[[], None]:
-        """Begin to publish to one of them, and to a second one if the first fails.
+        """Begin to publish to one nsqd, and to a second one if the first fails.
 
         Returns:
-            What waits until it is stored; it raises NSQError where it is not, or where that is not
-            known.
+            A function that waits until the message is stored; it raises NSQError if it is not, or
+            if that is unknown.
         """
         first, *others = self.order()[:2]
         began = time.monotonic()
@@ -333,7 +332,7 @@ class Destinations:
 
 
 def is_rejected_message(error: NSQError) -> bool:
-    """Return whether the destination always rejects this message, and may accept others."""
+    """True if the destination rejects this message permanently, but may accept others."""
     return isinstance(error, InvalidMessageError) or (
         isinstance(error, PublishRejectedError) and not error.retryable)
 
@@ -343,7 +342,7 @@ class JsonFilter:
 
     Args:
         field: only objects that have it pass; "" for all.
-        value: of these, only those where it has this value; None for any.
+        value: the field must also have this value; None for any.
         whitelist: the fields that pass; empty for the body as it is.
     """
 
@@ -357,7 +356,7 @@ class JsonFilter:
         """Return what to pass on, None for nothing.
 
         Raises:
-            NotAnObject: it must be a JSON object and is none.
+            NotAnObject: the body must be a JSON object and is not.
         """
         if not self._parses:
             return body
@@ -377,7 +376,7 @@ class JsonFilter:
 
 
 def matches(field: Field, wanted: str) -> bool:
-    """Return whether a field has a value that was given as text.
+    """Compare the value of a field with a value that was given as text.
 
     Strings must be the same, numbers of equal value; nothing else ever matches, as with the
     original. Whole numbers are compared exactly, however many digits they have.

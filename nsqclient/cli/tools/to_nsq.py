@@ -39,7 +39,7 @@ PROGRAM = "to_nsq"
 _STDIN = 0
 #: Bytes of one read: some thousand lines, so that MPUBs are large.
 _CHUNK = 256 * 1024
-#: Commands into which the records of a read are divided where several nsqds share them.
+#: Number of commands into which one read is divided if several nsqds share the records.
 _PARTS = 8
 
 _TOO_LONG = ("it is over %d bytes: if nsqd has a larger --max-msg-size, give"
@@ -99,7 +99,7 @@ def build_command() -> ToolFlags:
               "for a partitioned NSQ: keep all records in order, in one partition")
     for name in ("key-field", "ordered"):
         flags.need(name, "lookupd-http-address")
-        flags.exclude(name, "defer")  # a stock NSQ has no keys, another one no delay
+        flags.exclude(name, "defer")  # stock NSQ lacks keys, partitioned NSQ lacks delays
     flags.add("round-robin", BOOL, False,
               "publish each record to one live nsqd in turn, instead of to every nsqd")
     flags.add_producer_options()
@@ -152,7 +152,7 @@ def _run(parsed: Parsed) -> int:
 
 
 def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:
-    """Return what gives the key of a record; None where records have none."""
+    """Return the function that extracts a record's key, or None if keys are not used."""
     field, topic = values["key-field"], values["topic"]
     if field:
         return lambda record: key_of(record, field)
@@ -160,7 +160,7 @@ def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:
 
 
 def _size_of(source: int) -> int | None:
-    """Bytes that there are to read, where it is a file."""
+    """Bytes left to read, or None if the input is not a regular file."""
     status = os.fstat(source)
     if not stat.S_ISREG(status.st_mode):
         return None
@@ -219,7 +219,7 @@ class Publisher:
 
     def _publish(self, records: list[bytes]) -> None:
         if self._defer:
-            # MPUB has no delay.
+            # MPUB does not support a delay.
             for future in [self._producer.publish_async(self._topic, record, self._defer)
                            for record in records]:
                 future.result()
@@ -234,7 +234,7 @@ class Publisher:
 
 
 class _Stopped(Exception):
-    """A signal came: what was read of the next record is no record."""
+    """After a signal, the start of the next record is incomplete and must not be published."""
 
 
 class _Copy:
@@ -281,7 +281,7 @@ class _Copy:
         raise _Stopped
 
     def _take(self, records: list[bytes]) -> None:
-        """Hand over what was read; of JSON lines the bodies, up to the first that has none."""
+        """Yield the records; for JSON lines their bodies, up to the first line without a body."""
         bodies = []
         try:
             for record in records:
@@ -309,14 +309,14 @@ class _Copy:
 def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iterator[list[bytes]]:
     """Cut a stream at a delimiter, as the original does; yield the records of each chunk. Pure.
 
-    There are no empty records, and the last one needs no delimiter.
+    Empty records are skipped, and the last record may lack its delimiter.
 
     Args:
         delimiter: one byte or several.
-        limit: bytes of the longest record.
+        limit: maximum size of a record in bytes.
 
     Raises:
-        ValueError: the next record is too long; those before it were yielded.
+        ValueError: the next record is too long; all earlier records were yielded.
     """
     rest = b""
     for data in chunks:
@@ -338,7 +338,7 @@ def _up_to(limit: int, records: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def render(records: int, size: int, total: int | None, seconds: float) -> str:
-    """Return the line: what was done, how fast, and what is left where the end is known."""
+    """Return the progress line: count, rate, and the time left if the total is known."""
     rate = records / seconds if seconds > 0 else 0.0
     counts = f"{records:,} {counted(records, 'message').partition(' ')[2]}, {show_size(size)}"
     counts += f", {rate:,.0f}/s"
@@ -353,7 +353,7 @@ class Progress:
 
     Args:
         stream: a terminal; None: nothing is shown.
-        total: bytes of the whole input, where they are known.
+        total: size of the input in bytes, or None if unknown.
     """
 
     def __init__(self, stream: TextIO | None, total: int | None) -> None:
@@ -369,6 +369,6 @@ class Progress:
             return
         self._shown_at = now
         line = render(records, size, self._total, now - self._began)
-        # To the start of the line, and away with what is left of a longer one.
+        # Return to the start of the line, and erase the remainder of a longer one.
         self._stream.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
         self._stream.flush()

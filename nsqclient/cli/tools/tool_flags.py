@@ -1,4 +1,4 @@
-"""What the commands share: flags, options of the library, names, logging, exit statuses.
+"""Shared by the commands: flags, options of the library, names, logging, exit statuses.
 
 A tool is a :class:`ToolFlags`; it writes data to stdout and reports everything else with
 ``logging``, which goes to stderr. A server is a :class:`ServerCommand`. Exit statuses: 0 done, or
@@ -44,7 +44,7 @@ LOG_LEVEL = choice(*LEVELS, name="value")
 POSITIVE = positive(DURATION)
 NOT_NEGATIVE = not_negative(DURATION)
 COUNT = off_below_0(INT)
-#: 0 is no limit in the originals, and a long one here.
+#: 0 means unlimited in the originals; here it becomes a very long timeout.
 HTTP_TIMEOUT = DURATION._replace(parse=lambda text: max(0.0, DURATION.parse(text)) or 600.0)
 
 
@@ -62,7 +62,7 @@ OPTIONS = Kind("key,value", _parse_option, is_list=True, separator=" ", joint=",
 #: Where messages come from: one kind of address.
 SOURCES = ("nsqd-tcp-address", "lookupd-http-address")
 
-#: A file with a secret; the value of the flag is what the file holds, so the file is read once.
+#: A file with a secret; the value of the flag is the content, so the file is read only once.
 SECRET_FILE = Kind("path", read_secret, is_path=True)
 
 
@@ -141,7 +141,7 @@ class ToolFlags(Command):
 
     Args:
         has_logs: False: ``body`` sees to logging itself.
-        others: as those of :class:`Command`.
+        others: further arguments of :class:`Command`.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class ToolFlags(Command):
                  " publish_timeout,30s or tls_v1; may be repeated")
 
     def add_dead_letters(self, help_text: str) -> None:
-        """Add ``--dead-letter-topic``, and the form of what is published there."""
+        """Add ``--dead-letter-topic``, and the format of the letters published there."""
         self.add("dead-letter-topic", NAME, "", help_text)
         self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
                  " the body and details of the failure;\n      =false: only the body")
@@ -253,7 +253,7 @@ def checked_name(name: str, noun: str) -> str:
     """Return a topic or channel name that was given as a word.
 
     Raises:
-        CommandLineError: it is no such name.
+        CommandLineError: the name is invalid.
     """
     if not is_valid_name(name):
         raise FlagError(f"{noun} {name!r} is invalid (1 to 64 of a-z A-Z 0-9 . _ -)")
@@ -275,14 +275,14 @@ def read_config(
 
     Args:
         flag: "consumer-opt" or "producer-opt".
-        has_secrets: whether the flags and the environment may give secrets as well; not for other
-            servers than those that they are for.
+        has_secrets: whether the flags and the environment may give secrets as well; False for
+            servers that must not receive them.
         defaults: further options, as text, that the flag may override.
 
     Raises:
-        FlagError: an unknown option, a value that is none, or options that exclude each other.
+        FlagError: an unknown option, an invalid value, or options that exclude each other.
     """
-    from nsqclient.config import Config  # the embedded servers have no use for it
+    from nsqclient.config import Config  # the embedded servers ignore it
 
     options = {"user_agent": f"{tool}/{__version__} nsqclient/{__version__}", "max_attempts": "0"}
     options |= defaults | option_texts(values[flag])
@@ -307,8 +307,8 @@ class ServerCommand(Command):
 
     Args:
         build: may raise CommandLineError or ConfigError.
-        ignores_words: words that are no flags are ignored with a warning, in place of an error.
-        around: what holds while it runs.
+        ignores_words: positional arguments cause a warning instead of an error.
+        around: a context manager entered while the server runs.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class ServerCommand(Command):
         self.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
 
     def add_ignored(self, flags: Iterable[tuple[str, Kind]]) -> None:
-        """Add a group of flags of the original that have no effect here."""
+        """Add a group of flags that the original has and that are ignored here."""
         self.group("Accepted without effect")
         for name, kind in flags:
             self.add(name, kind, None, "has no effect here")

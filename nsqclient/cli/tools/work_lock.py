@@ -13,12 +13,12 @@ from nsqclient.cli.flags import CommandLineError
 class WorkLock:
     """Keeps other archivers out, and remembers which files are not finished.
 
-    The lock ends with its process. The files stand in the lock file, so that the next archiver
-    finishes those of a process that was killed.
+    The lock ends with its process. The lock file lists the unfinished files, so the next archiver
+    can finish the files of a process that was killed.
 
     Args:
         path: the lock file.
-        what: what it locks, for the error.
+        what: name of the locked resource, for the error.
 
     Raises:
         CommandLineError: another archiver has the lock.
