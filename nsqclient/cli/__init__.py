@@ -21,7 +21,7 @@ from nsqclient.runtime import process_signals
 from nsqclient.runtime.arguments import closest
 from nsqclient.version import __version__
 
-#: command -> (module, and its function where that is not ``build_command``, what it does)
+#: command -> (module, with its function unless that is ``build_command``; summary)
 COMMANDS = {
     "channel": ("nsqclient.cli.topics:build_channel",
                 "create, pause, unpause, empty and delete a channel"),
@@ -105,7 +105,7 @@ def _open_closed_streams() -> None:
 
 
 def _is_ended_by_signals(words: list[str]) -> bool:
-    """Return whether a signal is the usual end: a worker's check has a result, as others do."""
+    """True if a command normally ends by a signal. ``worker --check`` ends by itself."""
     if words[:1] == ["spark"]:
         return not _SPARK_ENDED_BY_SIGNALS.isdisjoint(words[1:2])
     is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))

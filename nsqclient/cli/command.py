@@ -1,13 +1,13 @@
-"""``Command``: flags on argparse, and what carries them out; ``CommandGroup``: several commands.
+"""``Command``: flags on top of argparse, and a function to run. ``CommandGroup``: several commands.
 
-Command lines may be written as for Go's programs: ``-x v``, ``--x v``, ``-x=v`` and ``--x=v`` are
-the same; a flag that is on or off is ``-x`` or ``-x=false`` and never takes the next word; flags
-end at the first word that is none, or after ``--``.
+Command lines follow Go's programs: ``-x v``, ``--x v``, ``-x=v`` and ``--x=v`` are the same. A
+switch is ``-x`` or ``-x=false`` and never takes the next word. Flags end at the first positional
+argument, or after ``--``.
 
-A value comes from the first place that gives it: the command line, the environment, the
-configuration file (first the table of the command, then what stands at the top), the default. A
-place that gives a list gives all of it. Where one of several flags is wanted, as --nsqd-tcp-address
-or --lookupd-http-address, the first place that gives one of them decides.
+A value comes from the first source that gives it: the command line, the environment, the
+configuration file (the table of the command, then the top level), the default. Lists are not
+merged across sources. If flags are alternatives, such as --nsqd-tcp-address and
+--lookupd-http-address, the first source that gives one of them decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
     """An error is an exception."""
 
     def error(self, message: str) -> NoReturn:
-        """For argparse: report what is wrong."""
+        """For argparse: raise instead of exiting."""
         raise FlagError(message.removeprefix("argument "))
 
 
@@ -51,18 +51,18 @@ class Command:
     """A command with flags, which are shown in groups.
 
     Args:
-        name: the words that call it.
-        body: carries it out; returns the exit status.
-        summary: what it does, in a sentence or two.
-        examples: command lines with what they do: (comment, command).
-        words: what the words are that are no flags; empty: there may be none.
-        flags_anywhere: flags may follow such words.
-        version: what ``--version`` prints.
+        name: the full name, such as "topic create".
+        body: runs the command; returns the exit status.
+        summary: one or two sentences for the help.
+        examples: pairs of (comment, command line).
+        words: placeholder of the positional arguments; empty: positional arguments are rejected.
+        flags_anywhere: flags may follow positional arguments.
+        version: output of ``--version``.
     """
 
-    #: flag -> how a configuration file calls it, where NSQ's own files have a name of their own.
+    #: flag -> its key in NSQ's own configuration files, if that differs.
     config_names: Mapping[str, str] = {}
-    #: A flag that another program has -> what to say where it is typed.
+    #: flag of another program -> hint for a user who types it.
     unknown: Mapping[str, str] = {}
 
     def __init__(
@@ -106,7 +106,7 @@ class Command:
             except CommandLineError as exc:
                 raise FlagError(f"--{name} {exc}") from exc
 
-        # What is off, empty or 0 by default needs no words.
+        # A default of false, empty or 0 is not worth a mention.
         text = f"{help_text} (default {kind.show(default)})" if default else help_text
         action = self._group.add_argument(
             f"--{name}", dest=name, type=read, action="append" if kind.is_list else "store",
@@ -140,10 +140,10 @@ class Command:
         yield self
 
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
-        """Carry out a command line; return the exit status.
+        """Run a command line; return the exit status.
 
         Args:
-            program: all commands, whose flags and variables are no mistakes.
+            program: all commands; their flags and variables are not reported as mistakes.
         """
         path = f"nsqclient {self.name}"
         try:
@@ -164,7 +164,7 @@ class Command:
             raise  # of stdout
         except (CommandLineError, NSQError, OSError) as exc:
             sys.stderr.write(f"{self.name}: {exc}\n")
-            if isinstance(exc, ConfigError):  # the library has checked what was given
+            if isinstance(exc, ConfigError):  # the library rejected a value
                 return FlagError.status
             return getattr(exc, "status", CommandLineError.status)
         except KeyboardInterrupt:
@@ -228,7 +228,7 @@ class Command:
         return found, rest
 
     def _fill(self, given: dict[str, Any], texts: Texts) -> None:
-        """Add what a place gives to that of the places before it."""
+        """Add the values of one source to the values of the earlier sources."""
         hidden = {name for names in self.alternatives if given.keys() & set(names)
                   for name in names}
         for name, (place, values) in texts.items():
@@ -240,7 +240,7 @@ class Command:
                     raise FlagError(f"{place}: {exc}") from None
 
     def _in_file(self, path: str, program: Command | CommandGroup) -> Texts:
-        """Return what the table of the command gives, and else the top of the file."""
+        """Return the values in the table of the command, or else at the top level of the file."""
         table = content = load_toml(path)
         for word in self.name.split():
             table = table[word] if isinstance(table.get(word), dict) else {}
@@ -273,13 +273,13 @@ class Command:
 
 
 class CommandGroup:
-    """Several commands under one name, each of which is loaded when it is called.
+    """Several commands under one name. Each is loaded when it is called.
 
     Args:
-        name: the words that call it.
-        summary: what the commands are for.
-        table: of the commands, by their names: what each does, and what loads it.
-        others: further names of commands: a name -> the command's own.
+        name: the full name of the group.
+        summary: purpose of the commands, for the help.
+        table: command name -> (summary, loader).
+        others: aliases: alias -> command name.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class CommandGroup:
             yield from load().commands()
 
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
-        """Carry out a command line; return the exit status."""
+        """Run a command line; return the exit status."""
         words = list(words)
         if words[:1] == ["help"] and len(words) > 1:
             words = [*words[1:], "--help"]

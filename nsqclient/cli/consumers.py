@@ -88,7 +88,7 @@ class Consumers:
             is_limited: its max_in_flight is the number of messages that are wanted.
             options: the Consumer's.
         """
-        # As an argument it holds on partitioned topics too, also where it is 1.
+        # As an argument it applies to partitioned topics too, even if it is 1.
         options.setdefault("max_in_flight", self._config.max_in_flight)
         consumer: _ToolConsumer = _ToolConsumer(
             topic, channel, handler, config=self._config, nsqd_tcp_addresses=self._nsqds,
@@ -193,7 +193,7 @@ class Consumers:
             self._signals.stop()
 
     def _on_lookup_failed(self, error: DiscoveryError) -> None:
-        """End the tool where no server that was given is an nsqlookupd."""
+        """End the tool if none of the given servers is an nsqlookupd."""
         if not getattr(error.__cause__, "is_lasting", False):
             return
         with self._lock:

@@ -1,9 +1,9 @@
 """``nsqclient dead_letters``: ``list``, ``show``, ``replay`` and ``delete`` dead letters.
 
-They are in a directory (``DeadLetterDirectory``), where each has a name, or in a topic
-(``DeadLetterTopic``), where commands take the next ones: NSQ has no access by id. A replay
-publishes the body, and deletes or finishes the letter after nsqd has stored it. If it is killed, it
-causes duplicates and no loss.
+Letters are files with names in a directory (``DeadLetterDirectory``) or messages in a topic
+(``DeadLetterTopic``). Commands on a topic take the next messages, since NSQ cannot read a message
+by id. A replay publishes the body, and deletes or finishes the letter once nsqd has stored it. A
+killed replay can cause duplicates, but loses nothing.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _run(command: str, parsed: Parsed) -> int:
         return _take(values, letters, lambda name, letter: f"deleted {name}", "deleted")
 
 
-# -- where the letters are
+# -- the place of the letters
 
 
 #: Name, letter, and what removes it.
@@ -166,7 +166,7 @@ _Named = Generator[tuple[str, DeadLetter, Callable[[], None]], None, None]
 
 
 class _Letters(ABC):
-    """The letters of a command. ``problems`` counts those that could not be read or replayed."""
+    """The letters of a command. ``problems`` counts letters that could not be read or replayed."""
 
     def __init__(self) -> None:
         self.problems = 0
@@ -175,20 +175,20 @@ class _Letters(ABC):
 
     @abstractmethod
     def read(self, *, takes: bool) -> _Named:
-        """Yield name, letter, and what removes it; without that call the letter stays.
+        """Yield (name, letter, function that removes the letter).
 
         Args:
-            takes: letters are to be removed; else all stay where they are.
+            takes: the caller will remove letters; False: only look.
         """
 
     def report(self, name: str, problem: object) -> None:
-        """Say on stderr what is wrong with one letter."""
+        """Print a problem with one letter to stderr, and count it."""
         self.problems += 1
         sys.stderr.write(printable(f"{PROGRAM}: {name}: {problem}") + "\n")
 
 
 class _DirectoryLetters(_Letters):
-    """Letters of a directory: those of ``--id``, or all."""
+    """Letters of a directory: selected by ``--id``, or all."""
 
     def __init__(self, values: Mapping[str, Any], signals: Signals) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def _find(names: Sequence[str], wanted: str, path: str) -> str:
     """Return the name of the letter with an id or a name.
 
     Raises:
-        CommandLineError: there is none, or several.
+        CommandLineError: no letter matches, or several do.
     """
     found = [name for name in names if wanted in (name, *name.split("+")[2:3])]
     if len(found) == 1:
@@ -249,8 +249,8 @@ class _TopicLetters(_Letters):
             NSQError: as ``LookingConsumer.take``.
         """
         values = self._values
-        # A peek holds all its messages, and all of them may come from one of many nsqds. Of a take
-        # what is not reached before the end is requeued, so they are few.
+        # A peek holds all its messages, and all may come from a single nsqd. A take requeues the
+        # messages that it has not reached at the end, so it keeps few in flight.
         in_flight = (min(values["count"], _MAX_IN_FLIGHT) if takes
                      else values["count"] * _PEEK_IN_FLIGHT)
         topic, channel = values["topic"], values["channel"]
@@ -290,7 +290,7 @@ class _TopicLetters(_Letters):
             self.report(address, reason)
 
     def _on_error(self, error: NSQError) -> None:
-        """Report an nsqd that is left out; where none is left the command ends with it."""
+        """Report an nsqd that is left out. The command fails if no other nsqd remains."""
         if isinstance(error, LookRefusedError) and error.obstacle is not Obstacle.NO_TOPIC:
             self._refused[error.address] = f"left out: {_refusal(error)}"
 
@@ -396,7 +396,7 @@ def _page(name: str, letter: DeadLetter) -> str:
     return "\n".join(lines)
 
 
-#: command -> what it does
+#: command -> summary
 COMMANDS = {
     "list": "list them, a line for each",
     "show": "show them with traceback and body",

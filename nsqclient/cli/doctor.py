@@ -112,7 +112,7 @@ def _watch(diagnosis: Diagnosis, signals: Signals, seconds: float) -> None:
 
 
 def _choose_local(values: dict[str, Any]) -> None:
-    """Find the servers that listen on this machine; if there are none, report both as missing."""
+    """Find the servers that listen on this machine; if nothing listens, report both as missing."""
     local = {"lookupd-http-address": LOCAL_LOOKUPD, "nsqd-tcp-address": LOCAL_NSQD}
     listening = {name: address for name, address in local.items()
                  if _listens(address, values["connect-timeout"])}

@@ -1,4 +1,4 @@
-"""What a flag is: its kind of value, where the value comes from, and the errors of a command line.
+"""Flags: their kinds of values, the sources of values, and the errors of a command line.
 
 Values are written as for Go's programs: durations as ``1m30s``, switches as ``=true`` and
 ``=false``. They look the same on a command line, in the environment and in a configuration file.
@@ -40,15 +40,15 @@ class FlagError(CommandLineError):
 
 
 class Kind(NamedTuple):
-    """A type of value: how it is called in the help, read from text, and shown as a default.
+    """A type of value: its name in the help, its parser, and the text of its default.
 
-    ``parse`` raises ValueError, or CommandLineError where the form is right and the value cannot be
-    used: what stands behind the name of the flag. ``is_switch``: the flag may stand alone, meaning
-    true. ``choices`` are all values that there are; ``is_path``: it is the name of a file.
+    ``parse`` raises ValueError for malformed text, or CommandLineError for a value that cannot be
+    used; that text follows the name of the flag. ``is_switch``: the flag may stand alone, meaning
+    true. ``choices``: all allowed values. ``is_path``: the value is a file name.
 
-    Of a list: ``separator`` is what stands between the values in an environment variable, a comma,
-    a newline, or a blank for any white space. ``joint`` is what stands between key and value where
-    a file may have a table; empty: no table.
+    For lists: ``separator`` separates the values in an environment variable: a comma, a newline, or
+    a blank for any white space. ``joint`` joins key and value if a configuration file may give a
+    table; empty: tables are rejected.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Kind(NamedTuple):
 class Flag(NamedTuple):
     """One flag of a command.
 
-    ``command``: where a flag of this name means something else in other commands, which one; only
-    its own variable and table give such a flag.
+    ``command``: set if other commands have a different flag of this name. Only the command's own
+    variable and table then give the flag.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Flag(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The values of all flags. ``given`` are the names of the values that are no defaults."""
+    """The values of all flags. ``given``: the names of the values that are not defaults."""
 
     values: dict[str, Any]
     given: frozenset[str]
@@ -162,7 +162,7 @@ INT = Kind("int", _parse_int)
 DURATION = Kind("duration", _parse_seconds, format_duration)
 STRINGS = Kind("value", str, is_list=True)
 PATH = Kind("path", str, is_path=True)
-#: Where a server listens; empty: nowhere.
+#: Address on which a server listens; empty: the port is not opened.
 LISTEN = Kind("string", _parse_listen)
 
 
@@ -182,10 +182,10 @@ def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> No
 
 Texts = dict[str, tuple[str, list[str]]]
 
-#: How near a variable is to the name that was meant. Kubernetes sets variables for each service,
-#: such as NSQD_PORT_4150_TCP_ADDR, and programs have some of their own.
+#: Similarity above which a variable counts as misspelt. Kubernetes sets variables for each service,
+#: such as NSQD_PORT_4150_TCP_ADDR, and so do other programs.
 _LIKENESS = 0.8
-#: Flags that only the command line gives, and those that a file does not give.
+#: Flags accepted only on the command line, and flags not accepted in a file.
 _ONLY_TYPED = ("version", "yes")
 _NOT_IN_FILES = (*_ONLY_TYPED, "config")
 
@@ -193,9 +193,9 @@ _NOT_IN_FILES = (*_ONLY_TYPED, "config")
 def variables(flag: Flag) -> list[str]:
     """Return the names of the environment variables of a flag; the first is the documented one.
 
-    ``--max-in-flight`` is NSQ_MAX_IN_FLIGHT; that of a list is in the plural, as in
-    NSQ_LOOKUPD_HTTP_ADDRESSES, and the singular is taken as well. Names that begin with NSQD need
-    no prefix: NSQD_TCP_ADDRESSES. A flag of one command begins with it: NSQ_TAIL_FORMAT.
+    ``--max-in-flight`` is NSQ_MAX_IN_FLIGHT. The variable of a list is plural, such as
+    NSQ_LOOKUPD_HTTP_ADDRESSES; the singular works too. Names that begin with NSQD get no prefix:
+    NSQD_TCP_ADDRESSES. The flag of a single command includes its name: NSQ_TAIL_FORMAT.
     """
     if flag.name in _ONLY_TYPED:
         return []
@@ -205,7 +205,7 @@ def variables(flag: Flag) -> list[str]:
 
 
 def in_environment(flags: Iterable[Flag], environ: Mapping[str, str]) -> Texts:
-    """Return what the environment gives; an empty variable is not set."""
+    """Return the values of the environment. An empty variable counts as unset."""
     found: Texts = {}
     for flag in flags:
         given = [name for name in variables(flag) if environ.get(name)]
@@ -225,10 +225,10 @@ def misspelt_variables(
 ) -> dict[str, str]:
     """Return the variables that are not read, each with the name that was probably meant.
 
-    A variable like none that is read may be another program's.
+    A variable that resembles no known name may belong to another program.
 
     Args:
-        others: the flags of all commands; they are asked for only where something is amiss.
+        others: the flags of all commands; read only if a variable looks misspelt.
     """
     known = [name for flag in flags for name in variables(flag)]
     known += [f"NSQCLIENT_{name.upper()}{suffix}" for name in SECRETS for suffix in ("", "_FILE")]
@@ -244,7 +244,7 @@ def misspelt_variables(
 
 
 def _without_prefix(name: str) -> str:
-    """Return what is typed wrongly: without it all names would be alike."""
+    """Strip the prefix, which would make all names similar."""
     return re.sub("^NSQ(CLIENT)?_?", "", name)
 
 
@@ -253,10 +253,10 @@ def _plural(name: str, after_s: str, other: str) -> str:
 
 
 def keys(flags: Iterable[Flag], names: Mapping[str, str]) -> dict[str, Flag]:
-    """Return how a file may call each flag; a list also in the plural.
+    """Return the keys of a configuration file for each flag; a list also has a plural key.
 
     Args:
-        names: flag -> what NSQ's own files call it, where that is a name of its own.
+        names: flag -> its key in NSQ's own files, if that differs.
     """
     found = {}
     for flag in flags:
@@ -277,12 +277,12 @@ def in_table(
     table: Mapping[str, Any], by_key: Mapping[str, Flag], path: str,
     others: Callable[[], Iterable[str]],
 ) -> Texts:
-    """Return what a table of a file gives to a command.
+    """Return a command's values from a table of a configuration file.
 
     Args:
-        by_key: of :func:`keys`.
-        path: of the file, for errors.
-        others: gives what else may stand in the table; called where there is something.
+        by_key: the result of :func:`keys`.
+        path: path of the file, for errors.
+        others: returns further valid keys; called only for an unknown key.
 
     Raises:
         FlagError: an unknown key, or a value of the wrong form.

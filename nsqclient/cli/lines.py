@@ -1,6 +1,6 @@
 """Messages as lines: ``Renderer`` makes them, ``body_of`` reads JSON lines; fields of JSON bodies.
 
-Pure. The text of a value in a body is never written anew: fields keep their digits and escapes.
+Pure. Values of a JSON body are copied as text, so fields keep their digits and escapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from nsqclient import InvalidMessageError, Message, PartitionError
 
-#: What ``--format`` may name, and what it stands for.
+#: The placeholders of ``--format``, and their values.
 FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
     "body": ("the body, unchanged", lambda topic, message, body: body),
     "base64": ("the body in base64", lambda topic, message, body: base64.b64encode(body)),
@@ -86,14 +86,14 @@ def parse_format(text: str) -> Template:
 
 
 class Renderer:
-    """Makes the bytes that are written for a message.
+    """Renders messages as bytes.
 
     Args:
-        template: of ``--format``; None: the body alone.
-        as_json: one JSON object instead.
-        gunzip: show bodies that are gzip as what they hold.
+        template: the value of ``--format``; None: the body alone.
+        as_json: render one JSON object instead.
+        gunzip: decompress gzip bodies.
         print_topic: put ``TOPIC | `` in front.
-        end: what follows each message.
+        end: appended to each message.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def body_of(line: bytes) -> bytes:
     """Return the body in a JSON line, as ``nsq_tail --json`` and ``nsq_to_file`` write it.
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: the line has another form.
     """
     try:
         record = json.loads(line)
@@ -176,7 +176,7 @@ def body_of(line: bytes) -> bytes:
 
 
 class NotAnObject(ValueError):
-    """The body is no JSON object."""
+    """The body is not a JSON object."""
 
 
 class Field(NamedTuple):
@@ -242,7 +242,8 @@ def key_of(body: bytes, field: str) -> str:
     """Return the key of a record or message for a partitioned NSQ: the value of a field.
 
     Raises:
-        InvalidMessageError: the body is no JSON object, or the field is no text or whole number.
+        InvalidMessageError: the body is not a JSON object, or the field is neither text nor a
+            whole number.
     """
     try:
         found = parse_object(body).get(field)
@@ -256,10 +257,10 @@ def key_of(body: bytes, field: str) -> str:
 
 
 def in_flags(error: Exception, key_flags: str) -> str:
-    """Say an error; where it asks for arguments of a publish, with the flags of a tool.
+    """Return the text of an error, with a tool's flags in place of the arguments of publish().
 
     Args:
-        key_flags: those that decide on the partition.
+        key_flags: the flags that decide on the partition.
     """
     text = str(error)
     if isinstance(error, PartitionError):

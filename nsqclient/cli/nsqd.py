@@ -124,7 +124,7 @@ _IGNORED = [
     ("sync-every", INT), ("sync-timeout", DURATION), ("worker-id", BOOL),
 ]
 
-#: How a config file calls a flag, where that is not the flag with underscores.
+#: flag -> its key in a config file, if that is not the flag with underscores.
 _CONFIG_NAMES = {
     "node-id": "id",
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
@@ -213,7 +213,7 @@ def _build(parsed: Parsed) -> Server:
 
 
 def _optional_address(values: Mapping[str, Any], flag: str) -> tuple[str | None, int | None]:
-    """Split the address of a port that is not opened where the address is empty."""
+    """Split the address of an optional port, which an empty address disables."""
     return parse_listen_address(values[flag], flag) if values[flag] else (None, None)
 
 

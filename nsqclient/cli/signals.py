@@ -39,7 +39,7 @@ class Signals:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether a signal or ``stop()`` has asked for the end."""
+        """True once a signal or ``stop()`` has asked for the end."""
         return self._stopping
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the HTTP clients add to ``requests``: TLS as in ``Config``, and the limits of a body."""
+"""Extensions to ``requests`` for the HTTP clients: TLS as in ``Config``, and limits of a body."""
 
 from __future__ import annotations
 

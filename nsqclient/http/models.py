@@ -102,7 +102,7 @@ class Stats:
     """``/stats`` of nsqd."""
 
     version: str
-    health: str  #: ``OK``, or what is wrong
+    health: str  #: ``OK``, or the error
     topics: tuple[TopicStats, ...]
 
     @property
@@ -194,7 +194,7 @@ class Node:
 
     producer: Producer
     topics: tuple[str, ...]
-    tombstoned: tuple[str, ...]  #: those of its topics that lookups hide for now
+    tombstoned: tuple[str, ...]  #: its topics that lookups currently hide
 
     @classmethod
     def read(cls, found: JsonReader) -> Node:

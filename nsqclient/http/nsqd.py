@@ -178,7 +178,7 @@ class NsqdHTTP(HTTPClient):
         self._change("channel/delete", topic, channel, query)
 
     def empty_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
-        """Drop a channel's messages, those in flight too."""
+        """Drop a channel's messages, including messages in flight."""
         self._change("channel/empty", topic, channel, query)
 
     def pause_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
@@ -211,7 +211,7 @@ class NsqdHTTP(HTTPClient):
         self._send("PUT", "config/nsqlookupd_tcp_addresses", None, body)
 
     def set_log_level(self, level: str) -> None:
-        """Change what nsqd logs: debug, info, warn, error or fatal.
+        """Set the log level of nsqd: debug, info, warn, error or fatal.
 
         Raises:
             NSQHTTPStatusError: 400 INVALID_VALUE.
@@ -258,7 +258,7 @@ def _selection(topic: str | None, channel: str | None) -> dict[str, str]:
 
 
 def _with_topics(data: object) -> dict[str, Any]:
-    """Return ``/stats`` with its list of topics, for which nsqd says null where there are none."""
+    """Return ``/stats`` with a list of topics; nsqd sends null for an empty list."""
     topics = (data.get("topics") or []) if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(topics, list):
         raise InvalidField(f"no JSON object with a list of topics: {data!r:.200}")

@@ -19,7 +19,7 @@ _unusable_lines = LineLimit(logger)
 
 T = TypeVar("T")
 
-#: What a stock nsqlookupd answers to ``/lookup``. Other fields change the meaning of these.
+#: Fields of a stock nsqlookupd's answer to ``/lookup``. Other fields change their meaning.
 _LOOKUP_FIELDS = {"channels", "producers"}
 
 
@@ -115,7 +115,7 @@ def _with_producers(data: Any) -> JsonReader:
 
 
 def read_readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, ...]:
-    """Read the producers, without those that cannot be read."""
+    """Read the producers; skip invalid entries."""
     found = []
     for producer in fields.items("producers"):
         try:

@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 #: The largest accepted response, in bytes: /stats of nsqd with 50,000 clients is about 40 MiB.
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
-#: Characters of an error of ``requests``, which may repeat what the server sent.
+#: Longest quoted error of ``requests`` in characters; it may repeat data from the server.
 _LONGEST_REASON = 500
 #: Seconds for each step of the check whether a server that resets connections is nsqd's TCP port.
 _PROBE_TIMEOUT = 0.5
-#: What nsqd and nsqlookupd answer on their TCP ports to another protocol.
+#: Answers of nsqd and nsqlookupd on their TCP ports to another protocol.
 _NSQ_ERROR = "E_BAD_PROTOCOL"
 _RESETS = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)
 _ACCEPT = "application/vnd.nsq; version=1.0"
@@ -82,7 +82,7 @@ class HTTPClient:
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent; None: see the subclass.
 
     Raises:
-        ConfigError: the address, a timeout or the size is none.
+        ConfigError: invalid address, timeout or size.
         TLSError: a file of the ``tls_*`` options is not usable.
 
     Every method raises an NSQHTTPError: NSQHTTPTransportError without a response,
@@ -193,7 +193,7 @@ class HTTPClient:
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
     ) -> Any:
-        """GET JSON; None for an empty body where that is an answer."""
+        """GET JSON; None for an empty body, if an empty body is allowed."""
         body = self._send("GET", endpoint, params)
         if may_be_empty and not body:
             return None
@@ -321,9 +321,10 @@ def _message(response: requests.Response, answer: bytes) -> str:
 
 
 def _is_tcp_port_of_nsq(url: str, timeout: float) -> bool:
-    """Return whether the server of a URL rejects another protocol as nsqd and nsqlookupd do.
+    """Check whether the server speaks the TCP protocol of nsqd or nsqlookupd instead of HTTP.
 
-    They close the connection at its first four bytes, and a reset hides their answer to a request.
+    These servers close the connection after its first four bytes, and the reset can hide their
+    answer to an HTTP request.
     """
     parts = urlsplit(url)
     try:
