@@ -141,12 +141,12 @@ class Consumers:
     def limit_in_flight(self, count: int) -> None:
         """Lower max_in_flight of every consumer to ``count``, but not below its connections.
 
-        With less, some nsqds would have to wait for their turn to send.
+        With less, some nsqds would have to wait for their turn to send. 0: no message more.
         """
         with self._lock:
             consumers = list(self._all)
         for consumer in consumers:
-            wanted = max(count, consumer.count_nsqds(), 1)
+            wanted = max(count, consumer.count_nsqds(), 1) if count else 0
             if wanted < consumer.max_in_flight:
                 consumer.set_max_in_flight(wanted)
 

@@ -108,7 +108,6 @@ def test_the_pages_and_answers_of_nsqadmin_are_clean(nsqd, lookupd, log):
         assert answer.status_code == 502  # it refuses everything
         page = admin.get("/", Authorization=f"Basic {user}").text
         assert "eve" in page and control_characters(page) == []
-    assert "forged" in log.text
 
 
 def test_the_audit_line_cannot_be_forged(log, leak_guard):
