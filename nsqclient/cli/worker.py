@@ -1,8 +1,7 @@
 """``nsqclient worker``: run the handlers of modules until a signal.
 
-Its words are names of modules, whose handlers are those that ``@nsqclient.handler`` registered, or
-of one function (``module:function``) with ``--topic`` and ``--channel``. The page
-``docs/topics/worker.rst`` is the manual.
+Its arguments are modules, whose handlers ``@nsqclient.handler`` has registered, or one function
+(``module:function``) with ``--topic`` and ``--channel``. The manual is ``docs/topics/worker.rst``.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ LOG_FORMAT = choice("text", "json", name="value")
 
 
 class _CannotStart(CommandLineError):
-    """The worker cannot start. The flags are not shown: they are right, or name what is missing."""
+    """The worker cannot start. The usage is not shown: the flags are right, or the error names the flag."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -178,7 +177,7 @@ def _function(targets: Sequence[str], parsed: Parsed) -> str:
 
 
 def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
-    """Add one function; without --topic and --channel for those that the decorator has named.
+    """Add one function. Without --topic and --channel the decorator's topic and channel apply.
 
     Raises:
         UsageError: its topic or channel is not known.
@@ -228,7 +227,7 @@ _SHARED = (
 
 
 def worker_flags(*more: str) -> list[Flag]:
-    """Return the worker's flags that a command has: those of both frameworks, and ``more``.
+    """Return the worker's flags for a framework's command: the common ones, and ``more``.
 
     A command reads their values as text: :func:`read_flags` parses it.
     """
@@ -239,11 +238,11 @@ def worker_flags(*more: str) -> list[Flag]:
 def read_flags(given: Mapping[str, Any]) -> Parsed:
     """Return the values of the worker's flags, from the first source that gives each.
 
-    What a command line does not give comes from the same variables and the same table of the
-    configuration file as for ``nsqclient worker``, and only then from the setting ``NSQCLIENT``.
+    After the command line come the same variables and the same table of the configuration file as
+    for ``nsqclient worker``, and only then the setting ``NSQCLIENT``.
 
     Args:
-        given: flag -> text, texts, or True for a switch; what is None or empty is not given.
+        given: flag -> text, texts, or True for a switch; None or empty: not given.
 
     Raises:
         UsageError: a variable or the file has a wrong value or name, or two exclude each other.
@@ -266,7 +265,7 @@ def read_flags(given: Mapping[str, Any]) -> Parsed:
 
 
 def changed_setting(mapping: object, values: Mapping[str, Any]) -> object:
-    """Return the setting ``NSQCLIENT`` with what the flags change in it.
+    """Return the setting ``NSQCLIENT``, changed by the flags.
 
     Addresses and middleware are replaced, options are changed one by one.
     """

@@ -87,7 +87,7 @@ class NSQ:
         Never close it: it is flushed when the process ends.
 
         Raises:
-            RuntimeError: there is no application context, or ``init_app`` was not called.
+            RuntimeError: called without an application context, or before ``init_app``.
         """
         return _state(current_app.extensions).producer.get()
 
@@ -137,9 +137,9 @@ class NSQ:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
             workers: number of threads per topic that run the handler.
-            max_in_flight: maximum number of messages in flight, for each topic; None: that of the
-                settings, or if it is not set, one per worker.
-            options: as those of ``nsqclient.handler``.
+            max_in_flight: maximum number of messages in flight, for each topic; None: the
+                value in the settings, or one per worker if that is not set.
+            options: the options of ``nsqclient.handler``.
 
         Raises:
             InvalidTopicError, InvalidChannelError: a name is invalid.
@@ -168,13 +168,13 @@ class NSQ:
         metrics: WorkerMetrics | None = None,
         settings: Settings | None = None,
     ) -> ConsumerGroup:
-        """Create the consumers of all handlers, or of those of some topics, without a start.
+        """Create the consumers of all handlers, or of some topics, without starting them.
 
-        Those of ``@nsqclient.handler`` are among them.
+        Includes handlers registered with ``@nsqclient.handler``.
 
         Args:
-            metrics: exports them, where it is given.
-            settings: instead of those of the app.
+            metrics: exports the consumers' metrics; may be None.
+            settings: replace the settings of the app.
 
         Raises:
             ConfigError: no handler is registered for these topics, or its arguments are wrong.

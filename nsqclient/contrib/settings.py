@@ -65,14 +65,14 @@ class Settings:
         _check_names('NSQCLIENT["PRODUCER"]', producer, _PRODUCER_KEYS)
         if not isinstance(middleware, (list, tuple)) or not all(
             isinstance(each, str) or callable(each) for each in middleware
-        ):  # what its paths lead to is seen by the worker
+        ):  # the worker imports the paths
             raise ConfigError('NSQCLIENT["MIDDLEWARE"] must be a list of dotted paths:'
                               ' write ["shop.middleware.report_errors"]')
         try:
             nsqds, lookupds = check_addresses(
                 mapping.get("NSQD_TCP_ADDRESSES", ()), mapping.get("LOOKUPD_HTTP_ADDRESSES", ()))
             config = _config(options)
-            # Before its first publish a Producer has no socket and no thread.
+            # A Producer opens sockets and starts threads only at its first publish.
             Producer(["127.0.0.1:4150"], **producer).close(0)
         except ConfigError as exc:
             raise ConfigError(f"NSQCLIENT: {exc}") from exc
@@ -112,7 +112,7 @@ class Settings:
 
 
 def _check_names(place: str, given: object, known: Iterable[str]) -> None:
-    """Raise ConfigError where a part of the setting is no dict, or has an unknown name."""
+    """Raise ConfigError if a part of the setting is not a dict, or has an unknown key."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{place} must be a dict, not {type(given).__name__}")
     for name in given:

@@ -36,10 +36,10 @@ _LONGEST_BODY = 2**20
 
 
 def carrier_of(message: Message) -> Mapping[str, str]:
-    """Return what a message says about its publisher's trace; empty where it says nothing.
+    """Return the trace context of a message's publisher; empty if the message carries none.
 
-    That is ``traceparent`` and ``tracestate`` of its headers (partitioned NSQ), or else of a body
-    that is a JSON object.
+    It is read from ``traceparent`` and ``tracestate`` in the headers (partitioned NSQ), or else in
+    a body that is a JSON object.
     """
     found = _texts(message.headers)
     body = message.body
@@ -86,8 +86,8 @@ class Tracing:
     def middleware(self, handling: Handling) -> Iterator[None]:
         """A middleware: a span ``process TOPIC`` around each handling.
 
-        It links to the spans that published the messages, where they carry a trace context. What
-        the handler raises is recorded; ``Requeue`` is no error.
+        It links to the spans that published the messages, if they carry a trace context.
+        Exceptions of the handler are recorded, but ``Requeue`` does not count as an error.
         """
         first = handling.messages[0]
         attributes: dict[str, Any] = {
@@ -134,14 +134,14 @@ class Tracing:
         """Publish a message in a span ``publish TOPIC``.
 
         Args:
-            producer: that publishes.
+            producer: publishes the message.
             body: bytes are published as they are; a mapping as JSON, with the trace context in
                 its keys ``traceparent`` and ``tracestate``.
-            arguments: others of :meth:`Producer.publish`. Where ``headers`` are given (partitioned
-                NSQ) the trace context goes there.
+            arguments: others of :meth:`Producer.publish`. If ``headers`` are given
+                (partitioned NSQ), they carry the trace context.
 
         Returns, blocks and raises: as :meth:`Producer.publish`; an error is recorded too.
-        ConfigError: the mapping is no JSON.
+        ConfigError: the mapping cannot be JSON.
         """
         with self._tracer.start_as_current_span(
             f"publish {topic}", kind=SpanKind.PRODUCER,

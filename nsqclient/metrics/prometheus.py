@@ -294,9 +294,9 @@ def render(metrics: Iterable[Metric]) -> tuple[str, bytes]:
 class WorkerMetrics(NSQCollector):
     """The metrics of a worker, over all of its processes.
 
-    Each process takes snapshots of its own; the process that answers the scrapes renders those of
-    all, with the number of the process as the label ``process``. So a counter that begins again
-    with a new process is a reset that Prometheus knows how to handle.
+    Each process takes its own snapshots. The process that answers the scrapes renders all of them,
+    with the number of the process as the label ``process``. If a process is replaced, its counters
+    start at 0 again, which Prometheus handles as a reset.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""``make_message`` and ``handle``: a handler is tested without a server, a consumer or a thread.
+"""``make_message`` and ``handle``: test a handler without a server, a consumer or a thread.
 
-``Published``: what an embedded nsqd has stored, consumed or not.
+``Published``: the messages that an embedded nsqd has stored, consumed or not.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def make_message(
         headers: JSON headers, as with partitioned NSQ.
 
     Raises:
-        InvalidMessageError: the body is not bytes, or empty, or JSON has no such value.
+        InvalidMessageError: the body is not bytes, or empty, or the value cannot be JSON.
         ConfigError: another argument is invalid.
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or not 0 <= attempts <= 65535:
@@ -112,10 +112,10 @@ def handle(
     """Call a handler with each message, and respond to the message as a consumer does.
 
     If the handler returns, the message is finished; a returned ``Requeue`` or ``GiveUp`` does what
-    a raised one does. If it raises, the message is requeued; after
-    ``GiveUp``, or at the last attempt, it is given up and finished (``message.given_up``). After
-    ``enable_async()`` there is no response. ``message.error`` has the exception, except for
-    ``Requeue``. A :class:`~nsqclient.BatchHandler` gets all messages as one batch.
+    a raised one does. If it raises, the message is requeued. After ``GiveUp``, or at the last
+    attempt, the message is given up and finished (``message.given_up``). After ``enable_async()``
+    no response is sent. ``message.error`` is the exception, except for ``Requeue``. A
+    :class:`~nsqclient.BatchHandler` gets all messages as one batch.
 
     Args:
         retry: the consumer's retry policy.
@@ -125,7 +125,7 @@ def handle(
     raised.
 
     Raises:
-        ConfigError: ``max_attempts`` is no whole number, or negative.
+        ConfigError: ``max_attempts`` is negative or not a whole number.
     """
     check_count("max_attempts", max_attempts)
 
@@ -256,7 +256,7 @@ class Published:
         nsqd._observe_publishes(self._on_published)
 
     def __call__(self, topic: str) -> list[bytes]:
-        """Return the bodies of a topic; an empty list where nothing was published."""
+        """Return the bodies of a topic; an empty list if nothing was published."""
         with self._changed:
             return list(self._bodies.get(topic, ()))
 

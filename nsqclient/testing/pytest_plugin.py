@@ -1,7 +1,7 @@
-"""pytest fixtures for users of nsqclient: servers that live for one test, what was published.
+"""pytest fixtures for users of nsqclient: servers for one test, and their published messages.
 
-Registered under the entry point ``pytest11``, so that they are there once nsqclient is
-installed. Nothing of the servers is imported before a test asks for one.
+Registered under the entry point ``pytest11``, so installing nsqclient enables them. The servers
+are imported only when a test requests one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def nsqd_factory() -> Iterator[Callable[..., Nsqd]]:
     """Start embedded nsqds: ``nsqd_factory(msg_timeout=2.0)``; they stop with the test.
 
-    The options are those of :class:`nsqclient.devserver.Nsqd`.
+    Options: as :class:`nsqclient.devserver.Nsqd`.
     """
     from nsqclient.devserver import Nsqd
 
@@ -54,7 +54,7 @@ def nsqlookupd() -> Iterator[Nsqlookupd]:
 
 @pytest.fixture
 def published(nsqd: Nsqd) -> Published:
-    """What is published to ``nsqd``: ``published("orders")`` is the list of the bodies."""
+    """Messages published to ``nsqd``: ``published("orders")`` returns the list of bodies."""
     from nsqclient.testing.messages import Published
 
     return Published(nsqd)

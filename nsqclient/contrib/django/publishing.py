@@ -59,7 +59,7 @@ def publish(
     """Store one message with the producer of this process, at once.
 
     An open transaction does not delay it: see :func:`publish_on_commit`. Arguments, errors and
-    timeouts are those of :meth:`nsqclient.Producer.publish`.
+    timeouts: as :meth:`nsqclient.Producer.publish`.
     """
     get_producer().publish(topic, body, defer, timeout)
 
@@ -164,7 +164,7 @@ def publish_in_transaction(
 
 
 def _check_key(key: object, defer: Duration | None) -> None:
-    """Raise InvalidMessageError where a key cannot give an order."""
+    """Raise InvalidMessageError if the key cannot determine an order."""
     if key is None:
         return
     if not isinstance(key, str) or not 0 < len(key) <= 255 or "\0" in key:

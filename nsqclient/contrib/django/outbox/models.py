@@ -13,11 +13,11 @@ LONGEST_KEY = 255
 
 
 class OutboxMessage(models.Model):
-    """One message to publish. It is deleted when nsqd has it.
+    """One message to publish. The row is deleted once nsqd has stored the message.
 
     :func:`nsqclient.contrib.django.publish_in_transaction` creates it. Applications may read these
-    rows, delete those that shall not be published, and set ``retry_at`` to None for an attempt at
-    once.
+    rows, delete rows that must not be published, and set ``retry_at`` to None for an immediate
+    attempt.
     """
 
     topic: models.CharField[str, str] = models.CharField(max_length=80)
@@ -26,15 +26,15 @@ class OutboxMessage(models.Model):
         max_length=LONGEST_KEY, blank=True, default=""
     )
     body: models.BinaryField[bytes, bytes] = models.BinaryField()
-    #: When a deferred message is to be delivered.
+    #: Delivery time of a deferred message.
     deliver_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(
         null=True, blank=True
     )
     created_at: models.DateTimeField[datetime, datetime] = models.DateTimeField(
         default=timezone.now
     )
-    #: Publishes that failed because of this message, what the last one failed at, and when the
-    #: next one is due.
+    #: Number of publishes that failed because of this message, the last error, and the time of the
+    #: next attempt.
     failures: models.PositiveIntegerField[int, int] = models.PositiveIntegerField(default=0)
     error: models.TextField[str, str] = models.TextField(blank=True, default="")
     retry_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(
@@ -60,8 +60,8 @@ class OutboxMessage(models.Model):
 def due_messages(using: str, now: datetime) -> QuerySet[OutboxMessage]:
     """Return the messages that may be published now, oldest first.
 
-    Without those that failed and wait for their next attempt, and without those behind one of these
-    that have its topic and key.
+    Skips failed messages whose next attempt is not yet due, and all later messages with the same
+    topic and key.
     """
     waiting = OutboxMessage.objects.using(using).filter(retry_at__gt=now)
     same_key = waiting.filter(topic=OuterRef("topic"), key=OuterRef("key"))

@@ -49,7 +49,7 @@ _PING_TIMEOUT = 1.0
 
 
 class Row(Protocol):
-    """What a batch needs of an ``OutboxMessage``."""
+    """The fields of an ``OutboxMessage`` that a batch needs."""
 
     pk: int
     topic: str
@@ -83,8 +83,8 @@ class BatchResult:
 def split(rows: Sequence[Row], now: datetime) -> list[Part]:
     """Return the calls that publish these rows, in order. Pure.
 
-    A row that has failed before is published alone, ahead of the others of its topic, so that it
-    does not fail them again. It has no earlier row of its key behind it, since it held these back.
+    A row that has failed before is published alone, ahead of the other rows of its topic, so that
+    they do not fail with it again. The order of its key is kept: its later rows were held back.
     """
     single: list[Part] = []
     plain: dict[str, list[Row]] = {}
@@ -100,12 +100,12 @@ def split(rows: Sequence[Row], now: datetime) -> list[Part]:
 
 
 def retry_delay(failures: int) -> float:
-    """Return the seconds until the next attempt, after so many failures. Pure."""
+    """Return the seconds to wait after this number of failures. Pure."""
     return min(_RETRY_DELAY * 2.0 ** min(failures - 1, 30), _MAX_RETRY_DELAY)
 
 
 def is_rejection(error: NSQError) -> bool:
-    """Return whether a message failed for its own sake: nsqd would refuse it again. Pure."""
+    """True if the message itself caused the error: nsqd would reject it again. Pure."""
     if isinstance(error, PublishRejectedError):
         return not (isinstance(error, PublishNotSentError) or error.retryable)
     return isinstance(error, LocalProtocolError)
@@ -114,12 +114,12 @@ def is_rejection(error: NSQError) -> bool:
 def publish_batch(
     producer: Producer, rows: Sequence[Row], now: datetime, timeout: float
 ) -> BatchResult:
-    """Publish rows, those of a topic in their order.
+    """Publish rows, in order within each topic.
 
     Args:
-        timeout: seconds for each call; after as many none is begun.
+        timeout: seconds for each call; after that time no further call is started.
 
-    Blocks: twice ``timeout`` at most.
+    Blocks: at most twice ``timeout``.
     """
     result = BatchResult()
     deadline = Deadline(timeout)
@@ -155,9 +155,9 @@ def publish_batch(
 
 
 def _may_be_of_message(producer: Producer, error: NSQError) -> bool:
-    """Return whether a publish without an outcome may be due to its message.
+    """True if the message may have caused a publish to end without a result.
 
-    nsqd closes the connection when it refuses a large body, and its error can be lost with it.
+    nsqd closes the connection when it rejects a large body, and its error can be lost.
     """
     if not isinstance(error, PublishUnknownError):
         return False
@@ -184,14 +184,14 @@ _LONGEST_ERROR = 1000
 
 
 class NSQOutageError(Exception):
-    """No message can be published at present; the cause says why."""
+    """No message can be published at present; see ``__cause__``."""
 
 
 class Waiting(NamedTuple):
-    """What is in the table."""
+    """Statistics of the rows in the table."""
 
     messages: int = 0
-    failed: int = 0  #: those that have failed and wait for their next attempt
+    failed: int = 0  #: rows that wait for another attempt
     age: float = 0.0  #: of the oldest, in seconds
 
 
@@ -208,7 +208,7 @@ class OutboxCounters:
         self.waiting: Waiting = Waiting()
 
     def measure(self, using: str) -> None:
-        """Ask the database what waits. Blocks: for one query."""
+        """Query the waiting rows. Blocks: for one query."""
         found = OutboxMessage.objects.using(using).aggregate(
             messages=Count("pk"), failed=Count("retry_at"), oldest=Min("created_at"))
         age = 0.0
@@ -313,7 +313,7 @@ class Relay:
         """Publish rows and delete them; return whether there may be more.
 
         Raises:
-            NSQOutageError: nothing can be published now; what was published before is deleted.
+            NSQOutageError: nothing can be published now; rows published before are deleted.
             django.db.Error: the database failed; messages may have been published all the same.
         """
         timeout = self._producer.config.publish_timeout

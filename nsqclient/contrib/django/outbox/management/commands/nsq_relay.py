@@ -93,7 +93,7 @@ def _check_command_line(options: dict[str, Any]) -> None:
 
 
 def _check_table(using: str) -> None:
-    """Raise CommandError where the database answers and has no table."""
+    """Raise CommandError if the database answers but lacks the table."""
     connection = connections[using]
     table = OutboxMessage._meta.db_table
     try:
