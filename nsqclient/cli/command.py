@@ -36,7 +36,7 @@ _MARK = "="
 
 
 class _Parser(argparse.ArgumentParser):
-    """An error is an exception."""
+    """Raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         """For argparse: raise instead of exiting."""
@@ -196,7 +196,7 @@ class Command:
         return Parsed(defaults | given, frozenset(given), rest)
 
     def _canonical(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return a command line as argparse wants it, each flag ``--name=value``, and its words."""
+        """Return the flags as ``--name=value`` for argparse, and the positional arguments."""
         found: list[str] = []
         rest: list[str] = []
         left = list(words)

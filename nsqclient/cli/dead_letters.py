@@ -84,7 +84,6 @@ _EXAMPLES = {
 
 
 def _flags(command: str) -> ToolFlags:
-    """The flags of a command."""
     flags = ToolFlags(
         f"{PROGRAM} {command}", functools.partial(_run, command), _SUMMARIES[command],
         _EXAMPLES[command])
@@ -233,8 +232,6 @@ def _find(names: Sequence[str], wanted: str, path: str) -> str:
 
 
 class _TopicLetters(_Letters):
-    """The next letters of a topic."""
-
     def __init__(self, values: Mapping[str, Any], config: Config, signals: Signals) -> None:
         super().__init__()
         self._values = values
@@ -290,7 +287,7 @@ class _TopicLetters(_Letters):
             self.report(address, reason)
 
     def _on_error(self, error: NSQError) -> None:
-        """Report an nsqd that is left out. The command fails if no other nsqd remains."""
+        """Report an nsqd that is left out. The command fails if no nsqd remains."""
         if isinstance(error, LookRefusedError) and error.obstacle is not Obstacle.NO_TOPIC:
             self._refused[error.address] = f"left out: {_refusal(error)}"
 

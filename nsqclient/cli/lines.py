@@ -107,7 +107,6 @@ class Renderer:
         self._end = end
 
     def __call__(self, topic: str, message: Message) -> bytes:
-        """Render one message of a topic."""
         body = gunzipped(message.body) if self._gunzip else message.body
         if self._as_json:
             shown = _json_line(topic, message, body)
@@ -232,7 +231,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, char: str) -> int:
-    """Pass over a character and the space behind it."""
+    """Skip a required character and the white space after it."""
     if text[at] != char:
         raise ValueError(f"no {char} at {at}")
     return _skip(text, at + 1)

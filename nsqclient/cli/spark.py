@@ -117,7 +117,6 @@ _TRANSFORM_FLAGS = ("sql", "sql-file", "map", "transform", "for-each-batch")
 
 
 def _archive_flags() -> ToolFlags:
-    """The flags of the archive."""
     flags = ToolFlags("spark archive", _archive, _ARCHIVE_SUMMARY, _ARCHIVE_EXAMPLES)
     spark_run.add_source(flags, "archive")
     spark_run.add_trigger(flags, 30.0, "a longer time gives fewer and larger files")
@@ -177,7 +176,6 @@ def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], No
 
 
 def _compact_flags() -> ToolFlags:
-    """The flags of the compaction."""
     flags = ToolFlags("spark compact", _compact, _COMPACT_SUMMARY, _COMPACT_EXAMPLES)
     flags.group("Files")
     flags.add("path", PATH, "", "folder of the archive; required")
@@ -207,7 +205,6 @@ def _compact(parsed: Parsed) -> int:
 
 
 def _replay_flags() -> ToolFlags:
-    """The flags of the replay."""
     flags = ToolFlags("spark replay", _replay, _REPLAY_SUMMARY, _REPLAY_EXAMPLES)
     flags.group("Input")
     flags.add("storage", STRING, "", "storage of the query, a path or s3://bucket/prefix; required")
@@ -267,7 +264,6 @@ def _replay(parsed: Parsed) -> int:
 
 
 def _range_options(values: dict[str, Any]) -> dict[str, Any]:
-    """The options of the source for the range of a replay."""
     options: dict[str, Any] = {"failOnDataLoss": values["fail-on-data-loss"]}
     for name in ("starting", "ending"):
         if values[f"{name}-offset"]:
@@ -278,7 +274,6 @@ def _range_options(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stream_flags() -> ToolFlags:
-    """The flags of the stream."""
     flags = ToolFlags("spark stream", _stream, _STREAM_SUMMARY, _STREAM_EXAMPLES)
     spark_run.add_source(flags, "stream")
     spark_run.add_trigger(flags, 0.0, "0: start each batch when the last one has ended")
@@ -320,14 +315,13 @@ def _stream(parsed: Parsed) -> int:
 
 
 def _add_files(flags: ToolFlags) -> None:
-    """Add the flags for the form of files."""
+    """Add the flags for the file format."""
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
     flags.add("partition-by", PARTITIONS, ["date", "hour"],
               "any of date, hour, nsqd and channel; none: one folder")
 
 
 def _add_sink(flags: ToolFlags, otherwise: str) -> None:
-    """Add the flags for publishing."""
     flags.add("sink-nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd to publish to,"
               f" <addr>:<port>; may be repeated ({otherwise})")
     flags.add_producer_options()
@@ -349,7 +343,6 @@ def _add_dead_letters(flags: ToolFlags) -> None:
 
 
 def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
-    """Read the options of the sink."""
     sink = _read_sink(values)
     if sink and not spark_run.has_sources(values):  # otherwise the source has them, and shares
         sink = read_secrets(values, sink)
@@ -357,7 +350,6 @@ def _read_dead_letters(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transform_argument(flag: str, text: str) -> dict[str, Any]:
-    """The argument of ``stream`` that a flag stands for."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # functions in the current folder, as with python -m
     if flag == "sql":

@@ -145,7 +145,7 @@ def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Seque
 
 
 def _where(cluster: Cluster, action: str, topic: str, channel: str) -> str:
-    """Say how many messages, and which nsqds, the action would affect."""
+    """Return a text with the number of messages and the nsqds that the action affects."""
     try:
         stats, _ = _read(cluster, cluster.nodes().nodes, topic, channel)
     except UpstreamError:
@@ -157,7 +157,7 @@ def _where(cluster: Cluster, action: str, topic: str, channel: str) -> str:
 
 
 def _depth(stats: Stats, topic: str, channel: str) -> int | None:
-    """Return the messages that one nsqd has; None: it does not have the topic or channel."""
+    """Return the number of messages on one nsqd; None if it lacks the topic or channel."""
     found = stats.topic(topic)
     if found is not None and not channel:
         return found.depth + sum(each.depth for each in found.channels)
@@ -166,7 +166,7 @@ def _depth(stats: Stats, topic: str, channel: str) -> int | None:
 
 
 def _ask(action: str, what: str) -> None:
-    """Raise CommandLineError unless somebody says yes, or the action destroys nothing."""
+    """Ask for confirmation of a destructive action; raise CommandLineError without a yes."""
     if not sys.stdin.isatty():
         if action in _HARMLESS:
             return
@@ -261,7 +261,6 @@ def by_depth(lines: Iterable[Line]) -> list[Line]:
 
 
 def _by_name(stats: _Stats) -> dict[tuple[str, str], dict[str, Answer]]:
-    """Return the counters of each topic and channel on each nsqd."""
     found: dict[tuple[str, str], dict[str, Answer]] = {}
     for address, (answer, at) in stats.items():
         for topic in answer.topics:

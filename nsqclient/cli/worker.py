@@ -60,7 +60,7 @@ LOG_FORMAT = choice("text", "json", name="value")
 
 
 class _CannotStart(CommandLineError):
-    """The worker cannot start. The usage is not shown: the flags are right, or the error names the flag."""
+    """The worker cannot start. Shown without the usage: the error names the wrong flag, if any."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)

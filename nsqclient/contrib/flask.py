@@ -48,8 +48,6 @@ H = TypeVar("H", bound=Handler)
 
 
 class _State(NamedTuple):
-    """The state of one app."""
-
     settings: Settings
     producer: ProcessProducer
 

@@ -161,7 +161,7 @@ class ProcessProducer:
         register_for_fork(self)
 
     def _reset_after_fork(self) -> None:
-        """For the library: a thread of the parent may hold the lock."""
+        """In a forked child, a thread of the parent may still hold the lock."""
         # The producer itself resets in the child.
         self._lock = Lock()
 

@@ -139,7 +139,7 @@ class HTTPClient:
         self._session.close()
 
     def _reset_after_fork(self) -> None:
-        """For the library: do not use the parent's connections, in a forked child."""
+        """In a forked child, drop the parent's connections."""
         self._session = self._make_session()
 
     def __enter__(self: T) -> T:
@@ -175,7 +175,6 @@ class HTTPClient:
         read: Callable[[JsonReader], T],
         params: Mapping[str, str] | None = None,
     ) -> T:
-        """GET a JSON object and read it."""
         return self._read(endpoint, self._ask_json(endpoint, params),
                           lambda data: read(JsonReader(data, "its answer")))
 

@@ -96,8 +96,6 @@ _PRODUCER_GAUGES: list[tuple[str, str, Callable[[ProducerStats], float]]] = [
 
 
 class _Timing:
-    """The measurements of ``timed`` for one channel."""
-
     def __init__(self) -> None:
         self.handling = Histogram()
         self.age = Histogram()

@@ -192,7 +192,7 @@ class _OneBatch:
 
 
 class _Recorder:
-    """The Responder of one message: writes its answers down."""
+    """The Responder of one message: records its responses."""
 
     def __init__(self, address: str) -> None:
         self.address = address

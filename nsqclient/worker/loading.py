@@ -116,7 +116,7 @@ def _place(exc: BaseException) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path as a person would type it."""
+    """Return a path relative to the current folder if possible."""
     try:
         relative = os.path.relpath(path)
     except (ValueError, OSError):

@@ -88,7 +88,6 @@ class TimeLimit:
         self._is_watching = False  # guarded by _lock
 
     def __call__(self, handling: Handling) -> AbstractContextManager[None]:
-        """For the consumer: stand around one handling."""
         return _TimedCall(self, handling)
 
     def _begin(self, call: _TimedCall) -> None:
@@ -157,7 +156,7 @@ class TimeLimit:
 
 
 class _TimedCall:
-    """One handling under a TimeLimit; the exception is raised between its enter and its exit."""
+    """One handling under a TimeLimit. The exception can be raised only between enter and exit."""
 
     def __init__(self, limit: TimeLimit, handling: Handling) -> None:
         self._limit = limit
@@ -236,7 +235,7 @@ class RateLimit:
         self._limiters: dict[tuple[str, str], RateLimiter] = {}  # by channel; guarded by _lock
 
     def __call__(self, handling: Handling) -> AbstractContextManager[None]:
-        """For the consumer: wait before one handling."""
+        """Wait before one handling."""
         left = len(handling.messages)
         while True:
             with self._lock:
@@ -277,7 +276,6 @@ class LogContext:
 
     @contextmanager
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """For the consumer: stand around one handling."""
         first = handling.messages[0]
         token = _current.set({
             "topic": handling.topic, "channel": handling.channel, "nsqd": first.nsqd_address,

@@ -263,7 +263,7 @@ def _serve_status(
     processes: int,
     metrics: WorkerMetrics | None,
 ) -> AbstractContextManager[list[str]]:
-    """Answer probes and scrapes; return what yields lines that say where."""
+    """Answer probes and scrapes; the context yields lines with the addresses."""
 
     def scrape() -> Response:
         assert metrics is not None

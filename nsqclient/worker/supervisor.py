@@ -139,8 +139,6 @@ class SourceWatch:
 
 
 class _Process:
-    """One child process, from its start to its end."""
-
     def __init__(self, child: Child, now: float) -> None:
         self.child = child
         self.pid = child.process.pid
@@ -208,7 +206,7 @@ class _Process:
 
 
 class _Slot:
-    """A place for one process, and its replacement while it is replaced."""
+    """One running process, and its successor during a replacement."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -342,7 +340,7 @@ class Supervisor:
             os.close(write)
 
     def _kill_hanging(self) -> None:
-        """Kill the children that consume, and report nothing any more."""
+        """Kill the consuming children that have stopped reporting."""
         for process in self._processes:
             if (process.is_started and not process.is_leaving
                     and 0 < self._hang_timeout <= process.silent_for):
@@ -373,7 +371,7 @@ class Supervisor:
             logger.info("process %d runs with pid %d", slot.number, slot.current.pid)
 
     def _again(self, slot: _Slot, delay: float | None, now: float) -> None:
-        """Start a slot after a pause; None: it died at once too often."""
+        """Restart a slot after a delay; None: its child died at once too often."""
         if delay is None:
             logger.error("process %d ended right after its start %d times in a row: the worker"
                          " ends", slot.number, MOST_DEATHS)
@@ -382,7 +380,6 @@ class Supervisor:
             slot.start_at = now + delay
 
     def _on_end(self, process: _Process, now: float) -> None:
-        """A child has ended."""
         self._processes.remove(process)
         process.read(now)
         if process.child.socket in self._selector.get_map():
@@ -423,7 +420,7 @@ class Supervisor:
             self._again(slot, delay, now)
 
     def _note_started(self, now: float) -> None:
-        """When the first child consumes, the others may start."""
+        """Start the other children once the first one consumes."""
         started = any(process.is_started for process in self._processes)
         if self._has_started or self._is_restarting or not started:
             return
@@ -451,7 +448,6 @@ class Supervisor:
                 process.signal(signal.SIGKILL)
 
     def _stop(self, now: float, status: int) -> None:
-        """Ask every child to stop, once."""
         self._is_stopping = True
         self._status = status
         for process in self._processes:
@@ -464,7 +460,7 @@ class Supervisor:
             process.signal(signal.SIGTERM)
 
     def _reload(self, now: float) -> None:
-        """Stop every child when a source file has changed, and then start again."""
+        """Restart every child when a source file has changed."""
         if self._sources is not None and self._next_look <= now:
             changed = self._sources.changed()
             # A scan of many files takes long: at most a tenth of the time.
@@ -483,7 +479,7 @@ class Supervisor:
             self._slots[0].start_at = now
 
     def _advance_roll(self, now: float) -> None:
-        """Take the next step of the replacement that SIGHUP asked for."""
+        """Take the next step of the replacement that SIGHUP has started."""
         for slot in self._slots:
             successor = slot.successor
             if successor is not None and successor.can_take_over(now):

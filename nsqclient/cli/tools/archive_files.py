@@ -401,7 +401,7 @@ class OutputPaths:
 
     @staticmethod
     def _path(directory: str, name: str, rev: int) -> str:
-        """The path of a file, with all links below the directory followed but in its last part."""
+        """The path of a file. Follows all links below the directory except the last part."""
         base = os.path.realpath(directory)
         filled = name.replace("<REV>", f"-{rev:06d}").lstrip("/")
         folder, last = os.path.split(os.path.join(base, filled))
@@ -438,7 +438,7 @@ def _move(source: str, target: str) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy to another file system; the target appears whole or not at all."""
+    """Copy to another file system atomically: a partial target never appears."""
     partial = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.moving")
     mode = os.stat(source).st_mode & 0o777
 

@@ -409,7 +409,6 @@ class Archiver(BatchHandler):
             self._written = len(self._pending)
 
     def _sync(self) -> None:
-        """Write and sync the waiting messages, then finish them."""
         if not self._pending:
             return
         if not (self._try(self._write_pending) and self._try(self._archive.sync)):

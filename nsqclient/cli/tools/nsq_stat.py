@@ -155,7 +155,7 @@ class Sampler:
         return None if channel is None else Answer(Counters.of(channel), time.monotonic())
 
     def _report(self, problems: dict[str, str]) -> None:
-        """Log the problems, at each poll, and their ends."""
+        """Log the problems at each poll, and each problem that has ended."""
         former, self.problems = self.problems, problems
         if self._quiet:
             return
@@ -244,7 +244,7 @@ View = Callable[[Sequence[Row] | None, Mapping[str, str]], None]
 def _watch(
     sampler: Sampler, view: View, signals: Signals, interval: float, count: int | None
 ) -> int:
-    """Poll and show until the end; return how many times something was shown."""
+    """Poll and show until the end; return the number of shown polls."""
     before = sampler.poll()
     due = time.monotonic()
     if before:
@@ -273,7 +273,7 @@ class Plain:
         self._polls = 0
 
     def __call__(self, rows: Sequence[Row] | None, problems: Mapping[str, str]) -> None:
-        """Print the sum; after the heading, when it is time."""
+        """Print the sum, with a heading every few lines."""
         if self._polls % _POLLS_PER_HEADER == 0:
             sys.stdout.write(HEADER)
         self._polls += 1
@@ -296,7 +296,7 @@ def format_row(row: Row) -> str:
 def _print_json(
     topic: str, channel: str, rows: Sequence[Row] | None, problems: Mapping[str, str]
 ) -> None:
-    """Print the sum, and what each nsqd has, as one JSON object."""
+    """Print the sum and the counters of each nsqd as one JSON object."""
     if rows is None:
         return
     record = {

@@ -188,7 +188,6 @@ class _Tool:
         return pattern is None or pattern.search(topic) is not None
 
     def _names(self, topic: str) -> FileNames:
-        """Return the names of one topic's files."""
         values = self._values
         moves = os.path.abspath(self._work_dir) != os.path.abspath(values["output-dir"])
         return FileNames(
@@ -245,7 +244,6 @@ class _Tool:
                             functools.partial(self._leave, consumers), consumers.fail, self._log)
 
     def _archive(self, consumers: Consumers, topic: str) -> None:
-        """Begin to archive a topic."""
         values = self._values
         log = _make_logger(values["log-prefix"], f"[{topic}/{values['channel']}] ")
         paths = self._paths(log)

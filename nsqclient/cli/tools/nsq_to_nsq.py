@@ -250,7 +250,7 @@ class Copier:
             return None
 
     def _requeue(self, message: Message, exc: NSQError) -> None:
-        """Requeue it; a message that is always rejected causes no backoff."""
+        """Requeue a message, without backoff if the destination always rejects it."""
         logger.error("%r is requeued: %s", message, in_flags(exc, "--key-field"))
         message.requeue(backoff=not is_rejected_message(exc))
 

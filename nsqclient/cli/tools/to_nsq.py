@@ -281,7 +281,7 @@ class _Copy:
         raise _Stopped
 
     def _take(self, records: list[bytes]) -> None:
-        """Yield the records; for JSON lines their bodies, up to the first line without a body."""
+        """Hand over the records; for JSON lines their bodies, up to the first invalid line."""
         bodies = []
         try:
             for record in records:

@@ -158,5 +158,4 @@ class Command(BaseCommand):
 
 
 def _project_folder() -> Path:
-    """Return the folder whose sources are watched."""
     return Path(getattr(settings, "BASE_DIR", None) or Path.cwd())

@@ -109,7 +109,7 @@ def _check_table(using: str) -> None:
 
 
 def _serve_status(relay: Relay, options: dict[str, Any]) -> AbstractContextManager[list[str]]:
-    """Answer probes and scrapes; return what yields lines that say where."""
+    """Answer probes and scrapes; the context yields lines with the addresses."""
 
     def ready() -> Response:
         body = {"ready": not relay.failure, "reason": relay.failure}
@@ -123,7 +123,6 @@ def _serve_status(relay: Relay, options: dict[str, Any]) -> AbstractContextManag
 
 
 def _scrape(relay: Relay) -> Callable[[], Response]:
-    """Return what answers a scrape."""
     check_prometheus("--metrics-address")
     from nsqclient.metrics.prometheus import NSQCollector, render
 
