@@ -147,7 +147,7 @@ class _Process:
         self.is_leaving = False  # it was asked to stop
         self.kill_at: float | None = None
         self.heard = now
-        self.silent_for = 0.0  # unless the supervisor itself was suspended
+        self.silent_for = 0.0  # without the time that the supervisor was suspended
         self.consumers: Mapping[str, tuple[bool, str]] = {}
         self.metrics: object = None
         self._buffer = b""
