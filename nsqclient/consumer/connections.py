@@ -1,10 +1,9 @@
-"""``ConnectionManager``: which nsqds a consumer is connected to, and how it gets back to lost ones.
+"""``ConnectionManager``: keeps a consumer connected to its nsqds and reconnects lost ones.
 
-Addresses come from two sources: given by the user, or listed by an nsqlookupd. Dialing happens on
-the threads of a ``DialScheduler``, lookups on background threads. Source: client guide,
-"Discovery".
+An address is either given by the user or listed by an nsqlookupd. Dialing happens on the threads
+of a ``DialScheduler``, lookups on background threads. Source: client guide, "Discovery".
 
-Seams, for a subclass whose topic is more than a set of nsqds: ``make_entry``,
+Methods to override in a subclass whose topic has partitions: ``make_entry``,
 ``make_subscription``, ``lookup``, ``begin_round``, ``given_lookupds``, ``on_lookup``,
 ``on_opened``, ``on_refused``, ``limit_wait``, ``missing``.
 """
@@ -39,10 +38,10 @@ from nsqclient.runtime.timer import TimerTask
 C = TypeVar("C")
 S = TypeVar("S", bound=NsqdSubscription)
 
-#: Seconds for the whole dialogue before the first RDY; a deaf nsqd must not hold a thread long.
+#: Seconds for the whole handshake. An nsqd that does not answer must not hold a thread for long.
 HANDSHAKE_TIMEOUT = 5.0
-#: A connection that lived shorter than this many seconds counts as a failed dial: an nsqd that
-#: accepts us and drops us at once must not be dialed in a loop.
+#: A connection that ends within this many seconds counts as a failed dial. An nsqd that accepts
+#: connections and drops them at once must not be dialed in a loop.
 _SHORT_LIFE = 1.0
 #: Failed rounds that one such failure counts as.
 _SHORT_LIFE_ROUNDS = 3
@@ -51,20 +50,20 @@ _FORGET_AFTER = 600.0
 
 
 class NsqdSources(NamedTuple):
-    """Where a consumer has its nsqds from, as the user said."""
+    """The user's choice of nsqds for a consumer: addresses, nsqlookupds and callbacks."""
 
     nsqds: Sequence[str]  #: TCP addresses
     lookupds: Sequence[str] = ()  #: HTTP addresses
-    #: Called with the addresses from one nsqlookupd; returns those to use.
+    #: Called with the addresses from one nsqlookupd. Returns the addresses to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
     #: Called before each subscription; raises an NSQError if this nsqd may not be subscribed to.
     #: May block.
     check_nsqd: Callable[[Endpoint], None] | None = None
-    #: HTTP addresses of nsqds, in any order, for questions about the depth.
+    #: HTTP addresses of nsqds, in any order, to query the channel depth.
     nsqd_http: Sequence[str] = ()
 
     def choose(self, nsqds: Iterable[str]) -> list[str]:
-        """Return the nsqds that the user chooses; raises what the user's function raises."""
+        """Apply ``discovery_filter``, whose exceptions propagate."""
         nsqds = list(dict.fromkeys(nsqds))
         if self.discovery_filter is None:
             return nsqds
@@ -88,7 +87,7 @@ class NsqdEntry:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was listed and connected, and is not now."""
+        """True if an nsqd found by lookup was connected once and is not connected now."""
         return self.has_worked and not self.is_open and not self.direct
 
 
@@ -101,7 +100,7 @@ class Redial(Enum):
 
 
 class ConnectionsOwner(Protocol[S]):
-    """What a ConnectionManager reports to. Called from the threads that dial and ask."""
+    """The interface a ConnectionManager reports to. Called on dialing and lookup threads."""
 
     def make_subscription(self, place: Endpoint) -> S:
         """Build a Subscription that is not open yet."""
@@ -112,18 +111,18 @@ class ConnectionsOwner(Protocol[S]):
         ...
 
     def on_error(self, error: NSQError) -> None:
-        """A dial or a lookup failed; it is tried again."""
+        """A dial or a lookup failed and will be retried."""
         ...
 
 
 class ConnectionManager(Generic[S]):
     """Keeps a consumer connected.
 
-    Each nsqlookupd that the user gave, and the nsqds that the user gave, may use an equal part of
-    the ``max_dials`` dials under way.
+    The ``max_dials`` concurrent dials are shared equally among the sources: each nsqlookupd given
+    by the user is one source, and all nsqds given by the user are another.
 
-    Life: ``start()``, then ``stop()``; not restarted. Threads: any; nothing here blocks, except for
-    what runs on background threads and on those that dial.
+    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any. Methods do not block,
+    except for those that run on background and dialing threads.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class ConnectionManager(Generic[S]):
         self._log = context.log
         self._sources = sources
         self._owner = owner
-        # An nsqlookupd decides how many addresses there are.
+        # Limited because an nsqlookupd may list any number of addresses.
         self._discoveries = LineLimit(self._log)
         self.failed_dials: LineLimit = LineLimit(self._log)
         self._rng = random.Random()
@@ -144,15 +143,15 @@ class ConnectionManager(Generic[S]):
         # Guarded by _lock, as all below.
         self._entries: dict[Endpoint, NsqdEntry] = {
             Endpoint(nsqd): self.make_entry(is_direct=True) for nsqd in sources.nsqds}
-        #: The last answer of each nsqlookupd: its nsqds, and their HTTP addresses.
+        #: nsqds in the last answer of each nsqlookupd. _http maps an nsqd to its HTTP address.
         self._listed: dict[str, frozenset[str]] = {}
         self._http: dict[str, str] = {}
-        #: Closed by ``stop()``, and then to be joined.
+        #: ``stop()`` closes it; the caller then joins it.
         self.dials: DialScheduler[Endpoint] = DialScheduler(
             ([DIRECT] if self._entries else []) + list(sources.lookupds), self._dial,
             self._timer.schedule, limit=max_dials,
         )
-        #: Why no dial can succeed.
+        #: The reason why no dial can succeed, or None.
         self.incompatibility: NSQError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
         self.last_failure: NSQError | None = None
@@ -169,7 +168,7 @@ class ConnectionManager(Generic[S]):
         self._next_round_at = 0.0  # on time.monotonic()
 
     def start(self) -> None:
-        """Dial what was given, and ask every nsqlookupd at once."""
+        """Dial the nsqds given by the user and ask every nsqlookupd at once."""
         with self._lock:
             for place, entry in self._entries.items():
                 self._put(place, entry)
@@ -178,53 +177,53 @@ class ConnectionManager(Generic[S]):
             self.poll()
 
     def stop(self) -> list[S]:
-        """Dial and ask no more; return the subscriptions that are open or being opened."""
+        """Stop dialing and lookups. Returns the subscriptions that are open or being opened."""
         with self._lock:
             self._stopped = True
             self.dials.close()
         return self.subscriptions()
 
     def abandon(self) -> None:
-        """In a forked child: give the parent's sockets back; no lock, its owner may be gone."""
+        """Abandon the parent's sockets in a forked child. Lock-free: a lock may be held forever."""
         for entry in list(self._entries.values()):
             if entry.sub is not None:
                 entry.sub.abandon()
 
     def subscriptions(self) -> list[S]:
-        """Those that are open or being opened."""
+        """Return the subscriptions that are open or being opened."""
         with self._lock:
             return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
     def addresses(self) -> set[str]:
-        """What is known of nsqds, or of parts of them."""
+        """Return the known endpoints: nsqds, or partitions of nsqds."""
         with self._lock:
             return set(map(str, self._entries))
 
     def worked(self) -> set[str]:
-        """The nsqds to which there is a connection, or was one."""
+        """Return the nsqds that are connected now or were connected before."""
         with self._lock:
             return {place.address for place, entry in self._entries.items() if entry.has_worked}
 
     def has_untried(self) -> bool:
-        """Return whether some nsqd was neither connected nor refused a connection yet."""
+        """True if the first dial of some nsqd has neither succeeded nor failed yet."""
         with self._lock:
             return any([not (entry.has_worked or entry.failures)
                         for entry in self._entries.values()])
 
     def look_for(self, listed: Iterable[str]) -> None:
-        """Begin a round of lookups, if nsqlookupds list nsqds that are not known here yet."""
+        """Begin a round of lookups if ``listed`` contains nsqds that are not known here yet."""
         with self._lock:
             known = {place.address for place in self._entries}
         if not known.issuperset(listed):
             self.poll()
 
     def http_address(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd as nsqlookupds list it; empty if they do not."""
+        """Return the HTTP address that nsqlookupds list for an nsqd, or "" if they do not."""
         with self._lock:
             return self._http.get(nsqd, "")
 
     def lost(self, sub: S, error: NSQError | None = None) -> None:
-        """A connection ended: see to it that it comes back."""
+        """A connection ended: arrange for its replacement."""
         self.last_failure = error
         with self._lock:
             entry = self._entries.get(sub.place)
@@ -241,7 +240,7 @@ class ConnectionManager(Generic[S]):
             if entry.direct:
                 self._put_later(sub.place, entry)
             else:
-                # Not at once, but within 2 s: it may just have been restarted several times.
+                # Not at once, but within 2 s: nsqd may just have been restarted several times.
                 self._retry_round = 0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS)
                 if not had_worked:
                     self._schedule_round()
@@ -253,7 +252,7 @@ class ConnectionManager(Generic[S]):
     # -- seams
 
     def make_entry(self, *, is_direct: bool) -> NsqdEntry:
-        """Return what is noted of a new nsqd."""
+        """Build the entry of a new nsqd."""
         return NsqdEntry(is_direct)
 
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
@@ -268,7 +267,7 @@ class ConnectionManager(Generic[S]):
     def merge(
         self, lookupd: str, answer: Any | None, error: DiscoveryError | None
     ) -> list[str]:
-        """Note that a lookup has ended; return further nsqlookupds to ask. Needs _lock."""
+        """Record the end of a lookup. Returns further nsqlookupds to ask. Needs _lock."""
         return []
 
     def begin_round(self) -> list[str]:
@@ -276,11 +275,11 @@ class ConnectionManager(Generic[S]):
         return list(self._sources.lookupds)
 
     def given_lookupds(self, place: Endpoint) -> set[str]:
-        """Return the nsqlookupds of the user's that list an nsqd. Needs _lock."""
+        """Return the user's nsqlookupds that list an nsqd. Needs _lock."""
         return {lookupd for lookupd, nsqds in self._listed.items() if place.address in nsqds}
 
     def on_lookup(self, lookupd: str, answer: Any) -> None:
-        """Dial what was named for the first time, and drop what is gone."""
+        """Dial newly listed nsqds and drop those that are no longer listed."""
         found: LookupResult = answer
         self.note_whether_known(lookupd, bool(found.nsqds))
         nsqds = self.choose(lambda: self._sources.choose(found.nsqds))
@@ -296,22 +295,22 @@ class ConnectionManager(Generic[S]):
         self.dials.dispatch()
 
     def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[S]:
-        """An nsqd took our subscription; return others to close. Needs _lock."""
+        """An nsqd accepted the subscription. Returns other subscriptions to close. Needs _lock."""
         return []
 
     def on_refused(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
-        """Learn from a failed dial; return whether another may help. Needs _lock."""
+        """Evaluate a failed dial and decide whether to dial again. Needs _lock."""
         if error.is_final:
             self.incompatibility = self.incompatibility or error
             return Redial.NEVER
         return Redial.LATER
 
     def limit_wait(self, delay: float, place: Endpoint | None = None) -> float:
-        """Return for how long to wait at most before the next dial, or round. Needs _lock."""
+        """Limit the wait before the next dial or lookup round. Needs _lock."""
         return delay
 
     def missing(self) -> str:
-        """Say what has no connection, although others have; empty: nothing."""
+        """Describe the part of the topic without a connection; empty if all is connected."""
         return ""
 
     # -- dialing
@@ -327,11 +326,11 @@ class ConnectionManager(Generic[S]):
         self._put(place, entry, time.monotonic() + self.limit_wait(delay, place))
 
     def _named_by(self, place: Endpoint, entry: NsqdEntry) -> set[str]:
-        """Return the sources that name it. Needs _lock."""
+        """Return the sources that name an nsqd. Needs _lock."""
         return self.given_lookupds(place) | ({DIRECT} if entry.direct else set())
 
     def _dial(self, place: Endpoint) -> None:
-        """Connect, or note that it failed. On a dialing thread."""
+        """Connect, or record the failure. On a dialing thread."""
         with self._lock:
             entry = self._entries.get(place)
             if self._stopped or entry is None or entry.sub is not None:
@@ -345,7 +344,7 @@ class ConnectionManager(Generic[S]):
         except NSQError as exc:
             self._on_dial_failed(place, entry, exc)
             return
-        except Exception as exc:  # else the address would count as connected for ever
+        except Exception as exc:  # otherwise the address would count as connected forever
             self._log.exception("%s: unexpected error while dialing", place,
                                 extra=log_fields(nsqd=place.address))
             self._on_dial_failed(place, entry, ConnectError(place.address, repr(exc)))
@@ -396,7 +395,7 @@ class ConnectionManager(Generic[S]):
             self._owner.on_error(error)
 
     def _report_incompatibility(self, former: NSQError | None) -> None:
-        """Report why the topic cannot be consumed, unless ``former`` says the same."""
+        """Report the reason why the topic cannot be consumed, unless ``former`` is the same."""
         news = self.incompatibility
         if news is not None and str(news) != str(former):
             self.last_failure = news
@@ -411,8 +410,8 @@ class ConnectionManager(Generic[S]):
             if self._stopped:
                 return
             self._forget_old(time.monotonic())
-            # To be listed is not enough: the registration of a dead nsqd may be old, and the first
-            # publish makes another nsqd known.
+            # A listed nsqd is not enough. It may be dead with a stale registration, and the first
+            # publish may add another nsqd.
             is_connected = any(
                 entry.has_worked and not entry.direct for entry in self._entries.values())
             self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
@@ -435,7 +434,7 @@ class ConnectionManager(Generic[S]):
             self._rng,
         )
         if self._has_lost():
-            # Soon again, then less and less often, until all that were lost are back.
+            # Retry soon, then less and less often, until all lost nsqds are connected again.
             delay = reconnect_delay(self._retry_round, delay, self._rng)
         delay = self.limit_wait(delay)
         self._next_round_at = time.monotonic() + delay
@@ -457,7 +456,7 @@ class ConnectionManager(Generic[S]):
         self._owner.on_error(error)
 
     def choose(self, function: Callable[[], C]) -> C | None:
-        """Return what the user chooses of an answer; None if the user's function raises."""
+        """Call the user's filter. Returns None if it raises."""
         try:
             return function()
         except BaseException:  # the next round asks again
@@ -470,7 +469,7 @@ class ConnectionManager(Generic[S]):
             if not is_listed:
                 self._without_topic.add(lookupd)
             else:
-                self._is_unknown_logged = True  # it is known, and a silence later means less
+                self._is_unknown_logged = True  # once known, later silence is not worth a warning
             has_all = self._without_topic.issuperset(self._sources.lookupds)
             if not has_all or self._entries:
                 return
@@ -483,20 +482,20 @@ class ConnectionManager(Generic[S]):
                 self._topic, self._config.lookupd_poll_interval)
 
     def _forget_old(self, now: float) -> None:
-        """Drop lost nsqds that no nsqlookupd has named for long. Needs _lock.
+        """Drop lost nsqds that no nsqlookupd has listed for _FORGET_AFTER. Needs _lock.
 
-        One whose connection lives is never dropped: it may still have messages for us.
+        A connected nsqd is never dropped, because it may still have messages.
         """
         limit = now - _FORGET_AFTER
         for place, entry in list(self._entries.items()):
-            # While it is being dialed it has a connection that stop() must find.
+            # stop() must find the connection of an nsqd that is being dialed.
             if entry.is_lost and entry.listed_at < limit and entry.sub is None:
                 self._log.info("removed %s: no nsqlookupd lists it any more", place,
                                extra=log_fields(nsqd=str(place)))
                 self._forget([place])
 
     def _forget(self, places: Iterable[Endpoint]) -> list[S]:
-        """Dial these no more; return their connections. Needs _lock."""
+        """Stop dialing the given endpoints. Returns their connections. Needs _lock."""
         subs: list[S] = []
         for place in places:
             sub = self._entries.pop(place).sub
@@ -506,20 +505,20 @@ class ConnectionManager(Generic[S]):
         return subs
 
     def _follow_sources(self) -> None:
-        """Note what names each nsqd now, and drop what nothing names. Needs _lock."""
+        """Update the sources of each nsqd and drop nsqds without a source. Needs _lock."""
         for place, entry in list(self._entries.items()):
             sources = self._named_by(place, entry)
             if sources:
                 self.dials.set_sources(place, sources)
                 continue
             self.dials.discard(place)
-            # While it is being dialed it has a connection that stop() must find; what worked is
+            # stop() must find the connection of an nsqd that is being dialed. A lost nsqd is
             # remembered for _FORGET_AFTER.
             if entry.sub is None and not entry.is_lost:
                 self._forget([place])
 
     def _want(self, places: Iterable[Endpoint], lookupd: str) -> None:
-        """Queue dials to what an nsqlookupd lists and is not connected. Needs _lock."""
+        """Queue dials to the listed nsqds that are not connected. Needs _lock."""
         now = time.monotonic()
         for place in places:
             entry = self._entries.get(place)

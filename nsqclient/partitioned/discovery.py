@@ -1,4 +1,4 @@
-"""Asks nsqlookupds of either kind of NSQ which nsqds have a topic, or lead its partitions.
+"""Asks stock and partitioned nsqlookupds which nsqds have a topic or lead its partitions.
 
 Source: "How we redesign the NSQ smart client".
 """
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
 
-#: Seconds without an answer after which the last answer of an nsqlookupd gives way to a newer one
-#: of another: the leaders may have changed meanwhile.
+#: Seconds without an answer after which the last answer of an nsqlookupd is replaced by a newer
+#: answer of another one, because the leaders may have changed meanwhile.
 LATE_AFTER = 1.0
-#: What a partitioned nsqlookupd says of a topic that writers cannot use, or that is none.
+#: Answers of a partitioned nsqlookupd for a topic that does not exist or cannot be written to.
 _NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
 
 
 class RoutesResult(NamedTuple):
-    """What one nsqlookupd answered."""
+    """The answer of one nsqlookupd."""
 
     routes: TopicRoutes
-    #: All nsqlookupds of a partitioned cluster: (address, does it lead).
+    #: All nsqlookupds of a partitioned cluster: (address, whether it is the leader).
     lookupds: tuple[tuple[str, bool], ...] = ()
-    #: Why there are no routes, if it said so.
+    #: The reason for missing routes, if the nsqlookupd gave one.
     problem: str = ""
-    is_known: bool = True  #: it knows the topic, maybe without an nsqd
+    is_known: bool = True  #: the nsqlookupd knows the topic, though maybe no nsqd has it
 
 
 def lookup_routes(address: str, topic: str, access: str, config: Config) -> RoutesResult:
-    """Ask one nsqlookupd for a topic, be it stock or partitioned.
+    """Ask one stock or partitioned nsqlookupd for a topic.
 
-    A partitioned one is also asked for the other nsqlookupds of its cluster; a stock one gets one
-    request. ``access`` is "r" or "w". Blocks and raises as ``discovery.lookup_topic``.
+    A partitioned nsqlookupd is also asked for the others of its cluster. A stock one gets a single
+    request. ``access`` is "r" or "w". Blocks and raises like ``discovery.lookup_topic``.
     """
-    # Here, since requests takes longer to import than the rest of the library.
+    # Imported here because requests takes longer to import than the whole library.
     from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
 
     with client_errors(address, config), PartitionedNsqlookupdHTTP(
@@ -55,7 +55,7 @@ def lookup_routes(address: str, topic: str, access: str, config: Config) -> Rout
 
 
 def lookup(address: str, topic: str, config: Config) -> list[str]:
-    """Ask one nsqlookupd for every nsqd that has the topic, as ``discovery.lookup_topic``."""
+    """Ask one nsqlookupd for every nsqd that has the topic, like ``discovery.lookup_topic``."""
     routes = lookup_routes(address, topic, "", config).routes
     return list(dict.fromkeys([*routes.plain, *routes.partitions.values()]))
 
@@ -72,7 +72,7 @@ def _find(client: PartitionedNsqlookupdHTTP, address: str, topic: str, access: s
     leaders = {
         partition: nsqd for partition, producer in (found.partitions or {}).items()
         for nsqd in usable(address, [producer])}
-    # An nsqd that is listed and leads no partition is one without support for them.
+    # A listed nsqd that does not lead a partition is a stock nsqd.
     led = {*leaders.values()}
     plain = [nsqd for nsqd in usable(address, found.producers) if nsqd not in led]
     return RoutesResult(TopicRoutes(
@@ -87,7 +87,7 @@ def _lookupds(client: PartitionedNsqlookupdHTTP, address: str) -> tuple[tuple[st
     try:
         listed = client.list_lookupds()
     except NSQHTTPError as exc:
-        # Those that were given are enough to go on with.
+        # The nsqlookupds given by the user are enough.
         logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
         return ()
     scheme = "https://" if address.startswith("https:") else ""

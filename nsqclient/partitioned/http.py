@@ -1,4 +1,4 @@
-"""The HTTP APIs of a partitioned nsqd and nsqlookupd, as far as they differ from the stock ones.
+"""The HTTP APIs of a partitioned nsqd and nsqlookupd that differ from the stock ones.
 
 Source: ``nsqlookupd/http.go`` and ``nsqd/http.go`` of youzan/nsq 0.3.7-HA. Keys of partitions and
 the ports in ``/listlookup`` are strings, and the map of partitions may be incomplete, empty or
@@ -127,7 +127,7 @@ def _query(partition: int) -> dict[str, str]:
 
 
 def read_partitions(fields: JsonReader) -> dict[int, Producer]:
-    """Read the leaders of the partitions, without those that cannot be read."""
+    """Read the leaders of the partitions. Unreadable entries are left out."""
     found = {}
     for key, value in fields.mapping("partitions").items():
         try:

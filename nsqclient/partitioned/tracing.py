@@ -27,7 +27,7 @@ class TraceSwitch:
             self._topics = {**self._topics, topic: enabled}
 
     def is_on(self, topic: str) -> bool:
-        """Return whether messages of the topic are traced."""
+        """True if messages of the topic are traced."""
         return self._topics.get(topic, self._everywhere)
 
 

@@ -1,4 +1,4 @@
-"""``BulkConsumer`` for both kinds of NSQ: a connection for each partition, where there are some."""
+"""``BulkConsumer`` for stock and partitioned NSQ: one connection for each partition, if any."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class BulkPartitionSubscription(BulkSubscription):
 
 
 class BulkConsumer(StockBulkConsumer):
-    """As the stock BulkConsumer; an ordered topic is consumed in order.
+    """A BulkConsumer that also consumes partitioned topics, and ordered topics in order.
 
     Args:
-        partitions: those to consume; None: all of them.
+        partitions: partitions to consume. None: all of them.
     """
 
     def __init__(

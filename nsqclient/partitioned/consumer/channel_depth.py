@@ -18,7 +18,7 @@ class DepthQuery(StockDepthQuery):
     """The stock DepthQuery, which also asks the leader of each partition of a partitioned topic.
 
     Args:
-        partitions: as the Consumer's: those that are used; None: all.
+        partitions: the partitions that the Consumer uses. None: all of them.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from nsqclient.runtime.dialing import MAX_DIALS
 def choose_routes(
     sources: NsqdSources, routes: TopicRoutes, partitions: Container[int] | None
 ) -> TopicRoutes:
-    """Return what the user chooses of an answer; raises what the user's function raises."""
+    """Return the routes chosen by the user. Exceptions of the user's function propagate."""
     routes = routes.only(partitions)
     if sources.discovery_filter is None:
         return routes
@@ -46,7 +46,7 @@ def choose_routes(
 
 
 class PartitionsOwner(ConnectionsOwner[S], Protocol[S]):
-    """What PartitionedConnections report to."""
+    """The interface that PartitionedConnections reports to."""
 
     def make_partition_subscription(self, target: PartitionTarget) -> S:
         """Build a Subscription to a partition that is not open yet."""
@@ -216,7 +216,7 @@ class PartitionedConnections(ConnectionManager[S]):
         self._report_incompatibility(former)
 
     def _want_all(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
-        """As ``_want``; each partition with or without headers, as its topic is. Needs _lock."""
+        """Queue dials, with or without headers depending on the topic. Needs _lock."""
         self._is_extended = self._leaders.is_extended(merged)
         for place in places:
             entry = self._entries.get(place)

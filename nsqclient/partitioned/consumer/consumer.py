@@ -65,8 +65,9 @@ class Consumer(StockConsumer):
             wait.
         partitions: the partitions to consume; None: all of them. This argument and those below
             need nsqlookupds, as ``ordered`` does.
-        start_at: where the channel begins to read, for all partitions or for each in a dict. It is
-            applied once, when a partition is connected first, unless the channel has consumers.
+        start_at: position at which the channel begins to read, for all partitions or as a dict for
+            each. It is applied once, at the first connection to a partition, unless the channel
+            already has consumers.
         with_offsets: messages have ``offset`` and ``size``, as with ``ordered`` and ``start_at``.
         desired_tag: consume the messages with this tag (header ``##client_dispatch_tag``).
         header_filter: consume the messages whose headers match; the others are finished by nsqd.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartitionedCore(ConsumerCore):
-    """A ConsumerCore that makes a subscription for each partition where there are some."""
+    """A ConsumerCore that makes one subscription for each partition of a partitioned topic."""
 
     def __init__(
         self, settings: ConsumerSettings, options: PartitionOptions,

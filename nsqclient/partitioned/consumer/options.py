@@ -11,22 +11,22 @@ from nsqclient.protocol.partitioned.header_filter import HeaderFilter
 from nsqclient.protocol.partitioned.start_position import StartPosition
 from nsqclient.protocol.extensions import MAX_PARTITION
 
-#: Bytes of ``desired_tag`` that nsqd takes.
+#: Longest ``desired_tag`` that nsqd accepts, in bytes.
 _MAX_TAG = 100
 
 
 class PartitionOptions(NamedTuple):
-    """What a consumer asks of a partitioned topic; the defaults ask for nothing."""
+    """A consumer's requirements on a partitioned topic. The defaults require nothing."""
 
     ordered: bool = False
     #: The partitions to consume; None: all of them.
     partitions: frozenset[int] | None = None
-    #: Where partitions begin; for each of them, or one for all of them.
+    #: Start position of each partition, or one for all partitions.
     start_at: StartPosition | Mapping[int, StartPosition] | None = None
     with_offsets: bool = False
     desired_tag: str = ""
     header_filter: HeaderFilter | None = None
-    #: Consume an ordered topic in order, and another one without; for what has no arguments.
+    #: Consume in order only if the topic is ordered. For consumers without an ``ordered`` argument.
     follows_topic: bool = False
 
     @property
@@ -51,13 +51,13 @@ class PartitionOptions(NamedTuple):
         ]
 
     def start_of(self, partition: int) -> StartPosition | None:
-        """Where a partition begins; None: where its channel is."""
+        """Start position of a partition. None: the current position of its channel."""
         if isinstance(self.start_at, Mapping):
             return self.start_at.get(partition)
         return self.start_at
 
     def identify_fields(self) -> dict[str, Any]:
-        """Return what IDENTIFY says of them."""
+        """Return the fields of IDENTIFY for these options."""
         fields: dict[str, Any] = {}
         if self.desired_tag:
             fields["desired_tag"] = self.desired_tag
@@ -82,11 +82,11 @@ def check_partition_options(
     """Check the arguments.
 
     Args:
-        has_nsqds, is_batch, has_policy: what else was given: addresses of nsqds, a BatchHandler as
-            the handler, ``on_blocked``.
+        has_nsqds, is_batch, has_policy: whether nsqd addresses, a BatchHandler or ``on_blocked``
+            were given.
 
     Raises:
-        ConfigError: one is wrong, or they do not fit; says what to do.
+        ConfigError: an argument is invalid, or two of them cannot be combined.
     """
     for name, value in (("ordered", ordered), ("with_offsets", with_offsets)):
         if not isinstance(value, bool):

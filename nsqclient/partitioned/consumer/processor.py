@@ -1,7 +1,7 @@
-"""``OrderedProcessor``: handling where the order of a partition counts for more than its flow.
+"""``OrderedProcessor``: handles the messages of each partition in order.
 
-A message is handled when no other of its partition is, never given up because of its attempts,
-and never skipped unless the user's policy, or a ``GiveUp`` of the handler's, says so.
+At most one message of a partition is handled at a time. A message is never given up because of its
+attempts. It is skipped only if the user's policy or a ``GiveUp`` of the handler says so.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from nsqclient.runtime.arguments import check_result
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
 
-#: Failures of one message from which on its attempts are logged.
+#: Attempts of one message above which every tenth attempt is logged.
 _WARN_AFTER = 10
-#: From five times the threshold on every such failure is an error, no mere warning.
+#: From five times the threshold, attempts are logged as errors instead of warnings.
 _ERROR_FACTOR = 5
 
 
 class BlockedAction(Enum):
-    """What ``on_blocked`` decides about an ordered message that blocks its partition."""
+    """The decision of ``on_blocked`` about an ordered message that blocks its partition."""
 
     RETRY = "retry"  #: requeue it after a delay
     SKIP = "skip"  #: finish it; the partition continues without it
     HANDLE = "handle"  #: only for a message out of order: handle it and continue from there
 
 
-#: (message, what went wrong) -> a decision, seconds to wait before the next try, or None for
-#: ``BlockedAction.RETRY``. What went wrong is an OrderError, or what the handler raised.
+#: (message, error) -> a decision, seconds to wait before the next try, or None for
+#: ``BlockedAction.RETRY``. The error is an OrderError or the exception raised by the handler.
 BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None"]
 
 
@@ -48,7 +48,7 @@ class OrderedProcessor(MessageProcessor):
     """Runs the user's handler for messages of partitions, each partition's in order.
 
     Args:
-        on_blocked: decides about messages that block their partition; None: they are retried.
+        on_blocked: decides about messages that block their partition. If None, they are retried.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class OrderedProcessor(MessageProcessor):
         self._on_blocked = on_blocked
         self._lock = Lock()
         self.queue: Callable[[list[Message]], bool] = self._put_or_keep
-        self._receivers: set[int] = set()  # workers that receive; changed by single calls
-        #: Partition -> its message that is handled, and what came meanwhile; guarded by _lock.
+        self._receivers: set[int] = set()  # receiving workers; changed only by atomic calls
+        #: Partition -> (message being handled, messages received meanwhile). Guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
 
     def run(self, message: Message) -> None:
-        """Handle one message, when no other of its partition is being handled. Never raises.
+        """Handle one message once no other of its partition is being handled. Never raises.
 
-        After a reconnect the server delivers again what is still being handled here: the two
-        must not run side by side.
+        After a reconnect the server redelivers a message that is still being handled here. The two
+        deliveries must not run concurrently.
         """
         partition = message.partition
         if partition is None:
@@ -88,7 +88,7 @@ class OrderedProcessor(MessageProcessor):
             self.receive_next(sub)
 
     def receive_next(self, sub: Subscription) -> None:
-        """As in ``MessageProcessor``; this worker takes what comes next."""
+        """Receive on this worker's thread, and let this worker take the next message."""
         me = threading.get_ident()
         self._receivers.add(me)
         try:
@@ -97,7 +97,7 @@ class OrderedProcessor(MessageProcessor):
             self._receivers.discard(me)
 
     def _put_or_keep(self, messages: list[Message]) -> bool:
-        """Queue what was received, by the reader or by a worker, which takes it next."""
+        """Queue received messages. If a worker received them, it takes them next."""
         if self._receivers and threading.get_ident() in self._receivers:
             return self.workers.keep_many(messages)
         return self.workers.put_many(messages)
@@ -111,13 +111,13 @@ class OrderedProcessor(MessageProcessor):
                 del self._busy[message.partition]
 
     def waiting(self) -> list[Message]:
-        """As in ``MessageProcessor``; also what waits for the message before it."""
-        queued = super().waiting()  # first, since messages leave the queue for these lists
+        """Return all waiting messages, including those queued behind another of their partition."""
+        queued = super().waiting()  # first, because messages move from the queue to these lists
         with self._lock:
             return queued + [message for _, kept in self._busy.values() for message in kept]
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """As in ``MessageProcessor``; also of what waits for the message before it."""
+        """Remove waiting messages, including those queued behind another of their partition."""
         taken = super().remove_waiting(condition)
         with self._lock:
             for _, waiting in self._busy.values():
@@ -126,7 +126,7 @@ class OrderedProcessor(MessageProcessor):
         return taken
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
-        """Check the order before the handler sees the message; None when it must not."""
+        """Check the order of the message. Returns None if the handler must not see it."""
         sub = super().should_handle(message, now)
         if not isinstance(sub, OrderedSubscription):
             return sub
@@ -146,7 +146,7 @@ class OrderedProcessor(MessageProcessor):
         return sub
 
     def finish(self, message: Message, sub: Subscription) -> None:
-        """Finish a message that was handled."""
+        """Record the position of a handled message and finish it."""
         if isinstance(sub, OrderedSubscription):
             sub.note_finished(message)
         super().finish(message, sub)
@@ -172,7 +172,7 @@ class OrderedProcessor(MessageProcessor):
             self._decide(message, exc)
 
     def _decide(self, message: Message, error: BaseException) -> BlockedAction | float | None:
-        """Ask the policy, and do what it says."""
+        """Ask the policy and carry out its decision."""
         decision: BlockedAction | float | None = None
         if self._on_blocked is not None:
             try:

@@ -17,7 +17,7 @@ _NO_EXTENSION = MessageExtension()
 
 
 class TopicSubscribe(Subscribe):
-    """What to subscribe to at an nsqd of either kind, as an nsqlookupd lists it: a whole topic."""
+    """Subscription to a whole topic at an nsqd that was listed by an nsqlookupd."""
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
         """Return SUB."""
@@ -25,7 +25,7 @@ class TopicSubscribe(Subscribe):
 
 
 class AddressSubscribe(Subscribe):
-    """What to subscribe to at an nsqd of which only the address is known: a whole topic."""
+    """Subscription to a whole topic at an nsqd of which only the address is known."""
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
         """Return SUB, at a stock nsqd."""
@@ -39,7 +39,7 @@ class AddressSubscribe(Subscribe):
 
 @dataclass(frozen=True)
 class PartitionSubscribe(Subscribe):
-    """What to subscribe to: a partition of a topic."""
+    """Subscription to one partition of a topic."""
 
     partition: int
     ordered: bool = False
@@ -48,7 +48,7 @@ class PartitionSubscribe(Subscribe):
     identify: Mapping[str, Any] = field(default_factory=dict)  #: more fields of IDENTIFY
 
     def identify_fields(self) -> Mapping[str, Any]:
-        """Return those that ask for headers, and those of the consumer."""
+        """Return the consumer's fields, and the request for headers if the topic has them."""
         return {"extend_support": True, **self.identify} if self.extended else self.identify
 
     def command(self, address: str, settings: ServerSettings) -> bytes:

@@ -1,11 +1,13 @@
 """Subscriptions to one partition: plain, and ordered.
 
 SUB_ADVANCED takes a start position too, but ignores the partition next to it, and an ordered topic
-refuses the command. So the channel is moved to its start by nsqd's HTTP API, before.
+refuses the command. The channel is therefore moved to its start through nsqd's HTTP API before the
+connection is opened.
 
-An ordered one never skips: a message that failed waits here, touched, until it is requeued with
-REQ 0, because the server ignores every longer delay. Meanwhile it sends nothing else of that
-partition. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
+An ordered subscription never skips a message. A failed message is kept here and touched until it is
+requeued with REQ 0, because the server ignores every longer delay. Meanwhile the server sends no
+other message of that partition. Source: "How we redesign the NSQ smart client", "Ordered Message
+Consumption".
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_hea
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
-#: Seconds for each of the requests that set the start of a channel.
+#: Timeout in seconds of each request that sets the start of a channel.
 _TIMEOUT = 3.0
-#: The answer of nsqd where a partition has no messages. Its channels are at its start then.
+#: nsqd's answer if a partition has no messages. Its channels are at its start then.
 _NO_MESSAGES = "commit log end of file"
 
 
@@ -74,11 +76,11 @@ class PartitionMessage(Message):
 
     @cached_property
     def headers(self) -> dict[str, Any]:
-        """Its JSON headers; empty where it has none, or none that can be read."""
+        """The JSON headers of the message; empty if they are absent or unreadable."""
         return read_header(self._extension.header)
 
     @property
-    def _header_size(self) -> int:  # type: ignore[override]  # a plain 0 where there are none
+    def _header_size(self) -> int:  # type: ignore[override]  # the base class has a plain 0
         return len(self._extension.header)
 
     def __repr__(self) -> str:
@@ -92,10 +94,10 @@ class PartitionSubscription(Subscription):
     """One connection to one partition.
 
     Args:
-        options: what the consumer asked for.
+        options: the consumer's partition options.
         tracing: says whether deliveries are logged.
-        begun: the partitions of the consumer whose channel is at its start; changed by single
-            calls.
+        begun: partitions whose channel has been moved to its start. Shared by the consumer's
+            subscriptions and changed only by atomic calls.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class PartitionSubscription(Subscription):
         self._http_address = target.http_address
         self._begun = begun
         self._tracing = tracing
-        self.is_watched: bool = False  # what is known of nsqd's counts is of the stock one
+        self.is_watched: bool = False  # the watchdog knows only the counts of a stock nsqd
         self._opened_at = 0.0  # on time.monotonic()
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
@@ -139,7 +141,7 @@ class PartitionSubscription(Subscription):
         self._owner.on_messages(self, messages, size)
 
     def open(self, deadline: Deadline) -> None:
-        """As ``Subscription.open``. Moves the channel before, where that was asked for.
+        """Move the channel to its start position if one is set, then connect and subscribe.
 
         Raises:
             ServerError: this nsqd does not lead the partition.
@@ -160,18 +162,17 @@ class PartitionSubscription(Subscription):
         self._opened_at = time.monotonic()
 
     def stats(self, rdy: int) -> PartitionStats:
-        """As ``Subscription.stats``."""
         found = super().stats(rdy)
         values = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
         return PartitionStats(**values, partition=self._partition)
 
     def _move_to_start(self) -> None:
-        """Move the channel of the partition. Blocks: three requests.
+        """Move the channel of the partition. Blocks for three requests.
 
-        A channel that has consumers is left where it is: nsqd, too, takes the start of the first
-        consumer alone.
+        A channel that has consumers is not moved. nsqd, too, only applies the start position of
+        the first consumer.
         """
-        # Here, since requests takes longer to import than the rest of the library.
+        # Imported here because requests takes longer to import than the whole library.
         from nsqclient.partitioned.http import PartitionedNsqdHTTP
 
         where = (self.topic, self._partition, self.channel)
@@ -220,43 +221,43 @@ class PartitionSubscription(Subscription):
 
 
 class OrderedSubscription(PartitionSubscription):
-    """One connection to one partition, whose messages come one by one and in order."""
+    """One connection to one partition, which delivers its messages one by one and in order."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Internal id and offset of the message that was finished last; both grow from message to
-        #: message. Only one message is out at a time, so that no lock is needed. None: any may
-        #: come next, as on each new connection, on which nsqd goes back to the first that is not
-        #: finished.
+        #: Internal id and offset of the last finished message. Both increase from message to
+        #: message. Needs no lock because only one message is in flight at a time. None: any
+        #: message may come next, for example on a new connection, where nsqd starts again at the
+        #: first unfinished message.
         self.last_finished: tuple[int, int] | None = None
 
     @property
     def max_rdy(self) -> int:
-        """The server sends one at a time, whatever RDY is."""
+        """Always 1: the server sends one message at a time, whatever RDY is."""
         return 1
 
     def finish(self, message: Message) -> None:
-        """Send FIN at once, and note the place of the message."""
+        """Send FIN at once and record the position of the message."""
         self.note_finished(message)
         super().finish(message)
         self.conn.wake_reader()
 
     def note_finished(self, message: Message) -> None:
-        """From now on what lies before this message is out of order."""
+        """Record the position of a finished message. Earlier messages are now out of order."""
         if message.internal_id is not None and message.offset is not None:
             if self.in_flight.holds(message):
                 if not self.is_behind(message.internal_id, message.offset):
                     self.last_finished = message.internal_id, message.offset
 
     def is_behind(self, internal_id: int, offset: int) -> bool:
-        """Return whether a message lies before the last finished one: out of order."""
+        """True if a message is out of order: it lies before the last finished one."""
         last = self.last_finished
         return last is not None and (internal_id < last[0] or offset < last[1])
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Keep the message for the delay, touched; then give it back with REQ 0.
+        """Keep and touch the message for the delay, then give it back with REQ 0.
 
-        No backoff: it would stop the other partitions too.
+        Ignores ``backoff``, which would stop the other partitions too.
         """
         until = time.monotonic() + (self._retry_delay(message) if delay is None else delay)
         self.in_flight.mark_responded(message)
@@ -275,7 +276,7 @@ class OrderedSubscription(PartitionSubscription):
         return min(config.ordered_retry_delay * doubled, config.ordered_max_retry_delay)
 
     def _wait(self, message: Message, until: float) -> None:
-        """Wait for the rest of the delay, or for half of nsqd's patience. Never blocks."""
+        """Give the message back if its delay is over, else schedule the next step. Never blocks."""
         now = time.monotonic()
         if now >= until:
             self._give_back(message)
