@@ -128,7 +128,7 @@ def is_one_at_fault(error: NSQError, messages: int) -> bool:
 def rejection(address: str, error: ServerError) -> PublishRejectedError:
     """Build the exception for a publish that nsqd refused."""
     return PublishRejectedError(
-        f"{address} refused the message: {error}", error.code, error.code in _RETRYABLE
+        f"{address} refused the message: {with_hint(error)}", error.code, error.code in _RETRYABLE
     )
 
 

@@ -269,6 +269,11 @@ def test_a_producer_shows_its_documented_api_and_nothing_else():
     }
 
 
+def test_a_refusal_says_what_to_do():
+    error = server_error(b"E_INVALID cannot PUB in current state (TLS required)")
+    assert "set tls_v1" in str(rejection("nsqd:4150", error))
+
+
 def test_an_asynchronous_context_says_what_to_write():
     async def enter():
         with Producer(["127.0.0.1:1"]) as producer:
