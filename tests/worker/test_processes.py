@@ -32,7 +32,8 @@ def test_running_handlers_finish_in_every_process(pair, nsqd, signum):
     began, pids = len(pair.handled("began")), pair.children()
     for pid in pids:
         os.kill(pid, signum)
-    assert pair.end(signum) == 0 and len(pair.handled()) >= began
+    assert pair.end(signum) == 0, pair.log
+    assert len(pair.handled()) >= began
     assert len(pids) == 2 and not any(map(lives, pids))
     assert pair.log.count("consuming orders on channel billing") == 1
 
