@@ -15,24 +15,24 @@ from nsqclient.runtime.lock import Lock
 
 #: Seconds between reports of messages that expired unhandled.
 _REPORT_INTERVAL = 60.0
-#: Unhandled messages that are remembered: 11 MB, where that many have expired.
+#: Number of unhandled messages to remember. A full table takes 11 MB.
 MAX_UNHANDLED_REMEMBERED = 50_000
 
 
 class DeliveryCounts:
-    """How many deliveries of each message of a consumer have ended in some way.
+    """Counts deliveries of each message of a consumer that have ended in a certain way.
 
-    Used for those that expired before a handler had them, since nsqd counts each as an attempt,
-    and for those whose handler succeeded too late.
+    Used for deliveries that expired before a handler had them, since nsqd counts each as an
+    attempt, and for deliveries whose handler succeeded too late.
 
-    Only the messages that were counted last are remembered. A finished message stays until others
-    take its place: nsqd may refuse a late FIN and deliver it again. Threads: any.
+    Only the messages counted last are remembered. A finished message stays until others replace
+    it, because nsqd may refuse a late FIN and deliver the message again. Threads: any.
     """
 
     def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
         self._most = most
         self._lock = Lock()
-        # By where it came from as well: ids are unique there.
+        # The key includes the endpoint because ids are unique only within it.
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
     def add(self, place: Endpoint, message_id: bytes) -> None:
@@ -44,44 +44,45 @@ class DeliveryCounts:
                 self._counts.popitem(last=False)
 
     def count(self, place: Endpoint, message_id: bytes) -> int:
-        """Return how many deliveries of the message were counted."""
+        """Return the number of counted deliveries of a message."""
         with self._lock:
             return self._counts.get((place, message_id), 0)
 
 
 class InFlightTable:
-    """The messages that are out on one connection, by id.
+    """The messages in flight on one connection, by id.
 
-    Here it is decided that a message gets one answer. Nothing is sent from here.
+    Ensures that each message is answered only once. Does no I/O.
 
-    Threads: every method, any thread; no other lock is taken inside.
+    Threads: any, for every method. Takes no lock but its own.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._messages: dict[bytes, Message] = {}  # guarded by _lock
         self.counters: ConnectionCounters = ConnectionCounters()  # written under _lock
-        #: The connection has ended, and nsqd has taken its messages back. Written under _lock.
+        #: True once the connection has ended and nsqd has taken its messages back. Written under
+        #: _lock.
         self.is_lost: bool = False
-        self._unreported = 0  # messages that expired since the last report; guarded by _lock
+        self._unreported = 0  # messages expired since the last report; guarded by _lock
         self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
 
     def __len__(self) -> int:
-        """How many there are, expired ones included."""
+        """Return the number of messages, including expired ones."""
         return len(self._messages)
 
     def count(self, now: float) -> int:
-        """How many there are that nsqd still counts as ours."""
+        """Return the number of messages that nsqd still counts as in flight."""
         with self._lock:
             return sum(message.deadline > now for message in self._messages.values())
 
     def messages(self) -> list[Message]:
-        """Return all of them, expired ones included."""
+        """Return all messages, including expired ones."""
         with self._lock:
             return list(self._messages.values())
 
     def unanswered(self, now: float) -> set[Message]:
-        """Those that may still be answered in time."""
+        """Return the messages that can still be answered in time."""
         with self._lock:
             return set(
                 message for message in self._messages.values()
@@ -89,7 +90,7 @@ class InFlightTable:
             )
 
     def forget(self, before: float) -> None:
-        """Drop those whose deadline passed before ``before`` and that nobody answered."""
+        """Drop unanswered messages whose deadline lies before ``before``."""
         with self._lock:
             old = list(m for m in self._messages.values() if m.deadline < before)
             for message in old:
@@ -97,10 +98,10 @@ class InFlightTable:
             self.counters.orphaned += len(old)
 
     def add(self, messages: list[Message]) -> list[Message]:
-        """Record received messages as in flight. A second delivery replaces the first.
+        """Record received messages as in flight. A redelivered message replaces its first delivery.
 
-        Returns: messages that are not recorded, because they are in flight with as many attempts.
-            nsqd raises these when it delivers after a timeout, so it has delivered them by mistake.
+        Returns: the messages not recorded because they are already in flight with at least as many
+            attempts. nsqd increases attempts on each redelivery, so it sent these by mistake.
         """
         repeated: list[Message] = []
         with self._lock:
@@ -113,7 +114,7 @@ class InFlightTable:
         return repeated
 
     def put(self, messages: list[Message]) -> None:
-        """Record received messages as in flight, second deliveries too, whatever their attempts."""
+        """Record received messages as in flight, redeliveries too, whatever their attempts."""
         with self._lock:
             self._messages.update({message._id: message for message in messages})
             self.counters.received += len(messages)
@@ -123,7 +124,7 @@ class InFlightTable:
         repeated = []
         for message in messages:
             before = self._messages.get(message._id)
-            # Both are 16 bits: after 65535 attempts nsqd counts from 0.
+            # Attempts have 16 bits: after 65535 nsqd continues at 0.
             if before is None or 0 < (message.attempts - before.attempts) % 65536 < 32768:
                 self._messages[message._id] = message
             else:
@@ -131,23 +132,23 @@ class InFlightTable:
         return repeated
 
     def get(self, message_id: bytes) -> Message | None:
-        """Return the message with this id, if it is still out. Takes no lock."""
+        """Return the message with this id if it is still in flight. Lock-free."""
         return self._messages.get(message_id)
 
     def holds(self, message: Message) -> bool:
-        """Return whether this delivery of the message is still out."""
+        """True if this delivery of the message is still in flight."""
         return self.get(message._id) is message
 
     def mark_responded(self, message: Message) -> None:
-        """Give the caller the right to answer.
+        """Mark the message as answered. Only one caller succeeds.
 
         Raises:
-            AlreadyRespondedError: it was given to another caller.
+            AlreadyRespondedError: another caller has answered the message.
         """
         try:
             with self._lock:
                 self._mark_responded(message)
-        except ReentrantCallError:  # of a finalizer, say: its thread has the lock all the same
+        except ReentrantCallError:  # a finalizer may run in the thread that holds the lock
             self._mark_responded(message)
 
     @staticmethod
@@ -158,7 +159,7 @@ class InFlightTable:
         message._responded = True
 
     def take_unanswered(self, messages: Iterable[Message]) -> list[Message]:
-        """Mark what has no answer as answered, remove it, and return what is still in flight."""
+        """Mark unanswered messages as answered and remove them. Returns those still in flight."""
         with self._lock:
             unanswered = list(message for message in messages if not message.has_responded)
             for message in unanswered:
@@ -166,7 +167,7 @@ class InFlightTable:
             return self._take(unanswered)
 
     def take(self, messages: Iterable[Message]) -> list[Message]:
-        """Remove messages; return those that were still there: only those may be answered."""
+        """Remove messages. Returns the messages still in flight: only these may be answered."""
         with self._lock:
             return self._take(messages)
 
@@ -180,13 +181,13 @@ class InFlightTable:
         return taken
 
     def take_finished(self, finished: deque[Message]) -> tuple[list[bytes], int]:
-        """Empty the queue of finished messages, and remove them.
+        """Empty the queue of finished messages and remove them from the table.
 
-        Returns: the ids to send FIN for, and how many answers the lost connection has cost.
+        Returns: the ids to send FIN for, and the number of answers lost with the connection.
         """
         messages, ids, missing = self._messages, [], 0
         with self._lock:
-            for _ in range(len(finished)):  # messages are removed from it here alone
+            for _ in range(len(finished)):  # safe: no other code removes messages from it
                 message = finished.popleft()
                 if messages.get(message._id) is message:
                     del messages[message._id]
@@ -196,21 +197,21 @@ class InFlightTable:
             self.counters.finished += len(ids)
             if self.is_lost:
                 return ids, missing
-            self.counters.late_answers += missing  # it was delivered again, or forgotten
+            self.counters.late_answers += missing  # they were redelivered or forgotten
             return ids, 0
 
     def count_more(self, counter: str, number: int = 1) -> int:
-        """Add to one of the counters, and return its new value."""
+        """Add to one of the counters and return its new value."""
         with self._lock:
             total: int = getattr(self.counters, counter) + number
             setattr(self.counters, counter, total)
             return total
 
     def count_expired(self, now: float, number: int = 1) -> int:
-        """Count messages that expired unhandled; return how many there are to report now.
+        """Count messages that expired unhandled. Returns how many to report now.
 
-        The first one at once, then every minute what has come together. Those that were lost with
-        their connection are nothing to report: it is its loss that is.
+        The first one is reported at once, later ones together every minute. Messages lost with
+        their connection are not reported, because the loss of the connection is.
         """
         with self._lock:
             self.counters.expired += number
@@ -224,21 +225,21 @@ class InFlightTable:
             return count
 
     def extend(self, message: Message, deadline: float) -> None:
-        """nsqd was asked for more time."""
+        """Set the new deadline of a message after a TOUCH."""
         with self._lock:
             if not self.is_lost:
                 message.deadline = deadline
             self.counters.touched += 1
 
     def expire(self, message_id: bytes) -> None:
-        """nsqd says that the message is no longer ours."""
+        """Mark a message as expired because nsqd no longer counts it as in flight."""
         with self._lock:
             message = self._messages.get(message_id)
             if message is not None:
                 message.deadline = min(message.deadline, time.monotonic())
 
     def mark_lost(self) -> None:
-        """The connection ended: the messages are nsqd's again."""
+        """The connection ended: expire and drop all messages, which nsqd delivers again."""
         now = time.monotonic()
         with self._lock:
             self.is_lost = True

@@ -1,15 +1,15 @@
-"""How many messages a consumer asks for, and how RDY shares them out: snapshots in, changes out.
+"""Decides how many messages a consumer asks for and how RDY is distributed. Does no I/O.
 
-``RdyLevel`` decides how much of ``max_in_flight`` the handlers finish in time; ``RdyDistributor``
-shares it out.
+``RdyLevel`` estimates how much of ``max_in_flight`` the handlers can finish in time.
+``RdyDistributor`` distributes that amount over the connections.
 
-nsqd treats RDY as a level: it sends while fewer messages are out than RDY. A lowered RDY does
-not call messages back, so what may be out on a connection is::
+nsqd treats RDY as a level: it sends while fewer messages than RDY are in flight. Lowering RDY does
+not call messages back, so the number of messages that may be in flight on a connection is::
 
     max(level, in flight)
 
-where *level* is the highest RDY that may still be in force: a lowered RDY counts at its old
-value until it has settled. The sum of this over all connections never grows past
+Here *level* is the highest RDY that may still be in force: a lowered RDY counts at its old
+value until it has settled. The sum of this maximum over all connections never grows past
 ``max_in_flight``. Source: client guide, "RDY State"; behaviour of nsqd 1.3.0.
 """
 
@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-#: How many handlers are remembered. The slowest of them counts: one handler that waits for a
-#: database holds up all that is queued behind it.
+#: Number of handler times to remember. The slowest one counts, because a handler that waits for a
+#: database delays all messages queued behind it.
 WINDOW = 128
 
 
 class LevelReason(Enum):
-    """What decides how many messages may be in flight."""
+    """The factor that currently limits the number of messages in flight."""
 
-    START = "start"  #: how long handlers take is not known yet, or not for so many messages
+    START = "start"  #: handler times are not known yet, or not at a higher level
     HANDLER_TIME = "handler_time"  #: more would expire in the queue
     MAX_IN_FLIGHT = "max_in_flight"
     HELD = "held"  #: messages are collected on purpose: ``max_in_flight`` applies
@@ -38,57 +38,57 @@ class LevelReason(Enum):
 
 
 class Snapshot(NamedTuple):
-    """What a RdyLevel looks at."""
+    """The input of a RdyLevel."""
 
     max_in_flight: int
     workers: int  #: threads that handle messages
     connections: int
-    msg_timeout: float  #: the shortest of all connections, in seconds
+    msg_timeout: float  #: the shortest msg_timeout of all connections, in seconds
     arrived: int  #: messages that have arrived so far
     longest_running: float  #: for how many seconds the oldest handler has been running
 
 
 class RdyLevel:
-    """How many messages may be in flight so that all are handled within a share of msg_timeout.
+    """The number of messages that can all be handled within a share of msg_timeout.
 
-    It begins with one message for each worker and each connection, and at most doubles whenever
-    as many have arrived. It falls at once, and rises only when twice as many would be handled in
-    time, so that it does not oscillate.
+    The level starts at the number of workers or of connections, whichever is greater. It doubles
+    at most once per level's worth of arrived messages. It falls at once but rises only if twice as
+    many messages could be handled in time, which prevents oscillation.
 
     Args:
-        share: the part of msg_timeout in which what is here is to be handled.
+        share: fraction of msg_timeout within which all received messages should be handled.
 
-    Not thread-safe, save ``handler_times``: the caller holds a lock.
+    Not thread-safe: the caller holds a lock. Only ``handler_times`` may be used without it.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
-        #: Seconds that handlers took, the last ones. Any thread appends.
+        #: Durations of the last handlers, in seconds. Any thread appends.
         self.handler_times: deque[float] = deque(maxlen=WINDOW)
-        #: The level; it may be above a max_in_flight that was lowered since.
+        #: The level. It may exceed a max_in_flight that was lowered since.
         self.value: int = 0
-        self._changed_at = 0  # how many messages had arrived when it was changed last
+        self._changed_at = 0  # value of ``arrived`` at the last change
         self._held_until = float("-inf")
         self.reason: LevelReason = LevelReason.START
-        #: Seconds of the slowest handler at the last look, also of a handler that still ran.
+        #: Duration of the slowest handler at the last look, including handlers still running.
         self.slowest: float = 0.0
 
     @property
     def handler_time(self) -> float | None:
-        """Seconds that the slowest of the last handlers took; None before the first."""
+        """Duration of the slowest of the last handlers, in seconds; None before the first."""
         return max(self.handler_times.copy(), default=None)
 
     def is_held(self, now: float) -> bool:
-        """Whether messages are collected on purpose: then how long that takes does not count."""
+        """True while a handler collects messages on purpose; handler times are then ignored."""
         return now < self._held_until
 
     def hold(self, until: float) -> None:
-        """A handler has kept a message, or asked whether more will come."""
+        """A handler keeps a message or asked whether more will come: hold the level until then."""
         self._held_until = until
         self.handler_times.clear()
 
     def look(self, now: float, seen: Snapshot) -> bool:
-        """Decide anew; return whether the level changed."""
+        """Recalculate the level. Returns whether the level or its reason changed."""
         before = self.value, self.reason
         self.value, self.reason = self._decide(now, seen)
         if self.value != before[0]:
@@ -117,23 +117,23 @@ class RdyLevel:
         return level, LevelReason.START if is_rising else LevelReason.HANDLER_TIME
 
 
-@dataclass(eq=False)  # each is compared with itself alone, and often
+@dataclass(eq=False)  # identity suffices, and comparisons are frequent
 class RdyState:
-    """One connection as the sharing sees it. ``key`` names it to the caller."""
+    """The state of one connection in a RdyDistributor. ``key`` identifies it to the caller."""
 
     key: Any
     max_rdy: int  #: nsqd's max_rdy_count; 0: the connection is being replaced
     since: float  #: when it was added
-    rdy: int = 0  #: the RDY that was sent last
-    #: RDY that was lowered and may still be in force: (until when, RDY), the highest first.
+    rdy: int = 0  #: the last RDY sent
+    #: Former RDY values that may still be in force, as (until when, RDY), the highest first.
     lowered: list[tuple[float, int]] = field(default_factory=list)
-    in_flight: int = 0  #: messages out and not past their deadline; set by the caller
-    last_message: float = float("-inf")  #: when the last message came; set by the caller
-    raised: float = float("-inf")  #: when RDY went from 0 to more
-    granted: float = float("-inf")  #: when its turn began: then, or when the last one was over
+    in_flight: int = 0  #: unexpired messages in flight; set by the caller
+    last_message: float = float("-inf")  #: when the last message arrived; set by the caller
+    raised: float = float("-inf")  #: when RDY was last raised from 0
+    granted: float = float("-inf")  #: when its turn began or was last extended
 
     def load(self, now: float) -> int:
-        """How many messages may be out on it."""
+        """Maximum number of messages that may be in flight on this connection."""
         while self.lowered and now >= self.lowered[0][0]:
             del self.lowered[0]
         level = self.lowered[0][1] if self.lowered else 0
@@ -165,27 +165,27 @@ class RdyDistributor:
         self.states: dict[object, RdyState] = {}
 
     def add(self, key: object, max_rdy: int, now: float) -> RdyState:
-        """Take a connection in, with RDY 0."""
+        """Add a connection with RDY 0."""
         state = self.states[key] = RdyState(key, max_rdy, now)
         return state
 
     def remove(self, key: object) -> None:
-        """Forget a connection; nsqd counts its messages no longer."""
+        """Forget a closed connection. nsqd no longer counts its messages."""
         self.states.pop(key, None)
 
     def load(self, now: float) -> int:
-        """How many messages may be out on all connections together."""
+        """Maximum number of messages that may be in flight on all connections together."""
         return sum(state.load(now) for state in self.states.values())
 
     def decide(
         self, now: float, max_in_flight: int, *, level: int, only_one: bool = False
     ) -> list[RdyState]:
-        """Bring RDY nearer to what it should be; return the states whose RDY must be sent.
+        """Move RDY toward its target. Returns the states whose RDY must be sent.
 
-        ``max_in_flight`` 0 stops the flow; ``level`` is how much of it is shared out, where that
-        is less; ``only_one`` lets one message through, to test. Lowering happens at once; raising
-        only as far as the ceiling allows, so call again when something has settled or was answered
-        (see ``wants_more``).
+        ``max_in_flight`` 0 stops the flow. ``level`` is distributed instead if it is lower.
+        ``only_one`` lets a single message through as a test. RDY is lowered at once but raised
+        only within the ceiling, so call again when a lowered RDY has settled or a message was
+        answered (see ``wants_more``).
         """
         states = list(self.states.values())
         limit, wanted = self._wanted(states, now, max_in_flight, level, only_one)
@@ -195,31 +195,31 @@ class RdyDistributor:
                 self._set(state, wanted[state.key], now)
                 changes.append(state)
             elif state.rdy > 0 and self._turn_is_over(state, now):
-                state.granted = now  # nobody had waited longer: a new turn
+                state.granted = now  # no other connection had waited longer: a new turn
         headroom = limit - self.load(now)
-        # The same when all has settled: what costs nothing now may cost something then.
+        # Headroom after all lowered RDY has settled. A raise that is free now may not be then.
         spare = limit - sum(max(state.rdy, state.in_flight) for state in states)
-        if only_one:  # what is out may be more than one, but not more than max_in_flight
+        if only_one:  # more than one message may be in flight, up to max_in_flight
             spare = max(0, spare)
         self._rng.shuffle(states)
-        # First those without any, so that little headroom reaches as many as possible, and
-        # of these the connection that has waited longest.
+        # Connections with RDY 0 come first, longest waiting first, so that a small headroom
+        # reaches as many connections as possible.
         states.sort(key=lambda state: (state.rdy > 0, state.granted if state.rdy == 0 else 0.0))
         takes_turns = only_one or limit < len(states)
         waiting = 0
         for state in states:
-            # What is out beyond its RDY is counted already, so raising up to it costs nothing.
+            # Messages in flight beyond RDY are already counted, so raising RDY up to them is free.
             free, kept = state.load(now), max(state.rdy, state.in_flight)
             target = min(wanted[state.key], free + max(0, headroom), kept + spare)
             if spare < 0 and wanted[state.key] > state.rdy:
-                # More is out than may be: the place of an answered message stays free here.
+                # Too many messages are in flight: do not refill the place of an answered message.
                 spare = min(0, spare + kept - max(target, state.rdy))
             if takes_turns and wanted[state.key] > state.rdy:
                 if target <= state.rdy:
                     waiting += 1
                 elif waiting and free > kept:
-                    # Its last turn has not settled. With a new one right now it never would, and
-                    # connections that have waited longer, for headroom, would wait for ever.
+                    # Its last turn has not settled. With a new turn now it never would, and
+                    # connections that have waited longer for headroom would wait forever.
                     waiting -= 1
                     continue
             if target > state.rdy:
@@ -232,13 +232,13 @@ class RdyDistributor:
     def wants_more(
         self, now: float, max_in_flight: int, *, level: int, only_one: bool = False
     ) -> bool:
-        """Return whether some connection should have more RDY than the ceiling allowed so far."""
+        """True if the ceiling keeps the RDY of some connection below its target."""
         states = list(self.states.values())
         _, wanted = self._wanted(states, now, max_in_flight, level, only_one)
         return any(state.rdy < wanted[state.key] for state in states)
 
     def next_settled(self, now: float) -> float | None:
-        """When the next lowered RDY will have settled; None when all have."""
+        """Time at which the next lowered RDY will have settled; None if all have settled."""
         times = [
             until for state in self.states.values() for until, _ in state.lowered if until > now
         ]
@@ -256,7 +256,7 @@ class RdyDistributor:
     def _wanted(
         self, states: list[RdyState], now: float, max_in_flight: int, level: int, only_one: bool
     ) -> tuple[int, dict[object, int]]:
-        """How much may be out, and the RDY that each connection should have, by key."""
+        """Return the limit of messages in flight, and the target RDY of each connection by key."""
         places = min(1, max_in_flight) if only_one else max_in_flight
         if not all([state.max_rdy for state in states]):
             ended = {state.key: 0 for state in states if not state.max_rdy}
@@ -266,8 +266,8 @@ class RdyDistributor:
         if level >= places or level >= len(states):
             places = min(level, places)
             return places, self._shares(states, now, places)
-        # Fewer places than connections: those that send nothing take no place and have RDY 1, so
-        # that a message on them is seen.
+        # Fewer places than connections: quiet connections do not take a place of the level, but
+        # have RDY 1 so that nsqd can send a message on them.
         quiet = [state for state in states if self._is_quiet(state, now)][:places - level]
         others = [state for state in states if state not in quiet]
         wanted = self._shares(others, now, level)
@@ -275,7 +275,7 @@ class RdyDistributor:
         return level + len(quiet), wanted
 
     def _is_quiet(self, state: RdyState, now: float) -> bool:
-        """Whether nothing has ever come on it, or nothing for a while although it has RDY."""
+        """True if no message ever arrived, or none for settle_time although RDY is above 0."""
         if state.in_flight:
             return False
         last = max(state.last_message, state.raised)
@@ -292,7 +292,8 @@ class RdyDistributor:
         busy = [state for state in states if not self._is_idle(state, now)]
         if not idle or not busy:
             return self._even(states, max_in_flight)
-        # Idle connections keep RDY 1, so that a message on them is seen; busy ones take the rest.
+        # Idle connections keep RDY 1 so that nsqd can send a message. Busy ones share the
+        # remainder.
         wanted: dict[object, int] = {state.key: 1 for state in idle}
         wanted.update(self._even(busy, max_in_flight - len(idle)))
         return wanted
@@ -305,7 +306,7 @@ class RdyDistributor:
 
     @staticmethod
     def _even(states: Iterable[RdyState], total: int) -> dict[object, int]:
-        """Equal parts, the remainder spread, what a small max_rdy_count leaves given to others."""
+        """Divide ``total`` equally. Shares above a small max_rdy_count go to other connections."""
         wanted: dict[object, int] = {}
         rest = sorted(states, key=lambda state: state.max_rdy)
         for index, state in enumerate(rest):
@@ -315,10 +316,10 @@ class RdyDistributor:
         return wanted
 
     def _take_turns(self, states: list[RdyState], now: float, places: int) -> set[object]:
-        """Fewer places than connections: return those that have RDY 1 now.
+        """Return the connections that have RDY 1 now, if there are fewer places than connections.
 
-        A holder goes on until it was idle for idle_timeout, or has held for pin_timeout; then
-        the connection that has waited longest gets its turn.
+        A turn ends after idle_timeout without a message or after pin_timeout in total. The
+        connection that has waited longest is next.
         """
         if places <= 0:
             return set()

@@ -1,6 +1,6 @@
-"""``PartitionLeaders``: which nsqds lead the partitions of a topic; decides, and does nothing.
+"""``PartitionLeaders``: which nsqds lead the partitions of a topic. Returns decisions, does no I/O.
 
-Not thread-safe: ConnectionManager calls it under its lock, and does what comes out after it.
+Not thread-safe: ConnectionManager calls it under its lock and acts after releasing the lock.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class PartitionEntry(NsqdEntry):
     """One nsqd, or one partition of it. Guarded by ConnectionManager's lock."""
 
     extended: bool = False  # its messages have headers
-    has_toggled_extend: bool = False  # that was tried the other way since it worked
-    has_followed_order: bool = False  # dialed at once since nsqd said that the topic is ordered
+    has_toggled_extend: bool = False  # ``extended`` was toggled since the last success
+    has_followed_order: bool = False  # redialed at once because nsqd says the topic is ordered
 
 
 def show_partitions(partitions: Sequence[int]) -> str:
@@ -42,19 +42,19 @@ def warn_of_few_in_flight(log: PrefixedLogger, max_in_flight: int, partitions: i
 
 
 class UnreadReminder:
-    """Decides when to log which partitions are not read: after 5 s, and at growing intervals."""
+    """Decides when to log the unread partitions: after 5 s, then at growing intervals."""
 
-    #: Seconds until the first line, which double with each, and the longest interval.
+    #: Seconds until the first line, and the longest interval. The interval doubles each time.
     _FIRST, _LONGEST = 5.0, 300.0
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._due = 0.0  # when the next line is; 0: none was logged yet
+        self._due = 0.0  # time of the next line; 0 before the first line
 
     def note(self, is_any: bool, now: float) -> float | None:
-        """Note whether there are any; return for how many seconds, when a line is due.
+        """Record whether any partition is unread. Returns for how many seconds if a line is due.
 
-        Returns: 0 when all are read again, after a line was logged.
+        Returns 0 if all partitions are read again after a line was logged; otherwise None.
         """
         if not is_any:
             was_logged, self._since, self._due = self._due > 0, None, 0.0
@@ -69,7 +69,7 @@ class UnreadReminder:
 
 
 class PartitionTarget(NamedTuple):
-    """What a subscription to an nsqd, or to a partition, needs to know."""
+    """The settings of a subscription to an nsqd or to a partition."""
 
     place: Endpoint
     ordered: bool = False  #: consume it with SUB_ORDERED
@@ -78,10 +78,10 @@ class PartitionTarget(NamedTuple):
 
 
 class PartitionLeaders:
-    """The nsqlookupds of a consumer, what they say of leaders, and what nsqds said to that.
+    """Partition leaders according to a consumer's nsqlookupds, and the replies of those nsqds.
 
     Args:
-        options: what the consumer asked for.
+        options: the consumer's partition options.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class PartitionLeaders:
     def left_behind(
         self, merged: TopicRoutes, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
-        """Return those that lead no partition any more, and are not needed.
+        """Return the endpoints that no longer lead their partition and are not needed.
 
-        A connection to a former leader is kept until the new one is there: an nsqlookupd may be
-        wrong, and only a leader takes subscriptions.
+        A connection to a former leader is kept until the new leader is connected: an nsqlookupd
+        may be wrong, and only a leader accepts subscriptions.
         """
         return [
             place for place, entry in entries.items()
@@ -115,7 +115,7 @@ class PartitionLeaders:
     def take_over(
         self, place: Endpoint, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
-        """This place took our subscription; return the former leaders of its partition."""
+        """``place`` accepted a subscription. Returns the former leaders of its partition."""
         if place.partition is None:
             return []
         self.table.on_accepted(place.partition, place.address)
@@ -123,7 +123,7 @@ class PartitionLeaders:
                 if other.partition == place.partition and other != place]
 
     def unread(self, entries: Mapping[Endpoint, PartitionEntry]) -> list[int]:
-        """Return the partitions that have no connection, where one may help."""
+        """Return the partitions without a connection, or [] if the topic cannot be consumed."""
         merged = self.table.merged()
         if not merged.partition_num or self.incompatibility() is not None:
             return []
@@ -133,7 +133,7 @@ class PartitionLeaders:
                 if number not in connected and number not in merged.excluded]
 
     def incompatibility(self) -> PartitionError | None:
-        """Say why the topic cannot be consumed as it was asked for."""
+        """Return the reason why the topic cannot be consumed with these options, or None."""
         if self.refusal is not None:
             return self.refusal
         merged = self.table.merged()
@@ -158,7 +158,7 @@ class PartitionLeaders:
         return self._missing_partition(merged)
 
     def _missing_partition(self, merged: TopicRoutes) -> PartitionError | None:
-        """Say so when a partition was asked for that the topic does not have."""
+        """Return an error if the options name a partition that the topic does not have."""
         start_at = self._options.start_at
         wanted = {*(self._options.partitions or ()),
                   *(start_at if isinstance(start_at, Mapping) else ())}
@@ -171,7 +171,7 @@ class PartitionLeaders:
         )
 
     def target(self, place: Endpoint, entry: PartitionEntry) -> PartitionTarget:
-        """Return what the next subscription needs to know."""
+        """Return the settings of the next subscription to ``place``."""
         if place.partition is None:
             return PartitionTarget(place)
         merged, options = self.table.merged(), self._options
@@ -182,13 +182,13 @@ class PartitionLeaders:
         )
 
     def is_extended(self, merged: TopicRoutes) -> bool:
-        """Return whether messages have headers; without metadata what is asked for decides."""
+        """True if messages have headers. Without metadata, the consumer's options decide."""
         if merged.meta is None:
             return bool(self._options.needing_headers)
         return merged.meta.extended
 
     def on_dial_failed(self, place: Endpoint, entry: PartitionEntry, error: NSQError) -> Redial:
-        """Learn from a failed dial; return whether another may help."""
+        """Evaluate a failed dial and decide whether to dial again."""
         if place.partition is None or not isinstance(error, ServerError):
             return Redial.LATER
         if error.code in LEADER_CODES:
@@ -210,6 +210,6 @@ class PartitionLeaders:
             entry.has_toggled_extend = True
             entry.extended = not entry.extended
             return Redial.AT_ONCE
-        if entry.extended and needs_headers:  # without, it would get what it did not ask for
+        if entry.extended and needs_headers:  # headers are required, so do not try without
             self._has_no_headers = True
         return Redial.LATER if self.incompatibility() is None else Redial.NEVER
