@@ -1,7 +1,7 @@
 """The client's side of the dialogue with nsqd, as a state machine without I/O.
 
-The four verbs: ``receive_data`` and ``receive_eof`` take what came from the socket,
-``take_events`` returns what it meant, ``data_to_send`` returns what must go to the socket. After
+The four verbs: ``receive_data`` and ``receive_eof`` take input from the socket, ``take_events``
+returns its meaning, ``data_to_send`` returns the bytes to write. After
 every call of the first two, and of any ``send_...``, call the last two. While a connection
 ``has_layers``, pass few bytes at a time, since deflate may expand them a thousandfold.
 
@@ -54,7 +54,7 @@ from nsqclient.protocol.layers.stack import ByteLayer, LayerStack
 
 
 class State(Enum):
-    """Where the dialogue is."""
+    """The state of the dialogue."""
 
     NEW = "new"  #: nothing sent
     IDENTIFYING = "identifying"  #: IDENTIFY sent, its answer awaited
@@ -69,7 +69,7 @@ class State(Enum):
 
 
 class Transition(Enum):
-    """What moves the machine."""
+    """An input that changes the state."""
 
     SEND_IDENTIFY = "send IDENTIFY"
     GET_IDENTIFY = "answer to IDENTIFY"
@@ -114,7 +114,7 @@ _SPARES_PUBLISHERS = frozenset({
 
 
 class ExpectedResponse(Enum):
-    """What a response of nsqd answers."""
+    """The command that a response of nsqd answers."""
 
     IDENTIFY = "IDENTIFY"
     LAYER = "byte layer"
@@ -128,7 +128,7 @@ def expect_ok(data: bytes) -> None:
     """Read the response to a publish: ``OK``.
 
     Raises:
-        RemoteProtocolError: it is another one.
+        RemoteProtocolError: the response is not ``OK``.
     """
     _expect(data, OK)
 
@@ -145,13 +145,13 @@ class ClientProtocol:
         self._reader = FrameReader(max_frame_size)
         self._layers = LayerStack()
         self._layers_due = 0  # granted in the answer to IDENTIFY, not yet pushed
-        #: What has happened, the oldest first; whoever takes an event removes it.
+        #: Oldest first. Whoever takes an event removes it.
         self.events: deque[Event] = deque()
         self._out: list[bytes] = []
-        self._wire: list[bytes] = []  # already encoded by the layers that were there then
-        self._nop_is_due = False  # a heartbeat came that is not answered yet
-        # What still has to be answered, oldest first: nsqd answers in order. A publish has a token
-        # and what reads its answer.
+        self._wire: list[bytes] = []  # encoded by the layers of that moment
+        self._nop_is_due = False  # a heartbeat is not answered yet
+        # Commands without an answer, oldest first: nsqd answers in order. A publish has a token and
+        # a function that reads its answer.
         self._awaited: deque[tuple[ExpectedResponse, Any, Callable[[bytes], Any]]] = deque()
 
     # -- from the socket
@@ -164,12 +164,12 @@ class ClientProtocol:
             TLSError: the handshake failed; write ``data_to_send()``, which says why, and close.
         """
         if self.state is State.CLOSED:
-            return  # what follows a fatal error has no meaning
+            return  # bytes after a fatal error are meaningless
         self._parse(self._layers.decode(data) if self._layers.stack else data)
 
     @property
     def has_layers(self) -> bool:
-        """Whether the bytes of the socket are other bytes than those of the frames."""
+        """True if TLS or compression is active, so the socket carries encoded frames."""
         return bool(self._layers.stack)
 
     def _parse(self, data: bytes) -> None:
@@ -193,7 +193,7 @@ class ClientProtocol:
                 else:
                     raise RemoteProtocolError(f"message while {self.state.value}")
                 if self.state is State.CLOSED:
-                    return  # what follows a fatal error has no meaning
+                    return  # bytes after a fatal error are meaningless
             if not items or not (careful or self._reader.is_broken):
                 return
             data = b""
@@ -259,7 +259,7 @@ class ClientProtocol:
     def _answer_heartbeat(self) -> None:
         """Send the NOP that is due, or keep it until the last layer is there.
 
-        nsqd reads whatever follows IDENTIFY through the layers that it grants, so a NOP in
+        nsqd reads all bytes after IDENTIFY through the layers that it grants, so a NOP in
         plain before its answer would be taken for the start of the TLS handshake.
         """
         is_early = self._layers_due or self.state in (State.NEW, State.IDENTIFYING)
@@ -272,8 +272,8 @@ class ClientProtocol:
         if not error.fatal:
             self.events.append(CommandFailed(error))
             return
-        # Answers come in order, so the error belongs to the oldest question. What was sent
-        # behind it was not read by nsqd any more: unanswered() then means "not stored".
+        # Answers come in order, so the error belongs to the oldest command. nsqd does
+        # not read the commands sent after it: unanswered() then means "not stored".
         token = None
         if self._awaited and self._awaited[0][0] is ExpectedResponse.PUBLISH:
             token = self._awaited[0][1]
@@ -289,13 +289,13 @@ class ClientProtocol:
     # -- to the socket
 
     def take_events(self) -> list[Event]:
-        """Remove and return what has happened, in order."""
+        """Remove and return the events, oldest first."""
         events = list(self.events)
         self.events.clear()
         return events
 
     def has_data_to_send(self) -> bool:
-        """Return whether ``data_to_send()`` would return something."""
+        """Return True if ``data_to_send()`` would return bytes."""
         if self._out or self._wire:
             return True
         return bool(self._layers.stack) and self._layers.has_output()
@@ -318,7 +318,7 @@ class ClientProtocol:
             self._wire.append(data)
 
     def awaits_answer(self) -> bool:
-        """Return whether something that was sent has no answer yet."""
+        """Return True if a command that was sent is not answered yet."""
         return bool(self._awaited)
 
     def unanswered(self) -> list[Any]:
@@ -334,7 +334,7 @@ class ClientProtocol:
         self._ask(Transition.SEND_IDENTIFY, ExpectedResponse.IDENTIFY, command)
 
     def send_auth(self, secret: str) -> None:
-        """Send AUTH; only where nsqd said ``auth_required``."""
+        """Send AUTH. Only valid if nsqd answered IDENTIFY with ``auth_required``."""
         self._ask(Transition.SEND_AUTH, ExpectedResponse.AUTH, commands.auth(secret))
 
     def send_sub(self, topic: str, channel: str) -> None:
@@ -342,7 +342,7 @@ class ClientProtocol:
         self.send_sub_command(commands.sub(topic, channel))
 
     def send_sub_command(self, command: bytes) -> None:
-        """Send SUB, or a command that another kind of nsqd answers in the same way."""
+        """Send SUB, or the command of a partitioned nsqd that takes its place."""
         self._ask(Transition.SEND_SUB, ExpectedResponse.SUB, command)
 
     def send_cls(self) -> None:
@@ -355,7 +355,7 @@ class ClientProtocol:
         """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome.
 
         Args:
-            read_answer: returns what the response means, for ``Published.answer``, or raises
+            read_answer: returns the value of the response, for ``Published.answer``, or raises
                 RemoteProtocolError.
         """
         self._need(_MAY_PUBLISH, "publish")

@@ -18,7 +18,7 @@ from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import check_channel, check_topic
 
 #: nsqd's own defaults for --max-msg-size, --max-body-size and --max-req-timeout. nsqd does not
-#: report to a client what it was started with, so they are options of ours too.
+#: report its values to clients, so nsqclient has options for them.
 DEFAULT_MAX_MSG_SIZE = 1024 * 1024
 DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
 DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
@@ -37,12 +37,11 @@ def _sized(body: bytes) -> bytes:
     return _size.pack(len(body)) + body
 
 
-#: The types of a body.
 Body = Union[bytes, bytearray, memoryview]
 
 
 def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
-    """Return ``body`` as bytes when nsqd would store it.
+    """Return ``body`` as bytes if nsqd would store it.
 
     Raises:
         InvalidMessageError: not bytes-like, empty, or over ``max_msg_size``.
@@ -71,19 +70,20 @@ def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
 class DeliveredBody(bytes):
     """A body that an nsqd has delivered: ``check_body`` does not apply our limit, which is a guess.
 
-    An nsqd that takes less rejects it, and closes the connection.
+    An nsqd with a lower limit rejects it and closes the connection.
     """
 
 
-#: Stands for no value: None is one.
+#: Marks a missing value: None is a valid JSON value.
 NO_JSON: Any = object()
 
 
 def chosen_body(body: Body | None, json: object) -> Body:
-    """Return a body, or a value as JSON where that was given.
+    """Return the body, or the value as JSON, whichever was given.
 
     Raises:
-        InvalidMessageError: both or none of them was given, or JSON has no such value.
+        InvalidMessageError: both or neither were given, or the value cannot be
+            written as JSON.
     """
     if (body is None) == (json is NO_JSON):
         raise InvalidMessageError("give either body (bytes) or json (a value)")
@@ -94,7 +94,7 @@ def json_body(value: object) -> bytes:
     """Return a value as JSON in UTF-8, without blanks.
 
     Raises:
-        InvalidMessageError: JSON has no such value; the message says which.
+        InvalidMessageError: the value cannot be written as JSON.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -113,10 +113,9 @@ def identify(payload: Mapping[str, Any]) -> bytes:
 
 
 def auth(secret: str) -> bytes:
-    """AUTH: only where the server said ``auth_required``. The server answers JSON.
+    """AUTH: only valid if the server said ``auth_required``. The server answers JSON.
 
-    A secret that came from a command line may hold bytes that are no UTF-8; they are sent as
-    they were.
+    A secret from a command line may contain bytes that are not UTF-8; they are sent unchanged.
     """
     if not secret:
         raise LocalProtocolError("auth secret is empty")
@@ -172,16 +171,16 @@ def dpub(
 
 
 def mpub_size(bodies: Sequence[bytes]) -> int:
-    """How many bytes the body of an MPUB of these messages has."""
+    """Return the size in bytes of the body of an MPUB of these messages."""
     return 4 + 4 * len(bodies) + sum(map(len, bodies))
 
 
 def chunk_bodies(bodies: list[bytes], max_body_size: int) -> Iterator[list[bytes]]:
-    """Yield the bodies in parts that nsqd takes as one MPUB each, in order.
+    """Split the bodies, in order, into parts that fit one MPUB each.
 
-    A body that is too large alone is a part of its own.
+    A body that exceeds the limit by itself becomes a part of its own.
     """
-    # In one part: nearly always, and without a loop in Python.
+    # The usual case, without a loop in Python.
     if 0 < len(bodies) <= MAX_PER_MPUB and mpub_size(bodies) <= max_body_size:
         yield bodies
         return
@@ -203,18 +202,18 @@ def mpub(
     max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> bytes:
-    """MPUB: several messages, all stored or none. The server answers one OK."""
+    """MPUB: several messages, stored all or not at all. The server answers one OK."""
     return mpub_unchecked(check_topic(topic), check_mpub(bodies, max_msg_size, max_body_size))
 
 
 def check_mpub(
     bodies: Iterable[object], max_msg_size: int, max_body_size: int
 ) -> list[bytes]:
-    """Return the bodies as bytes when nsqd would store them with one command.
+    """Return the bodies as bytes if nsqd would store them with one command.
 
     Raises:
-        InvalidMessageError: one is as ``check_body`` says; there is none; or they are too large
-            together.
+        InvalidMessageError: ``check_body`` refuses a body, ``bodies`` is empty, or the bodies
+            together exceed ``max_body_size``.
     """
     checked = check_bodies(bodies, max_msg_size)
     if not checked:
@@ -249,7 +248,7 @@ def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
 
 
 def pack_bodies_in_python(bodies: Sequence[bytes], before: bytes) -> bytes:
-    """Do the same as the compiled form."""
+    """Python form of :data:`pack_bodies`."""
     pack = _size.pack
     parts = [before, pack(len(bodies))]
     # Without a loop in Python: this is most of the work of a large MPUB.
@@ -257,13 +256,13 @@ def pack_bodies_in_python(bodies: Sequence[bytes], before: bytes) -> bytes:
     return b"".join(parts)
 
 
-#: Return ``before`` and the body of an MPUB, which is also that of a binary ``POST /mpub``.
+#: Return ``before`` and the body of an MPUB. A binary ``POST /mpub`` has the same body.
 pack_bodies: Callable[[Sequence[bytes], bytes], bytes] = (
     pack_bodies_in_python if native.compiled is None else native.compiled.pack_bodies)
 
 
 def rdy(count: int, max_rdy_count: int) -> bytes:
-    """RDY: the level of messages the server may have out on this connection."""
+    """RDY: how many messages the server may have in flight on this connection."""
     if not 0 <= count <= max_rdy_count:
         raise LocalProtocolError(f"RDY {count} is out of range: 0 to {max_rdy_count}")
     return b"RDY %d\n" % count
@@ -271,7 +270,7 @@ def rdy(count: int, max_rdy_count: int) -> bytes:
 
 def _id(message_id: bytes, binary: bool) -> bytes:
     # nsqd takes any 16 bytes as an id, but ends a command at a newline and a word at a space.
-    # Only a partitioned nsqd reads 16 bytes whatever they are.
+    # Only a partitioned nsqd reads 16 bytes of any value.
     is_word = binary or not (b" " in message_id or b"\n" in message_id)
     if len(message_id) != MESSAGE_ID_SIZE or not is_word:
         what = "bytes" if binary else "bytes without a space or newline"
@@ -281,10 +280,10 @@ def _id(message_id: bytes, binary: bool) -> bytes:
 
 
 def req(message_id: bytes, delay_ms: int, *, binary: bool = False) -> bytes:
-    """REQ: give the message back, to be delivered again after ``delay_ms``.
+    """REQ: return the message to nsqd, which delivers it again after ``delay_ms``.
 
     Args:
-        binary: its id is one of a partitioned nsqd.
+        binary: the id is from a partitioned nsqd.
     """
     if delay_ms < 0:
         raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")

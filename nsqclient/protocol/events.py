@@ -1,4 +1,4 @@
-"""What the client core reports: its events, and what nsqd said of itself in IDENTIFY."""
+"""Events of the client core, and the settings in nsqd's answer to IDENTIFY."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.protocol.frames import OK, RawMessage
 
 
-#: Bytes of an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.
+#: Limit in bytes on an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.
 MAX_JSON_SIZE = 1024 * 1024
 #: Go's longest duration, 292 years, in milliseconds.
 _LONGEST_MS = 2**63 // 1_000_000
 
 
 class ServerSettings(NamedTuple):
-    """What nsqd said in its answer to IDENTIFY; the defaults are for an nsqd that said ``OK``."""
+    """nsqd's answer to IDENTIFY; the defaults apply if nsqd answered ``OK``."""
 
     raw: Mapping[str, Any] = {}
     version: str = ""
@@ -31,11 +31,11 @@ class ServerSettings(NamedTuple):
     tls_v1: bool = False
     deflate: bool = False
     snappy: bool = False
-    deflate_level: int = 6  #: the one in force, which may be lower than what was asked for
+    deflate_level: int = 6  #: in force; may be lower than requested
 
     @property
     def is_stock(self) -> bool:
-        """Whether nsqd speaks the stock dialect."""
+        """True if nsqd is not partitioned."""
         return not is_partitioned_version(self.version)
 
 
@@ -43,7 +43,7 @@ class ServerSettings(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """IDENTIFY was answered. Where layers were granted, these must be pushed before all else."""
+    """IDENTIFY was answered. Push the granted layers before sending anything else."""
 
     settings: ServerSettings
 
@@ -63,34 +63,33 @@ class Subscribed(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages in the order they came."""
+    """Messages, in the order of arrival."""
 
     batch: list[RawMessage]
 
 
 class Published(NamedTuple):
-    """nsqd stored the publish that was sent with this token; ``answer`` as its reader returned it.
-    """
+    """nsqd stored the publish with this token; ``answer`` is the result of ``read_answer``."""
 
     token: Any
     answer: Any = None
 
 
 class PublishFailed(NamedTuple):
-    """nsqd refused a publish, and the connection lives on. A stock nsqd closes it."""
+    """A partitioned nsqd refused a publish; the connection stays open."""
 
     error: ServerError
     token: Any
 
 
 class CommandFailed(NamedTuple):
-    """A FIN, REQ or TOUCH came too late. The connection lives on."""
+    """A FIN, REQ or TOUCH was too late. The connection stays open."""
 
     error: ServerError
 
 
 class Heartbeat(NamedTuple):
-    """nsqd asked for a sign of life; the NOP is already in ``data_to_send()``."""
+    """nsqd sent a heartbeat; the NOP is already in ``data_to_send()``."""
 
 
 class CloseWait(NamedTuple):
@@ -111,7 +110,7 @@ Event = Union[
 
 
 def read_json(data: bytes) -> Mapping[str, Any]:
-    """Read a JSON object; RemoteProtocolError when it is none."""
+    """Read a JSON object; raise RemoteProtocolError if ``data`` is not one."""
     try:
         value = peer_json.read_json(data, MAX_JSON_SIZE)
     except peer_json.InvalidJson as exc:

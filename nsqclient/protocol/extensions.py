@@ -1,7 +1,7 @@
 """What the partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
 
-Client and embedded server share the values. Commands are built of values that were checked before,
-with the functions here and in :mod:`commands`. Each publish needs its partition: the server chooses
+Client and embedded server share the values. Commands take checked values: check them with the
+functions here and in :mod:`commands`. Each publish needs its partition: the server chooses
 any partition for a command without one.
 Source: "How we redesign the NSQ smart client"; where it and the server (0.3.7-HA) differ, the
 server is followed: ``docs/topics/partitions.rst``.
@@ -22,14 +22,14 @@ from nsqclient.protocol.names import check_channel, check_topic
 _VERSION_MARK = "-HA."
 #: The key of the JSON header that carries a trace id; its value is a decimal string.
 TRACE_KEY = "##trace_id"
-#: Keys of the JSON header that begin so belong to the server.
+#: Prefix of the JSON header keys that belong to the server.
 RESERVED_PREFIX = "##"
 #: Bits of an internal id below its partition.
 _PARTITION_SHIFT = 50
 MAX_TRACE_ID = 2**64 - 1
 #: The name on the wire; the article calls it SUB_ORDER, which the server does not know.
 SUB_ORDERED = "SUB_ORDERED"
-#: As SUB, and messages have their position in the queue.
+#: Like SUB, but each message carries its position in the queue.
 SUB_ADVANCED = "SUB_ADVANCED"
 #: Partitions have ten bits of a message's id.
 MAX_PARTITION = 1023
@@ -43,21 +43,21 @@ _size = struct.Struct(">I")
 _trace = struct.Struct(">Q")
 
 TRACE_ANSWER_SIZE = _answer.size  # 30
-#: Marks of what stands between a message's id and its body on an extended topic.
+#: Kinds of extension between a message's id and its body on an extended topic.
 EXT_NONE, EXT_TAG, EXT_JSON = 0, 2, 4
 #: The longest header that the server stores, in bytes, although 16 bits would hold 65535.
 MAX_HEADER = 65533
-#: What a stored message takes in the queue beside its body and header: size, ids, time, attempts.
+#: Bytes of a stored message besides its body and header: size, ids, time, attempts.
 _RAW_OVERHEAD = 4 + 26
 
 
 def is_partitioned_version(version: str) -> bool:
-    """Return whether an nsqd of this version speaks the partitioned dialect."""
+    """Return True if an nsqd of this version speaks the partitioned dialect."""
     return _VERSION_MARK in version
 
 
 class Endpoint(NamedTuple):
-    """The nsqd of a connection, and its partition where the nsqd is partitioned."""
+    """The nsqd of a connection; ``partition`` is None for a stock nsqd."""
 
     address: str
     partition: int | None = None
@@ -114,9 +114,9 @@ class StoredPosition(NamedTuple):
 
 
 class Stored(StoredPosition):
-    """What a traced publish returns: the position, and the nsqd."""
+    """The result of a traced publish: the position, and the nsqd."""
 
-    #: ``host:port`` of the nsqd that stored it. No part of the tuple.
+    #: ``host:port`` of the nsqd that stored it. Not an item of the tuple.
     nsqd: str = ""
 
     @classmethod
@@ -134,7 +134,7 @@ def read_stored(data: bytes) -> StoredPosition | None:
     """Read the answer to a traced publish; None for a plain ``OK``.
 
     Raises:
-        RemoteProtocolError: it is neither.
+        RemoteProtocolError: the answer is neither.
     """
     if data == OK:
         return None
@@ -147,33 +147,33 @@ def read_stored(data: bytes) -> StoredPosition | None:
 
 
 def raw_size(body: bytes, ext: bytes = b"") -> int:
-    """How many bytes a message takes in the queue; ``ext`` is its mark and header, encoded."""
+    """Return the bytes of a message in the queue; ``ext`` is from :func:`encode_ext`."""
     return _RAW_OVERHEAD + len(ext) + len(body)
 
 
 class MessageExtension(NamedTuple):
-    """What a partitioned nsqd says of a message beside the stock fields."""
+    """The fields that a partitioned nsqd adds to a message."""
 
-    header: bytes = b""  #: the JSON header as it came; empty where there is none
+    header: bytes = b""  #: the JSON header as received; empty if missing
     offset: int | None = None  #: bytes from the start of the queue; SUB_ORDERED, SUB_ADVANCED
     size: int | None = None  #: bytes in the queue; likewise
 
 
 class MessageFormat(NamedTuple):
-    """What stands between id and body on one connection: a header, a position, or both."""
+    """The extra fields between id and body on one connection: a header, a position, or both."""
 
     has_ext: bool  #: the topic is extended, and IDENTIFY said ``extend_support``
     has_detail: bool  #: the subscription is SUB_ORDERED or SUB_ADVANCED
 
     def read(self, data: bytes) -> tuple[bytes, MessageExtension]:
-        """Split what follows the id into body and extensions::
+        """Split the bytes after the id into body and extensions::
 
             [1 B version] [2 B length] [header]    with ext; length and header only if version != 0
             [8 B offset] [4 B size]                with detail
             [body]
 
         Raises:
-            RemoteProtocolError: it is too short for that.
+            RemoteProtocolError: the message is too short for these fields.
         """
         pos, header, offset, size = 0, b"", None, None
         try:
@@ -195,13 +195,13 @@ class MessageFormat(NamedTuple):
         return data[pos:], MessageExtension(header, offset, size)
 
     def write(self, body: bytes, ext: bytes, offset: int, size: int) -> bytes:
-        """Return what follows the id; ``ext`` is the mark and header, encoded."""
+        """Return the bytes after the id; ``ext`` is from :func:`encode_ext`."""
         detail = _detail.pack(offset, size) if self.has_detail else b""
         return (ext if self.has_ext else b"") + detail + body
 
 
 def encode_ext(header: bytes) -> bytes:
-    """Return the mark and the header as messages carry them."""
+    """Return the kind and the header as encoded in a message."""
     if not header:
         return bytes([EXT_NONE])
     return bytes([EXT_JSON]) + _length.pack(len(header)) + header
@@ -216,8 +216,8 @@ def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> byte
     """Build the JSON header of a PUB_EXT.
 
     Raises:
-        InvalidMessageError: a key is no string or is reserved, a value is no JSON, or it is
-            longer than 65533 bytes.
+        InvalidMessageError: a key is not a string or is reserved, a value cannot be written as
+            JSON, or the header is longer than 65533 bytes.
     """
     fields: dict[str, Any] = {}
     if trace_id is not None:
@@ -242,7 +242,7 @@ def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> byte
 
 
 def read_header(header: bytes) -> dict[str, Any]:
-    """Read the JSON header of a message; text that is no JSON object gives an empty dict."""
+    """Read the JSON header of a message; returns an empty dict if it is not a JSON object."""
     if not header:
         return {}
     try:
@@ -253,10 +253,10 @@ def read_header(header: bytes) -> dict[str, Any]:
 
 
 def check_trace_id(trace_id: object) -> int:
-    """Return a trace id that fits: a whole number from 0 (not traced) to 2^64 - 1.
+    """Return ``trace_id`` if it is a whole number from 0 (not traced) to 2^64 - 1.
 
     Raises:
-        InvalidMessageError: it does not.
+        InvalidMessageError: it is not.
     """
     if isinstance(trace_id, int) and not isinstance(trace_id, bool):
         if 0 <= trace_id <= MAX_TRACE_ID:
@@ -268,10 +268,10 @@ def check_trace_id(trace_id: object) -> int:
 
 
 def check_partition(partition: object) -> int:
-    """Return a partition number that can be.
+    """Return ``partition`` if it is a whole number from 0 to 1023.
 
     Raises:
-        InvalidMessageError: it is no whole number from 0 to 1023.
+        InvalidMessageError: it is not.
     """
     if isinstance(partition, int) and not isinstance(partition, bool):
         if 0 <= partition <= MAX_PARTITION:
@@ -280,7 +280,7 @@ def check_partition(partition: object) -> int:
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """Return the words of a command that name a partition, in place of a topic."""
+    """Return ``topic partition``, which a partitioned nsqd expects in place of a topic."""
     return f"{topic} {partition}"
 
 
@@ -312,7 +312,7 @@ def pub_ext(topic: str, partition: int, header: bytes, body: bytes) -> bytes:
 def mpub_ext(topic: str, partition: int, messages: Iterable[tuple[bytes, bytes]]) -> bytes:
     """MPUB_EXT of (JSON header or empty, body). The server answers OK.
 
-    After an error to it the rest of its body is read as commands: the connection is lost.
+    After refusing it, the server reads the unread body as commands, so the connection is lost.
     """
     sized = [_sized(_with_header(header, body)) for header, body in messages]
     return _publish("MPUB_EXT", topic, partition, _size.pack(len(sized)) + b"".join(sized))

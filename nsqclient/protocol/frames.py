@@ -22,7 +22,7 @@ CLOSE_WAIT = b"CLOSE_WAIT"
 MESSAGE_ID_SIZE = 16
 #: Bytes of a message frame's data before the body: timestamp, attempts, id.
 MESSAGE_HEADER_SIZE = 8 + 2 + MESSAGE_ID_SIZE
-#: A frame's own cap where the user sets none. nsqd's --max-msg-size is 1 MiB by default.
+#: Limit on a frame if the user sets none. nsqd's --max-msg-size is 1 MiB by default.
 DEFAULT_MAX_FRAME_SIZE = 64 * 1024 * 1024
 
 # An HTTP server's "HTTP" read as a frame size.
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-#: A message as it came: (timestamp in ns, attempts, id, body). A plain tuple because one is
+#: A received message: (timestamp in ns, attempts, id, body). A plain tuple because one is
 #: made for every message received, and a NamedTuple costs four times as much.
 RawMessage = tuple[int, int, bytes, bytes]
 
@@ -77,7 +77,7 @@ def encode_message(timestamp: int, attempts: int, message_id: bytes, body: bytes
 def parse_messages_in_python(
     data: bytes, start: int, max_frame_size: int
 ) -> tuple[list[RawMessage], int]:
-    """Do the same as the compiled form."""
+    """Python form of :data:`parse_messages`."""
     messages: list[RawMessage] = []
     end = len(data)
     unpack = _message_frame.unpack_from
@@ -92,8 +92,8 @@ def parse_messages_in_python(
     return messages, start
 
 
-#: Read message frames from ``data[start:]``; return the messages and where the first frame begins
-#: that is not a whole message frame.
+#: Read message frames from ``data[start:]``; return the messages, and the position of the first
+#: frame that is not a complete message frame.
 parse_messages: Callable[[bytes, int, int], tuple[list[RawMessage], int]] = (
     parse_messages_in_python if native.compiled is None else native.compiled.parse_messages)
 
@@ -102,23 +102,23 @@ _MESSAGE_TYPE = b"\0\0\0\2"
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, however the bytes were cut on the way.
+    """Cuts a stream of bytes into frames.
 
-    ``max_frame_size`` limits what a peer may announce; it is checked as soon as the four bytes
-    of the size are there, before memory is taken for the frame.
+    ``max_frame_size`` limits the size that a peer may announce. It is checked as soon as the four
+    bytes of the size have arrived, before memory is allocated for the frame.
     """
 
     def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
         self._max = max_frame_size
         self._chunks: list[bytes] = []  # received, not yet parsed
         self._have = 0  # their total length
-        self._need = 4  # do not look again before this many bytes are there
-        #: A fault stands behind the frames that ``feed`` returned last: its next call raises.
+        self._need = 4  # bytes needed before parsing can go on
+        #: True if the next call of ``feed`` raises: a fault follows the frames returned last.
         self.is_broken: bool = False
 
     @property
     def buffered(self) -> int:
-        """How many bytes of an unfinished frame are waiting."""
+        """The number of received bytes that are not parsed yet."""
         return self._have
 
     def take_buffered(self) -> bytes:
@@ -134,7 +134,7 @@ class FrameReader:
             self._have += len(data)
 
     def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
-        """Add ``data`` and return every frame that is now whole, in order.
+        """Add ``data`` and return every complete frame, in order.
 
         With ``single`` at most one response is returned, and the bytes behind it stay buffered:
         call again with ``b""`` for the next one. It is for the handshake, in which a response may
@@ -143,7 +143,7 @@ class FrameReader:
 
         Raises:
             NotNSQError: the bytes are an HTTP answer.
-            FrameTooLargeError, RemoteProtocolError: a size or type that cannot be.
+            FrameTooLargeError, RemoteProtocolError: a size or type is invalid.
         """
         buf = data
         if self._have:
@@ -170,10 +170,10 @@ class FrameReader:
         return parsed
 
     def _other_frame(self, buf: bytes, pos: int, end: int, parsed: list[Parsed]) -> int:
-        """Read what is not a whole message frame; return the new position.
+        """Read a response or an error; return the new position.
 
-        -1 if it is incomplete, or broken with whole frames before it: those count, and the next
-        call of ``feed`` raises.
+        Returns -1 if the frame is incomplete, or if it is invalid and complete frames precede it:
+        ``feed`` returns these first and raises in its next call.
         """
         try:
             return self._read_frame(buf, pos, end, parsed)
@@ -207,17 +207,17 @@ class FrameReader:
         return stop
 
     def _keep(self, buf: bytes, pos: int, end: int) -> None:
-        """Hold the rest, and remember how much is needed before the next look."""
+        """Keep the unparsed bytes, and set how many are needed before parsing can go on."""
         rest = buf[pos:] if pos else buf
         self._chunks = [rest] if pos < end else []
         self._have = end - pos
         self._need = 4
         if self._have >= 4:
-            # Not checked here: behind an answer that grants a byte layer stands no size.
+            # Not checked here: after an answer that grants a byte layer, the bytes are not a size.
             size = int.from_bytes(rest[:4], "big", signed=True)
             self._need = 4 + size if 4 <= size <= self._max else 4
             if MAX_ANSWER_SIZE < size <= self._max and rest[4:8] != _MESSAGE_TYPE:
-                self._need = 8  # what it is decides how long it may be
+                self._need = 8  # the limit depends on the type
 
     def _check_size(self, size: int, head: bytes) -> None:
         if size == _HTTP_AS_SIZE:

@@ -1,4 +1,4 @@
-"""What a valid topic or channel name is.
+"""Checks names of topics and channels.
 
 Rule of nsqd: ``^[.a-zA-Z0-9_-]+(#ephemeral)?$``, 1 to 64 characters, suffix included.
 """
@@ -21,18 +21,18 @@ _RULE = (
 
 @lru_cache(maxsize=1024)  # publishers check the same few names again and again
 def is_valid_name(name: str) -> bool:
-    """Return whether nsqd accepts ``name`` as a topic or channel name."""
+    """Return True if nsqd accepts ``name`` as a topic or channel name."""
     # fullmatch, not match with "$": that would let a trailing newline through.
     return 1 <= len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def is_ephemeral(name: str) -> bool:
-    """Return whether the topic or channel vanishes with its last user."""
+    """Return True if nsqd deletes the topic or channel with its last user."""
     return name.endswith("#ephemeral")
 
 
 def check_topic(name: object) -> str:
-    """Return ``name`` when it is a valid topic name.
+    """Return ``name`` if it is a valid topic name.
 
     Raises:
         InvalidTopicError: it is not a string, or breaks the rule.
@@ -43,7 +43,7 @@ def check_topic(name: object) -> str:
 
 
 def check_channel(name: object) -> str:
-    """Return ``name`` when it is a valid channel name.
+    """Return ``name`` if it is a valid channel name.
 
     Raises:
         InvalidChannelError: it is not a string, or breaks the rule.

@@ -14,7 +14,7 @@ _RAW = -zlib.MAX_WBITS
 
 
 class DeflateLayer(ByteLayer):
-    """Deflate in both directions; ``level``, from 1 to 9, is that of the bytes to send."""
+    """Deflate in both directions; ``level``, from 1 to 9, applies to the bytes to send."""
 
     def __init__(self, level: int = 6) -> None:
         self._deflate = zlib.compressobj(level, zlib.DEFLATED, _RAW)

@@ -1,13 +1,12 @@
 """Byte layers between the socket and the frames: TLS and compression.
 
 The protocol cores read and write frames through a :class:`LayerStack`. A layer may be pushed at any
-frame boundary. Bytes that were received and not yet read then go through the new layer, because
+frame boundary. Bytes that were received but not read yet then go through the new layer, because
 they may share a segment with the frame that announced it. Source: client guide,
 "Encryption/Compression".
 
-The one limit on decoded bytes is the frame's: ``FrameReader`` checks the size of a frame before the
-frame is there. Whoever feeds a layer passes few bytes at a time, because deflate may expand them a
-thousandfold.
+Decoded bytes are limited only by ``FrameReader``, which checks the size of a frame before its data
+arrives. Pass few bytes at a time to a layer, because deflate may expand them a thousandfold.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import Protocol
 class ByteLayer(Protocol):
     """One transformation of the stream, in both directions. A layer may buffer; it never blocks.
 
-    The inherited methods are for a layer that sends nothing of its own.
+    The default ``has_output`` and ``wire_output`` suit a layer that sends no bytes of its own.
     """
 
     def decode(self, data: bytes) -> bytes:
-        """Take bytes from the wire; return those that are ready for the frames.
+        """Take bytes from the wire; return the decoded bytes.
 
         Raises:
-            RemoteProtocolError: the bytes do not belong to a stream of this kind.
+            RemoteProtocolError: the bytes are not a valid stream of this layer.
             TLSError: the TLS handshake failed.
         """
         ...
@@ -35,7 +34,7 @@ class ByteLayer(Protocol):
         ...
 
     def has_output(self) -> bool:
-        """Return whether ``wire_output()`` would return something."""
+        """Return True if ``wire_output()`` would return bytes."""
         return False
 
     def wire_output(self) -> bytes:
@@ -64,11 +63,11 @@ class LayerStack:
         return data
 
     def encode(self, data: bytes) -> bytes:
-        """Encode bytes to send through all layers, behind what the layers themselves send."""
+        """Encode bytes to send through all layers, after the bytes of the layers themselves."""
         for layer in reversed(self.stack):
             data = (layer.encode(data) if data else b"") + layer.wire_output()
         return data
 
     def has_output(self) -> bool:
-        """Return whether a layer has bytes of its own to send."""
+        """Return True if a layer has bytes of its own to send."""
         return any(layer.has_output() for layer in self.stack)

@@ -17,17 +17,16 @@ _READ_SIZE = 64 * 1024
 class TLSLayer:
     """One TLS connection, the client's end or the server's.
 
-    Life: the handshake begins when it is made (a client's greeting is in ``wire_output()`` at
-    once) and goes on with every ``decode``. What is encoded before it is over, goes out after
-    it.
+    The constructor begins the handshake (a client's greeting is in ``wire_output()`` at once), and
+    every ``decode`` continues it. Bytes encoded during the handshake are sent after it.
 
     Args:
         context: certificates and rules.
-        server_side: whether this is the server's end.
+        server_side: True for the server's end.
         server_name: the name that the server's certificate must be for; None for a server.
 
     Raises:
-        TLSError: the server's name is no name.
+        TLSError: ``server_name`` is invalid.
     """
 
     def __init__(
@@ -39,9 +38,9 @@ class TLSLayer:
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        #: Whether the handshake is over.
+        #: True once the handshake is complete.
         self.is_established: bool = False
-        self._has_heard = False  # something came through, so the peer is content with us
+        self._has_heard = False  # data arrived, so the peer accepted the handshake
         self._waiting: list[bytes] = []  # encoded during the handshake
         try:
             #: The connection's version, cipher and certificates.
@@ -58,7 +57,7 @@ class TLSLayer:
         Raises:
             TLSError: the handshake failed, or the peer refused it afterwards. TLS 1.3 reports a
                 missing certificate in place of the first data.
-            RemoteProtocolError: later, the bytes were changed on their way, or are not TLS.
+            RemoteProtocolError: after that, the bytes were altered in transit, or are not TLS.
         """
         self._incoming.write(data)
         if not self.is_established and not self._shake_hands():
@@ -78,7 +77,7 @@ class TLSLayer:
         return b"".join(pieces)
 
     def encode(self, data: bytes) -> bytes:
-        """Encrypt; during the handshake, keep for later. After a fault nothing comes out."""
+        """Encrypt; data is queued during the handshake. After a TLS error it is dropped."""
         if self.is_established:
             with contextlib.suppress(ssl.SSLError):  # decode reports it
                 self.tls.write(data)
@@ -87,15 +86,15 @@ class TLSLayer:
         return self._outgoing.read()
 
     def has_output(self) -> bool:
-        """Return whether a message of TLS itself, or what waited for the handshake, is ready."""
+        """Return True if TLS messages or data queued during the handshake are ready."""
         return self._outgoing.pending > 0
 
     def wire_output(self) -> bytes:
-        """Return these messages."""
+        """Remove and return these bytes."""
         return self._outgoing.read()
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; True when it is over."""
+        """Continue the handshake; return True once it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -110,8 +109,8 @@ class TLSLayer:
 
 
 def _reason(exc: ssl.SSLError) -> str:
-    """Say what went wrong in the words of OpenSSL, without its file names and numbers."""
+    """Return OpenSSL's text of the error, without file names and numbers."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {exc.verify_message}"
-    reason: str | None = exc.reason  # missing where OpenSSL gave no code
+    reason: str | None = exc.reason  # None if OpenSSL gave no code
     return str(exc) if reason is None else reason.lower().replace("_", " ")

@@ -1,7 +1,6 @@
 """``HeaderFilter``: which messages of an extended topic nsqd sends, by their JSON headers.
 
-nsqd accepts a filter that it cannot use without an error, and applies none. So everything is
-checked here.
+nsqd silently ignores an unusable filter and delivers everything, so filters are checked here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from nsqclient.errors import ConfigError
 EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
 ANY, ALL = "any", "all"
 
-#: nsqd takes a key as a path (GJSON), in which other characters have a meaning.
+#: nsqd reads a key as a GJSON path, in which other characters are special.
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -25,7 +24,7 @@ class HeaderFilter:
     """Selects the messages to deliver. nsqd finishes the others without sending them.
 
     Create it with one of the class methods. Each compares header values that are strings; a value
-    of another type counts as missing, and a message without headers matches none. ``inverse``
+    of another type counts as missing, and a message without headers does not match. ``inverse``
     delivers the messages that do not match, including those without headers.
 
     Raises:
@@ -33,7 +32,7 @@ class HeaderFilter:
     """
 
     mode: int  #: ``type`` on the wire
-    rules: tuple[tuple[str, str], ...]  #: (key, what its value must be); several only with MULTI
+    rules: tuple[tuple[str, str], ...]  #: (key, value or pattern); several only with MULTI
     relation: str = ""  #: "any" or "all" of the rules, only with MULTI
     inverse: bool = False
 
@@ -124,17 +123,17 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
             f"header filter: a dict or pairs of key and value, not {rules!r}") from None
 
 
-# -- patterns: nsqd takes those of Go's ``regexp`` (RE2) and of its globs. It ignores a filter whose
-# pattern it cannot compile, and delivers everything. So what is not certain is refused.
+# -- patterns: nsqd compiles regular expressions with Go's ``regexp`` (RE2), and globs. A pattern
+# that it may not be able to compile is refused, because nsqd would ignore the filter.
 
 
 class PatternError(ValueError):
     """It is not certain that nsqd can compile a pattern; the text says why."""
 
 
-#: The largest number of a repetition in Go, also of nested ones multiplied.
+#: Go's limit on repetitions; nested ones are multiplied.
 _MOST_REPEATS = 1000
-#: Groups inside of each other; Go allows 1000.
+#: Limit on nested groups; Go allows 1000.
 _MOST_DEPTH = 100
 _CATEGORIES = (
     "[CLMNPSZ]|C[cfos]|L[lmotu]|M[cen]|N[dlo]|P[cdefios]|S[ckmo]|Z[lps]|Arabic|Armenian|Bengali"
@@ -148,7 +147,7 @@ _POSIX = (
 _IN_SET = rf"(?:{_ESCAPE}|(?!\[:)[^\]\\-])"
 _REPEAT = r"[*+?]|\{\d{1,4}(?:,(?:\d{1,4})?)?\}"
 _FLAGS = "(?:[imsU]+(?:-[imsU]+)?|-[imsU]+)"
-#: What a regular expression of Go consists of, as far as nobody can doubt it.
+#: The parts of a Go regular expression that every version of Go supports.
 _PARTS = {
     "escape": _ESCAPE,
     "set": rf"\[(?!\^?\])\^?-?(?:{_POSIX}|{_IN_SET}(?:-(?!\[){_IN_SET})?)*-?\]",
@@ -166,8 +165,7 @@ _PART = re.compile("|".join(f"(?P<{kind}>{part})" for kind, part in _PARTS.items
 def check_regexp(pattern: str) -> None:
     """Check a regular expression.
 
-    Python checks how the parts go together, with a part of its own in the place of what it writes
-    otherwise.
+    Each part is translated to Python, whose ``re`` then checks how the parts are combined.
 
     Raises:
         PatternError: Go may not be able to compile it.
@@ -199,29 +197,29 @@ def check_regexp(pattern: str) -> None:
 
 
 def _in_python(kind: str | None, text: str) -> str:
-    """Return what stands in Python for one part of a regular expression of Go."""
+    """Translate one part of a Go regular expression to Python."""
     if kind in ("escape", "set"):
         text = re.sub(r"\\[pP](?:\w|\{.*?\})|(?<!\\)(?<!^)\[:.*?:\]", r"\\w", text)
         text = re.sub(r"\\x(?:\{(\w+)\}|(\w\w))", _character, text)
-        # In a set these have a meaning in Python, or may get one.
+        # Python reserves these characters in a set.
         return re.sub(r"(?<!\\)(?<!^)[\[&|~]", r"\\\g<0>", text)
     if kind == "quoted":
         return re.escape(text[2:-2])
     if kind == "group":
         return text if text.startswith("(?P") else "("
-    # What a repetition may follow in Go; and what it may not follow.
+    # In Go a repetition may follow an anchor, but not flags.
     return {"place": "(?:)", "flags": "|"}.get(str(kind), re.escape(text) if text in "{}" else text)
 
 
 def _character(found: re.Match[str]) -> str:
-    """Return the character of a number in hexadecimal digits."""
+    """Translate a hexadecimal escape to Python."""
     number = int(found[1] or found[2], 16)
     if number > 0x10FFFF:
         raise PatternError(f"{found[0]}, which is no character")
     return f"\\U{number:08X}"
 
 
-#: Of a glob: an escaped character; a set; what stands for itself, or for any text.
+#: Parts of a glob: a set or range, then an escaped, plain or wildcard character.
 _GLOB_SET = re.compile(r"\[!?(?:([^\[\]{}!\\,*?-])-([^\[\]{}!\\,*?-])|[^\[\]{}!\\,*?-]+)\]")
 _GLOB_PART = re.compile(r"\\.|[^\[\]{}\\]", re.DOTALL)
 
@@ -232,7 +230,7 @@ def check_glob(pattern: str) -> None:
     Raises:
         PatternError: nsqd may not be able to compile it.
     """
-    at, begin = 0, -1  # of the alternatives in braces
+    at, begin = 0, -1  # begin: of the current alternative in braces
     while at < len(pattern):
         found = _GLOB_SET.match(pattern, at)
         if found is not None:

@@ -1,8 +1,8 @@
 """Which nsqd leads each partition: the answers of nsqlookupds about a topic, and how they merge.
 
-Every nsqlookupd is asked in each round, and answers are merged for each partition. Where two name
-different leaders, the answer of the leading nsqlookupd counts; after a refusal by that nsqd, the
-other one.
+Every nsqlookupd is asked in each round, and answers are merged for each partition. If two answers
+name different leaders, the answer of the leading nsqlookupd wins. If the nsqd that it names has
+refused the partition, the other answer wins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nsqclient.protocol.extensions import Endpoint
 
-#: Failures in a row after which an address that is no seed is forgotten; ``/listlookup`` names a
+#: Failures in a row after which an address is forgotten, except a seed. ``/listlookup`` names a
 #: nsqlookupd that returns.
 _FORGET_AFTER = 6
 #: The most rounds that a failing address is skipped.
@@ -24,7 +24,7 @@ _MAX_SKIPPED_ROUNDS = 8
 class TopicMeta(NamedTuple):
     """The metadata of a topic, the same for all its partitions."""
 
-    partition_num: int = 0  #: all of them, also those without a leader; the modulus for keys
+    partition_num: int = 0  #: including partitions without a leader; the modulus for keys
     replica: int = 0
     ordered: bool = False  #: it is consumed with SUB_ORDERED, and published to with a key
     extended: bool = False  #: its messages have JSON headers
@@ -44,13 +44,13 @@ class TopicRoutes:
     meta: TopicMeta | None = None
     #: The nsqlookupd belongs to a partitioned cluster; it may not know the topic.
     is_partitioned: bool = False
-    #: Partitions that were listed and are not to be used.
+    #: Listed partitions that must not be used.
     excluded: frozenset[int] = frozenset()
-    #: nsqd -> the address of its HTTP API; empty: it has none
+    #: nsqd -> the address of its HTTP API, or empty
     http_addresses: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, wanted: Container[int] | None) -> TopicRoutes:
-        """Return these routes with some of the partitions alone; None: all of them."""
+        """Return these routes with only the wanted partitions; None means all."""
         if wanted is None:
             return self
         known = {*range(self.partition_num), *self.partitions}
@@ -69,12 +69,12 @@ class TopicRoutes:
 
     @property
     def partition_num(self) -> int:
-        """How many partitions the topic has in all; 0 where that is unknown."""
+        """The total number of partitions of the topic; 0 if unknown."""
         return 0 if self.meta is None else self.meta.partition_num
 
     @property
     def usable_partitions(self) -> int:
-        """How many partitions there are to use, those without a leader included."""
+        """The number of usable partitions, including partitions without a leader."""
         return max(self.partition_num - len(self.excluded), len(self.partitions))
 
 
@@ -105,11 +105,11 @@ class LookupTable:
 
     @property
     def addresses(self) -> list[str]:
-        """All known nsqlookupds, those with the fewest failures first."""
+        """All known nsqlookupds, fewest failures first."""
         return sorted(self._lookupds, key=lambda address: self._lookupds[address].failures)
 
     def begin_round(self) -> list[str]:
-        """Return those to be asked now. Failing ones are skipped for some rounds.
+        """Return the nsqlookupds to ask now. Failing ones are skipped for some rounds.
 
         A stock cluster has no list of nsqlookupds; its seeds are asked in every round.
         """
@@ -125,7 +125,7 @@ class LookupTable:
     def on_answer(
         self, address: str, routes: TopicRoutes, nodes: Sequence[tuple[str, bool]] = ()
     ) -> None:
-        """Store an answer; ``nodes`` is that of ``/listlookup``: (address, is it the leader)."""
+        """Store an answer; ``nodes`` is from ``/listlookup``: (address, True if it leads)."""
         self._count += 1
         lookupd = self._lookupds.get(address)
         if lookupd is None:
@@ -149,7 +149,7 @@ class LookupTable:
                 if lookupd.routes is not None and place in lookupd.routes.places]
 
     def on_failure(self, address: str) -> None:
-        """Store that one did not answer: its last answer counts only without a fresh one."""
+        """Record a failure: the last answer counts only while no nsqlookupd has a fresh one."""
         lookupd = self._lookupds.get(address)
         if lookupd is None:
             return
@@ -160,8 +160,7 @@ class LookupTable:
             del self._lookupds[address]
 
     def on_late(self, address: str) -> None:
-        """Store that one has not answered for long: its last answer counts only without a fresh
-        one, as after a failure. It is not skipped in later rounds."""
+        """Record a slow answer: like a failure, but later rounds do not skip the nsqlookupd."""
         lookupd = self._lookupds.get(address)
         if lookupd is not None:
             lookupd.is_fresh = False
@@ -172,7 +171,7 @@ class LookupTable:
 
     @property
     def has_refusals(self) -> bool:
-        """Whether an nsqd refused a partition, and has not accepted it since."""
+        """True if an nsqd has refused a partition and not accepted it since."""
         return bool(self._refused)
 
     def on_accepted(self, partition: int, nsqd: str) -> None:
@@ -180,7 +179,7 @@ class LookupTable:
         self._refused.discard((partition, nsqd))
 
     def lacks_meta(self) -> bool:
-        """Return whether partitions are listed, and no nsqlookupd has said what topic it is."""
+        """Return True if partitions are listed, but no answer has the metadata of the topic."""
         merged = self.merged()
         return bool(merged.partitions) and merged.meta is None
 
@@ -212,7 +211,7 @@ class LookupTable:
         return [lookupd.routes for lookupd in fresh if lookupd.routes is not None]
 
     def _choose_meta(self, answers: list[TopicRoutes]) -> TopicMeta | None:
-        """Return the metadata; where no nsqlookupd has a coordinator, the last that is known."""
+        """Return the metadata; the last known if no nsqlookupd has a coordinator."""
         metas = [routes.meta for routes in answers if routes.meta is not None]
         # The first with a number of partitions; a lookupd without the topic sends 0.
         meta = next((one for one in metas if one.partition_num > 0), metas[0] if metas else None)
@@ -226,6 +225,6 @@ class LookupTable:
         trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self._refused]
         if trusted:
             return trusted[0]
-        # All have refused: the first may lead it by now.
+        # All have refused: the first may lead the partition by now.
         self._refused -= {(partition, nsqd) for nsqd in nsqds}
         return nsqds[0]

@@ -1,6 +1,6 @@
-"""What follows from nsqd's refusals of publishes and subscriptions.
+"""Decides whether and when to retry after nsqd has refused a publish or a subscription.
 
-The table of the article ("publish retry"), corrected where the servers differ; both are in
+Follows the article's table "publish retry", except for codes that the servers use differently. See
 ``docs/topics/partitions.rst``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-#: The leader of the partition moves: ask the nsqlookupds, and wait longer.
+#: The leader of the partition is moving: ask the nsqlookupds, and wait longer.
 LEADER_CODES = frozenset({
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST",
 })
@@ -17,9 +17,9 @@ _RAISE = frozenset({
     "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_AUTH_FIRST", "E_AUTH_FAILED", "E_AUTH_ERROR",
     "E_AUTH_DISABLED", "E_UNAUTHORIZED",
 })
-#: The subscription has to be made again with the other ``extend_support``.
+#: Subscribe again with the opposite ``extend_support``.
 EXTEND_CODES = frozenset({"E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"})
-#: The topic is ordered, and has to be consumed so.
+#: The topic is ordered: subscribe with SUB_ORDERED.
 ORDER_CODE = "E_SUB_ORDER_IS_MUST"
 #: Errors of the caller, or of stale metadata: retried once, with fresh metadata.
 _RETRY_ONCE = frozenset({"E_INVALID", "E_BAD_PARTITION"})
@@ -30,12 +30,12 @@ _LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
 #: The least time for an attempt before the deadline, in seconds.
 _LAST_ATTEMPT = 0.02
 
-#: Seconds that an attempt waits for fresh leaders where no nsqlookupd answers.
+#: Seconds that an attempt waits for fresh leaders if no nsqlookupd answers.
 LOOKUP_WAIT = 0.5
 
 
 def is_final(code: str, text: str, attempts: int) -> bool:
-    """Return whether no further attempt can succeed after the ``attempts``-th got this error."""
+    """Return True if retrying is pointless after ``attempts`` attempts failed with this error."""
     if code in _RETRY_ONCE:
         return attempts > 1 or text.startswith("invalid command")  # a server without this command
     return code in _RAISE
@@ -46,8 +46,8 @@ def retry_delay(
 ) -> float | None:
     """Seconds to wait after the ``attempts``-th attempt failed; None: no time for another.
 
-    The last second is used too: of what is ``left`` half is waited at most. Spread by up to a
-    quarter, so that many clients do not come at once.
+    The delay is at most half of ``left``, the seconds until the deadline, so the last second has
+    attempts too. Up to a quarter is added at random so that clients do not retry in step.
     """
     delays = _LEADER_DELAYS if is_leader_moving else _DELAYS
     delay = delays[min(max(attempts, 1), len(delays)) - 1] * (1 + 0.25 * rng.random())
@@ -57,5 +57,5 @@ def retry_delay(
 
 
 def lookup_wait(left: float | None) -> float:
-    """Seconds to wait for fresh leaders before an attempt: at most half of what is ``left``."""
+    """Seconds to wait for fresh leaders before an attempt: at most half of ``left``."""
     return LOOKUP_WAIT if left is None else min(LOOKUP_WAIT, max(0.0, left / 2))

@@ -1,7 +1,7 @@
 """The partition of a key, and round robin without a key.
 
 The modulus is the total number of partitions of the topic, not the number that can be written to
-now: otherwise a key would change its partition whenever a leader moves.
+now. Otherwise a key would change its partition whenever a leader moves.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def choose_sharding(sharding: str | Sharding) -> Sharding:
     """Return the function for a name, or the function itself.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: ``sharding`` is neither.
     """
     if callable(sharding):
         return sharding
@@ -81,7 +81,7 @@ def check_key(key: object) -> Key:
     """Return a key as text, bytes or a number.
 
     Raises:
-        InvalidMessageError: it is none of them.
+        InvalidMessageError: the key has another type.
     """
     if isinstance(key, (bytearray, memoryview)):
         key = bytes(key)
@@ -116,7 +116,7 @@ class RoundRobin:
         self._counter = itertools.count((rng or random.Random()).randrange(1024))
 
     def choose(self, partitions: Iterable[int], avoid: Container[int] = ()) -> int | None:
-        """Return the next partition, preferably none of ``avoid``; None without partitions."""
+        """Return the next partition, outside ``avoid`` if possible; None if there are none."""
         found = sorted(partitions)
         if not found:
             return None
@@ -124,7 +124,7 @@ class RoundRobin:
         for skipped in range(len(found)):
             partition = found[(first + skipped) % len(found)]
             if partition not in avoid:
-                # Else the next one would have the turn of those that were skipped, too.
+                # Otherwise the next partition would also get the turns of the skipped ones.
                 for _ in range(skipped):
                     next(self._counter)
                 return partition

@@ -12,7 +12,7 @@ from datetime import datetime
 from nsqclient.errors import ConfigError
 
 _OFFSET, _TIMESTAMP, _COUNT, _SPECIAL = "virtual_queue", "timestamp", "msgcount", "special"
-#: The only value of ``special``: behind the last message.
+#: The only value of ``special``: after the last message.
 _END = -1
 _MAX_VALUE = 2**63 - 1
 #: A number of seconds from here on is in the year 5138 or later: milliseconds were meant.
@@ -50,7 +50,7 @@ class StartPosition:
     def offset(cls, offset: int) -> StartPosition:
         """The message at this offset: bytes from the start of the partition's queue.
 
-        It is ``message.offset`` of a message, or ``message.offset + message.size`` for the
+        Use ``message.offset`` of a message, or ``message.offset + message.size`` for the
         next message; 0 is the oldest message.
         """
         return cls(_OFFSET, offset)
@@ -79,18 +79,18 @@ class StartPosition:
 
     @classmethod
     def count(cls, count: int) -> StartPosition:
-        """The message behind so many messages from the start of the partition's queue."""
+        """The message after the first ``count`` messages of the partition's queue."""
         cls(_COUNT, count)  # checks it
         return cls(_COUNT, count + 1)  # nsqd counts from 1, and takes 0 as 1
 
     @classmethod
     def end(cls) -> StartPosition:
-        """Behind the last message: only what is published from now on."""
+        """After the last message: only messages published from now on."""
         return cls(_SPECIAL, _END)
 
     @classmethod
     def parse(cls, text: str) -> StartPosition:
-        """Read the words on the wire."""
+        """Parse ``kind:value``."""
         kind, _, number = text.partition(":")
         if number == str(_END):
             return cls(kind, _END)
@@ -100,5 +100,5 @@ class StartPosition:
         return cls(kind, int(number))
 
     def __str__(self) -> str:
-        """Return the words on the wire."""
+        """Return ``kind:value``."""
         return f"{self.kind}:{self.value}"
