@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,18 +35,18 @@ from nsqclient.runtime.workers import WorkerPool
 _GRACE = 1.0
 
 
-class BulkHandler:
+class BulkHandler(ABC):
     """What a BulkConsumer calls, on the threads of its readers. Nothing may block.
 
-    ``on_batch`` is to be overridden; the other methods do nothing.
+    A subclass defines ``on_batch``. The other methods do nothing by default.
     """
 
+    @abstractmethod
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
         """Messages have arrived: (timestamp, attempts, id, body), in this order.
 
         Each must be answered once, by ``sub.finish_ids()`` or ``sub.requeue_ids()``.
         """
-        raise NotImplementedError
 
     def on_fin_refused(self, sub: BulkSubscription, message_id: bytes) -> None:
         """nsqd had taken a message back before its FIN came, and will deliver it again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -37,7 +38,7 @@ P = TypeVar("P", bound="BaseProducer[Any]")
 _MAX_TOPICS = 1000
 
 
-class BaseProducer(Generic[C]):
+class BaseProducer(ABC, Generic[C]):
     """The life of a producer, and the steps of publishing; see :class:`nsqclient.Producer`."""
 
     def __init__(
@@ -68,9 +69,9 @@ class BaseProducer(Generic[C]):
         self._core: C = self._make_core()
         register_for_fork(self)
 
+    @abstractmethod
     def _make_core(self) -> C:
-        """Return all that a forked child must have of its own. A seam."""
-        raise NotImplementedError
+        """Make the parts that a forked child must have of its own. A seam."""
 
     # -- steps of publishing
 
