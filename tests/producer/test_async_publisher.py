@@ -452,6 +452,8 @@ def test_an_interrupted_worker_goes_on(world, error):
     publisher = world.publisher()
     busy(world, publisher).settle()
     assert publisher.flush(Deadline(WAIT))
+    # None of them starts another one then: the exception would meet a thread that begins.
+    wait_until(lambda: publisher._idle >= set(publisher._threads))
     for thread in publisher._threads:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(error))
