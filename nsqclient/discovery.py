@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
 logger: logging.Logger = logging.getLogger("nsqclient.discovery")
-_unusable = LineLimit(logger)
+_unusable = LineLimit()
 
 A = TypeVar("A")
 

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from nsqclient import discovery
 from nsqclient.http import nsqlookupd
+from nsqclient.runtime.log_lines import LineLimit
 from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.servers.factories import LookupdFactory, ServerFactory
 from tests.support.servers.http_api import ServerUnderTest
@@ -73,8 +74,7 @@ def leak_guard() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """Give loggers back the levels that a test's program has set; count lines from 0 again."""
-    for limit in (discovery._unusable, nsqlookupd._unusable_lines):
-        limit.reset()
+    discovery._unusable, nsqlookupd._unusable_lines = LineLimit(), LineLimit()
     loggers = [logging.getLogger(name) for name in ("", "nsqclient")]
     levels = [logger.level for logger in loggers]
     yield

@@ -1,5 +1,5 @@
 """One TCP connection to one nsqd: handshake, reader thread, writer."""
 
-from nsqclient.runtime.log_dispatch import install
+from nsqclient.runtime.log_lines import install
 
 install()

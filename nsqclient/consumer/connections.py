@@ -136,8 +136,8 @@ class ConnectionManager(Generic[S]):
         self._sources = sources
         self._owner = owner
         # Limited because an nsqlookupd may list any number of addresses.
-        self._discoveries = LineLimit(self._log)
-        self.failed_dials: LineLimit = LineLimit(self._log)
+        self._discoveries = LineLimit()
+        self.failed_dials = LineLimit()
         self._rng = random.Random()
         self._lock = Lock()
         # Guarded by _lock, as all below.

@@ -7,6 +7,7 @@ task.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -23,7 +24,7 @@ from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.display import counted
 from nsqclient.message import Message
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.log_lines import SwitchLimit
+from nsqclient.runtime.log_lines import LineLimit
 
 #: Seconds until the next look while some connection waits for its part of max_in_flight, and all
 #: levels have settled: handlers are busy with old messages.
@@ -102,7 +103,7 @@ class FlowControl(Generic[S]):
         self._look_at = 0  # when the level may rise, as a number of messages
         self._is_look_scheduled = False
         self._hold_again = -math.inf  # when a hold is to be renewed; read without the lock
-        self._level_log = SwitchLimit()
+        self._level_lines = LineLimit(2)
         self._phases: deque[tuple[Phase, float]] = deque()  # to be reported
         self._is_reporting = False
         #: ``set_paused(True)`` is in force, or there is no loop where there may be some.
@@ -239,21 +240,18 @@ class FlowControl(Generic[S]):
         """The shortest of all connections. Needs _lock."""
         return min((sub.msg_timeout for sub in self.subscriptions), default=60.0)
 
-    def _is_news(self, before: LevelReason) -> bool:
-        """Return whether the level is to be logged. Needs _lock."""
-        reason = self._level.reason
-        return reason is not before and self._level_log.is_news(
-            reason is LevelReason.HANDLER_TIME, self._clock())
-
     def _log_level(self) -> None:
         level = self.level
+        line_level = self._level_lines.level(logging.INFO)
         if self._level.reason is LevelReason.HANDLER_TIME:
-            self._log.info(
+            self._log.log(
+                line_level,
                 "%d in flight at most instead of max_in_flight %d: handlers take up to %.3g s, and"
                 " messages would expire in the queue",
                 level, self.max_in_flight, self._level.slowest)
         else:
-            self._log.info("max_in_flight applies again: %d in flight at most", level)
+            self._log.log(
+                line_level, "max_in_flight applies again: %d in flight at most", level)
 
     def _decide_level(self, now: float) -> None:
         """Needs _lock."""
@@ -364,7 +362,7 @@ class FlowControl(Generic[S]):
             with self._lock:
                 before = self._level.reason
                 changes = self._decide()
-                is_news = self._is_news(before)
+                is_news = self._level.reason is not before
             self._post(changes)
         except BaseException:  # of a signal handler: what was decided may not be sent
             self._timer.schedule(0.0, lambda: self._post(self.subscriptions))

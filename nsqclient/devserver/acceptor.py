@@ -53,7 +53,7 @@ class Acceptor:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._clients: dict[threading.Thread, socket.socket] = {}  # guarded by _lock
-        self._lines = LineLimit(logger)
+        self._lines = LineLimit(1)
 
     @property
     def port(self) -> int:

@@ -47,7 +47,7 @@ class DataPath:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._lines = LineLimit(logger)
+        self._lines = LineLimit(1)
         #: The error of the last write of a message; None if it succeeded.
         self.write_error: OSError | None = None
         try:

@@ -15,7 +15,7 @@ from nsqclient.protocol.peer_json import InvalidField, JsonReader
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
-_unusable_lines = LineLimit(logger)
+_unusable_lines = LineLimit()
 
 T = TypeVar("T")
 

@@ -135,7 +135,7 @@ class NodePool:
         #: Checks idle connections, and starts the dials of missing ones.
         self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
-        self._failed_dials = LineLimit(logger)
+        self._failed_dials = LineLimit()
         #: The last failure of an nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)

@@ -1,74 +1,100 @@
-"""``LineLimit``: how many log lines of one kind a peer can cause."""
+"""What the library's log records need beyond ``logging``.
+
+A log handler may publish, and holds its lock meanwhile. A record that the library makes in that
+publish must not come back to the handler, and a thread of the library, on whose work the publish
+depends, must not wait for the lock.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Union
+import weakref
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from nsqclient.runtime.threads import is_library_thread
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
-    Logger = Union[logging.Logger, _Adapter]
 else:
     _Adapter = logging.LoggerAdapter  # takes no brackets before Python 3.11
 
-#: Lines of one kind within ``INTERVAL`` seconds that keep their level.
-MOST_LINES, INTERVAL = 50, 60.0
+#: The loggers that a publish may use.
+LOGGERS = ("connection", "dialing", "discovery", "http", "producer", "timer", "trace", "workers")
+#: Seconds that a thread of the library waits for a log handler.
+_PATIENCE = 0.1
+
+#: Records that a handler has missed since its last one.
+_missed: weakref.WeakKeyDictionary[logging.Handler, int] = weakref.WeakKeyDictionary()
+
+
+def install() -> None:
+    """Have the records of ``LOGGERS`` pass ``dispatch``. Idempotent."""
+    for name in LOGGERS:
+        logging.getLogger(f"nsqclient.{name}").addFilter(dispatch)
+
+
+def dispatch(record: logging.LogRecord) -> bool:
+    """Pass a record to the handlers if logging itself may not. A filter: returns False after that.
+    """
+    handlers = list(_handlers_of(record.name))
+    is_ours = is_library_thread()
+    if not handlers or not (is_ours or any(map(_is_entered, handlers))):
+        return True
+    for handler in handlers:
+        if record.levelno < handler.level or _is_entered(handler):
+            continue
+        lock = handler.lock if is_ours else None
+        if lock is not None and not lock.acquire(timeout=_PATIENCE):
+            _missed[handler] = _missed.get(handler, 0) + 1
+            continue
+        try:
+            missed = _missed.pop(handler, 0)
+            if missed:
+                handler.handle(logging.LogRecord(
+                    record.name, logging.WARNING, __file__, 0,
+                    "%d log records of nsqclient were dropped: a log handler was busy", (missed,),
+                    None))
+            handler.handle(record)
+        finally:
+            if lock is not None:
+                lock.release()
+    return False
+
+
+def _handlers_of(name: str) -> Iterator[logging.Handler]:
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None
+
+
+def _is_entered(handler: logging.Handler) -> bool:
+    """True if the calling thread is inside the handler."""
+    is_owned = getattr(handler.lock, "_is_owned", None)
+    return is_owned is not None and bool(is_owned())
 
 
 class LineLimit:
-    """The lines of one kind, whose number a peer decides: one for each address that it lists, say.
+    """Keeps the level of ``lines`` log lines in 10 s; the others are at DEBUG. Threads: any.
 
-    The first ``MOST_LINES`` of a minute keep their level. Then one line says that there are more,
-    and these are logged at DEBUG until the minute is over. Threads: any.
+    For lines whose number a peer decides, such as one for each address in an answer.
     """
 
-    def __init__(self, logger: Logger) -> None:
-        self._logger = logger
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new minute."""
-        # Since when, and how many lines. Swapped as a whole, without a lock: of two lines at the
-        # same instant one may not be counted.
-        self._counted = float("-inf"), 0
+    def __init__(self, lines: int = 10) -> None:
+        self.lines = lines
+        # Without a lock: of two lines at the same instant one may not be counted.
+        self._counted = float("-inf"), 0  # the start of these 10 s, and the lines since
 
     def level(self, level: int) -> int:
-        """Return the level for the next line, which would have ``level``. Counts it."""
+        """Count a line; return its level."""
         now = time.monotonic()
-        began, lines = self._counted
-        if now - began >= INTERVAL:
-            began, lines = now, 0
-        lines += 1
-        self._counted = began, lines
-        if lines == MOST_LINES + 1:
-            self._logger.log(
-                level if level > logging.INFO else logging.INFO,
-                "more than %d lines like the last one in a minute: further ones are at DEBUG",
-                MOST_LINES,
-            )
-        return level if lines <= MOST_LINES else logging.DEBUG
-
-
-class SwitchLimit:
-    """Which changes of a state are logged: its beginning once in ``INTERVAL``, and that one's end.
-
-    Not thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._logged_at = float("-inf")
-        self._is_logged = False
-
-    def is_news(self, has_begun: bool, now: float) -> bool:
-        """Return whether to log that the state has begun, or that it has ended."""
-        was_logged, self._is_logged = self._is_logged, False
-        if not has_begun:
-            return was_logged
-        if now - self._logged_at >= INTERVAL:
-            self._logged_at, self._is_logged = now, True
-        return self._is_logged
+        start, lines = self._counted
+        if now - start >= 10.0:
+            start, lines = now, 0
+        self._counted = start, lines + 1
+        return level if lines < self.lines else logging.DEBUG
 
 
 class PrefixedLogger(_Adapter):
@@ -88,6 +114,5 @@ class PrefixedLogger(_Adapter):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """For ``logging``: build the line, whose arguments are not filled in yet."""
         kwargs["extra"] = {**self._fields, **(kwargs.get("extra") or {})}
         return f"{self._prefix}{msg}", kwargs
