@@ -80,7 +80,7 @@ _DEFINED_IN = {
 }
 #: Modules that are there after "import nsqclient", with their first use too.
 _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
-    "discovery", "hints", "http", "protocol", "runtime",
+    "discovery", "http", "protocol", "runtime",
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
 #: Written out, because type checkers read it.

@@ -18,6 +18,7 @@ from nsqclient.display import without_password
 from nsqclient.errors import (
     ConfigError, DiscoveryError, NSQHTTPError, NSQHTTPStatusError, TLSError, as_cause,
 )
+from nsqclient.hints import LOOKUPD_HTTP
 from nsqclient.http.models import Producer
 from nsqclient.http.urls import lookup_url, split_address
 from nsqclient.log_records import log_fields
@@ -151,7 +152,7 @@ def client_errors(address: str, config: Config) -> Iterator[None]:
             reason += (
                 "; auth_secret was not sent: skip_lookupd_authorization is false, or it was not"
                 " configured and lookupd_authorized_hosts does not name it")
-        raise DiscoveryError(address, reason) from as_cause(exc)
+        raise DiscoveryError(address, reason, exc.hint or LOOKUPD_HTTP) from as_cause(exc)
 
 
 def lookup_nodes(address: str, config: Config) -> list[str]:

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from nsqclient import hints
 from nsqclient.display import LONGEST_TEXT, printable, without_password
 
 E = TypeVar("E", bound=BaseException)
@@ -49,15 +50,21 @@ E = TypeVar("E", bound=BaseException)
 class NSQError(Exception):
     """The root of all exceptions of nsqclient. Its text is one line, with controls escaped."""
 
-    #: A consumer or producer that gets it from a server does not try again.
+    #: What to do about it, in one line; empty if nothing sensible can be said.
+    hint: str = ""
+    #: True if a consumer or producer that gets it from a server does not try again.
     is_final = False
 
+    def __init__(self, *args: object, hint: str = "") -> None:
+        super().__init__(*args)
+        if hint:
+            self.hint = hint
+
     def __str__(self) -> str:
-        """The text, as a log may show it, whatever a peer put into it."""
         return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without __init__, whose arguments are other ones than those of Exception.
+        # Not by calling the class: subclasses take other arguments than Exception.
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -84,6 +91,25 @@ def as_cause(error: E) -> E:
             each.__suppress_context__ = True
         each = each.__cause__
     return error
+
+
+def with_hint(error: NSQError, address: str = "") -> str:
+    """Return an error's text and its hint in one line, without ``address`` at the start."""
+    text = str(error).removeprefix(f"{address}: ") if address else str(error)
+    return f"{text}; {error.hint}" if error.hint else text
+
+
+def known_failure(error: BaseException) -> str:
+    """Return the text and hint of an error with a known cause; empty for any other error.
+
+    The hint may be that of an error that led to this one. A traceback would say no more.
+    """
+    cause: BaseException | None = error
+    while isinstance(cause, NSQError):
+        if cause.hint:
+            return str(error) if cause.hint in str(error) else f"{error}; {cause.hint}"
+        cause = cause.__cause__
+    return ""
 
 
 # -- ours: the caller broke a rule, before any byte was sent
@@ -132,9 +158,9 @@ class ReentrantCallError(NSQError, RuntimeError):
 class NSQConnectionError(NSQError):
     """There is no connection to an nsqd, or it was lost. ``address`` is its ``host:port``."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(self, address: str, reason: str, hint: str = "") -> None:
         reason = printable(reason)
-        super().__init__(f"{address}: {reason}")
+        super().__init__(f"{address}: {reason}", hint=hint)
         self.address = address
         self.reason = reason
 
@@ -168,6 +194,8 @@ class FrameTooLargeError(RemoteProtocolError):
 class NotNSQError(RemoteProtocolError):
     """The server on this port does not speak nsqd's TCP protocol; often it is the HTTP port."""
 
+    hint = hints.HTTP_PORT
+
 
 class NegotiationError(NSQError):
     """nsqd did not grant a feature that IDENTIFY requested. The connection was not used."""
@@ -176,9 +204,11 @@ class NegotiationError(NSQError):
 class TLSError(NegotiationError):
     """The TLS handshake failed. ``reason`` names the certificate, name, version or file."""
 
-    def __init__(self, reason: str, address: str = "") -> None:
+    hint = hints.TLS_OPTIONS
+
+    def __init__(self, reason: str, address: str = "", hint: str = "") -> None:
         reason = printable(reason)
-        super().__init__(f"{address}: TLS: {reason}" if address else f"TLS: {reason}")
+        super().__init__(f"{address}: TLS: {reason}" if address else f"TLS: {reason}", hint=hint)
         self.reason = reason
         self.address = address
 
@@ -186,9 +216,9 @@ class TLSError(NegotiationError):
 class DiscoveryError(NSQError):
     """An nsqlookupd gave no usable answer. ``address`` is its URL."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(self, address: str, reason: str, hint: str = "") -> None:
         reason = printable(reason)
-        super().__init__(f"nsqlookupd {without_password(address)}: {reason}")
+        super().__init__(f"nsqlookupd {without_password(address)}: {reason}", hint=hint)
         self.address = address
         self.reason = reason
 
@@ -212,9 +242,9 @@ class NSQHTTPError(NSQError):
 
     is_lasting = False
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, hint: str = "") -> None:
         reason = printable(reason)
-        super().__init__(f"{without_password(url)}: {reason}")
+        super().__init__(f"{without_password(url)}: {reason}", hint=hint)
         self.url = url
         self.reason = reason
 
@@ -251,7 +281,7 @@ class ServerError(NSQError):
     """
 
     def __init__(self, code: str, text: str = "") -> None:
-        super().__init__(f"{code} {text}".rstrip())
+        super().__init__(f"{code} {text}".rstrip(), hint=hints.hint_on(code, text))
         self.code = code
         self.text = text
 

@@ -194,7 +194,7 @@ def test_a_server_that_does_not_accept_ends_at_the_dial_timeout(monkeypatch):
     def time_out(*args, **kwargs):
         raise requests.exceptions.ConnectTimeout("on purpose")
 
-    monkeypatch.setattr(requests.Session, "send", time_out)
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", time_out)
     assert "no connection within 0.5 s" in _fails("lookupd:4161", dial_timeout=0.5)
 
 

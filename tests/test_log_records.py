@@ -6,6 +6,7 @@ import traceback
 
 import pytest
 
+from nsqclient import hints
 from nsqclient import Config, Consumer, Message, NSQError, Producer, PublishError
 from nsqclient.consumer.context import consumer_log, log_failure
 from nsqclient.errors import (
@@ -110,13 +111,14 @@ def from_cause(error: NSQError, cause: NSQError) -> NSQError:
         return exc
 
 
-REFUSED = ConnectError("a:1", "connection refused")
+REFUSED = ConnectError("a:1", "connection refused", hints.RUNS)
 
 
 @pytest.mark.parametrize("error, said", [
     (REFUSED, "--tcp-address"),
     (from_cause(PublishNotSentError("no nsqd stored it"), REFUSED), "--tcp-address"),
-    (NSQHTTPTransportError("http://a:1/ping", "host unknown"), "host unknown"),
+    (NSQHTTPTransportError("http://a:1/ping", "host unknown", "correct the address"),
+     "host unknown; correct the address"),
 ])
 def test_a_failure_with_a_known_cause_is_one_line(error, said, caplog):
     """The traceback comes at DEBUG, and both records have the fields."""

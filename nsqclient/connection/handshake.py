@@ -14,6 +14,7 @@ from typing import Any
 
 from nsqclient.config import Config, build_tls_context
 from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient import hints
 from nsqclient.errors import (
     NegotiationError, RemoteProtocolError, ServerError, other_nsqd_error,
 )
@@ -112,8 +113,7 @@ def _check_granted(address: str, config: Config, settings: ServerSettings) -> No
         if asked and not granted:
             raise NegotiationError(
                 f"{address}: nsqd does not grant {name}, which was asked for; the connection was"
-                " not used without it"
-            )
+                " not used without it", hint=hints.NOT_GRANTED[name])
         if granted and not asked:
             raise RemoteProtocolError(f"{address}: nsqd turned on {name}, which nobody asked for")
 
@@ -158,7 +158,8 @@ def _authenticate(
     core: ClientProtocol, address: str, config: Config, wait_for: WaitFor
 ) -> None:
     if not config.auth_secret:
-        raise NegotiationError(f"{address}: nsqd requires authentication: set auth_secret")
+        raise NegotiationError(
+            f"{address}: nsqd requires authentication: set auth_secret", hint=hints.AUTH_SECRET)
     if not config.tls_v1:
         logger.warning("%s: auth_secret is sent without TLS: others on the network can read it, or"
                        " register an nsqd that gets it; set tls_v1", address,

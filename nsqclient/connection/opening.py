@@ -9,6 +9,7 @@ import socket
 from nsqclient.config import Config
 from nsqclient.connection.handshake import Subscribe, negotiate
 from nsqclient.connection.writer import SocketWriter
+from nsqclient import hints
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, NotNSQError, NSQError, TLSError,
 )
@@ -76,9 +77,10 @@ class NsqdSocket:
         except TLSError as exc:
             with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
                 self._writer.send_all(wait=False)
-            raise TLSError(exc.reason, self.address) from exc
+            raise TLSError(exc.reason, self.address, exc.hint) from exc
         except ConnectionLostError as exc:
-            raise ConnectError(self.address, f"during the handshake: {exc.reason}") from exc
+            raise ConnectError(
+                self.address, f"during the handshake: {exc.reason}", hints.NOT_NSQD) from exc
         with self._lock:
             self._need_not_ended()
         logger.info("%s: connected to nsqd %s", self.address, self.settings.version,
@@ -103,7 +105,7 @@ class NsqdSocket:
                     raise ConnectError(
                         self.address,
                         f"connected, but no answer within {deadline.timeout:g} s: is this nsqd's"
-                        " TCP port?",
+                        " TCP port?", hints.NOT_NSQD,
                     )
                 data = transport.recv(SMALL_READ)
             if not data:
@@ -111,7 +113,7 @@ class NsqdSocket:
             try:
                 core.receive_data(data)
             except NotNSQError as exc:
-                raise NotNSQError(f"{self.address}: {exc}") from None
+                raise NotNSQError(f"{self.address}: {exc}", hint=exc.hint) from None
 
     def _note_dialed(self, sock: socket.socket) -> None:
         """Have ``close()`` end this dial."""

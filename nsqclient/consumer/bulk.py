@@ -19,8 +19,7 @@ from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.nsqd_subscription import NsqdSubscription
-from nsqclient.errors import NSQError, ServerError
-from nsqclient.hints import with_hint
+from nsqclient.errors import NSQError, ServerError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.extensions import Endpoint

@@ -23,8 +23,7 @@ from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.discovery import LookupResult, Poller, config_for, lookup_topic
 from nsqclient.display import without_password
-from nsqclient.errors import ConnectError, DiscoveryError, NSQError
-from nsqclient.hints import with_hint
+from nsqclient.errors import ConnectError, DiscoveryError, NSQError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.addresses import parse_address

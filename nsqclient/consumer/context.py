@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nsqclient.errors import known_failure
 from nsqclient.config import Config
 from nsqclient.consumer.retry import show_exception
-from nsqclient.hints import known_failure
 from nsqclient.log_records import log_fields
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.timer import Timer

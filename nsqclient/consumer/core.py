@@ -36,8 +36,7 @@ from nsqclient.consumer.stats import ConsumerStats
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.consumer.watchdog import Watchdog
 from nsqclient.display import counted, without_password
-from nsqclient.errors import ConfigError, ConnectError, NSQError
-from nsqclient.hints import with_hint
+from nsqclient.errors import ConfigError, ConnectError, NSQError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.extensions import Endpoint

@@ -15,8 +15,7 @@ from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, Drai
 from nsqclient.consumer.stats import DrainReport, StopReport
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
-from nsqclient.errors import ConfigError, ConnectError
-from nsqclient.hints import with_hint
+from nsqclient.errors import ConfigError, ConnectError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.runtime.deadline import Duration, to_seconds
 

@@ -1,10 +1,8 @@
-"""Extensions to ``requests`` for the HTTP clients: TLS as in ``Config``, and limits of a body."""
+"""Extensions to ``requests`` for HTTP clients: TLS as in ``Config``, and limits of a body."""
 
 from __future__ import annotations
 
-import os
 import ssl
-import threading
 from typing import Any
 
 import requests
@@ -12,7 +10,6 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import ProtocolError
 
 from nsqclient.config import Config, build_tls_context
-from nsqclient.errors import TLSError
 from nsqclient.runtime.deadline import Deadline
 
 _CHUNK = 64 * 1024
@@ -20,9 +17,6 @@ _CHUNK = 64 * 1024
 
 class TLSAdapter(HTTPAdapter):
     """HTTPS with the ``tls_*`` options of a config, and with no other authorities.
-
-    Certificates that are renewed on disk count from the next connection. While the new files are
-    incomplete, the former ones are used.
 
     Args:
         config: its ``tls_server_name`` is not used.
@@ -33,54 +27,18 @@ class TLSAdapter(HTTPAdapter):
     """
 
     def __init__(self, config: Config, connections: int = 10) -> None:
-        self._config = config
-        self._stamps = self._read_stamps()
         self._context = build_tls_context(config)
-        self._connections = connections
-        self._lock = threading.Lock()  # for the renewal
         super().__init__(pool_maxsize=connections)
 
-    @property
-    def verifies(self) -> bool:
-        """False if any certificate of a server is accepted."""
-        return self._context.verify_mode is not ssl.CERT_NONE
-
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """Called by ``requests``."""
         super().init_poolmanager(*args, **options, ssl_context=self._context)
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        """Called by ``requests``: the original adds its own authorities to the context."""
+        """Do nothing: the original adds its own authorities to the context."""
 
     def send(self, request: Any, *args: Any, **options: Any) -> requests.Response:
-        """Called by ``requests``."""
-        stamps = self._read_stamps()
-        with self._lock:
-            if stamps != self._stamps:
-                self._renew(stamps)
+        options["verify"] = self._context.verify_mode is not ssl.CERT_NONE
         return super().send(request, *args, **options)
-
-    def _renew(self, stamps: list[Any]) -> None:
-        try:
-            self._context = build_tls_context(self._config)
-        except TLSError:
-            return  # half of the files are new
-        self._stamps = stamps
-        # Requests that are under way keep the connections of the former pool manager.
-        self.init_poolmanager(self._connections, self._connections)
-
-    def _read_stamps(self) -> list[Any]:
-        config = self._config
-        return [_stamp(path) for path in (config.tls_root_ca_file, config.tls_cert, config.tls_key)
-                if path]
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class TooLarge(Exception):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.errors import NSQHTTPError, NSQHTTPResponseError, NSQHTTPStatusError
+from nsqclient.errors import NSQHTTPResponseError
 from nsqclient.http.models import NsqdInfo, Stats
-from nsqclient.http.session import BrokenUpload, HTTPClient, Server
+from nsqclient.http.session import HTTPClient, Server
 from nsqclient.http.urls import nsqd_url
 from nsqclient.protocol.commands import check_body, check_delay, check_mpub, pack_bodies
 from nsqclient.protocol.names import check_channel, check_topic
@@ -114,7 +114,8 @@ class NsqdHTTP(HTTPClient):
         Raises:
             InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was sent.
             NSQHTTPStatusError: not stored.
-            NSQHTTPTransportError: the outcome is unknown.
+            NSQHTTPTransportError: the outcome is unknown. nsqd may close the connection in the
+                middle of a body that is larger than its --max-msg-size.
         """
         body = check_body(body, self._config.nsqd_max_msg_size)
         params = {"topic": check_topic(topic)}
@@ -122,7 +123,7 @@ class NsqdHTTP(HTTPClient):
             delay_ms = round(to_seconds(defer, "defer") * 1000)
             check_delay(delay_ms, round(self._config.nsqd_max_req_timeout * 1000))
             params["defer"] = str(delay_ms)
-        self._upload("pub", body, "max_msg_size", "MSG_TOO_BIG", params)
+        self._send("POST", "pub", params, body)
 
     def mpub(self, topic: str, bodies: Iterable[bytes]) -> None:
         """Publish several messages, all or none; they may hold any bytes (binary mode).
@@ -132,8 +133,8 @@ class NsqdHTTP(HTTPClient):
         """
         config = self._config
         checked = check_mpub(bodies, config.nsqd_max_msg_size, config.nsqd_max_body_size)
-        self._upload("mpub", pack_bodies(checked, b""), "max_body_size", "BODY_TOO_BIG",
-                     {"topic": check_topic(topic), "binary": "true"})
+        params = {"topic": check_topic(topic), "binary": "true"}
+        self._send("POST", "mpub", params, pack_bodies(checked, b""))
 
     # -- topics and channels
 
@@ -217,27 +218,6 @@ class NsqdHTTP(HTTPClient):
             NSQHTTPStatusError: 400 INVALID_VALUE.
         """
         self._send("PUT", "config/log_level", None, level.encode())
-
-    # -- internal
-
-    def _upload(
-        self, endpoint: str, body: bytes, limit: str, code: str, params: Mapping[str, str]
-    ) -> None:
-        """POST a body; find out whether a broken connection means "too large".
-
-        nsqd responds 413 before it has read the body, and closes; the reset that follows may
-        overtake the response.
-        """
-        try:
-            self._send("POST", endpoint, params, body)
-        except BrokenUpload as broken:
-            try:
-                allowed = self.get_option(limit)
-            except NSQHTTPError:
-                allowed = None
-            if isinstance(allowed, int) and len(body) > allowed:
-                raise NSQHTTPStatusError(broken.url, 413, code) from broken
-            raise
 
 
 def _json_stats(

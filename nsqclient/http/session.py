@@ -1,4 +1,4 @@
-"""``HTTPClient``: requests to one server over one ``requests`` session, and their typed errors.
+"""``HTTPClient``: requests to one server over an adapter of ``requests``, and their errors.
 
 Endpoints are in ``nsqd`` and ``nsqlookupd``.
 """
@@ -9,18 +9,16 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from http.client import BadStatusLine
-from http.cookiejar import DefaultCookiePolicy
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import requests
 import urllib3.exceptions
+from requests.adapters import HTTPAdapter
 
 from nsqclient.config import Config
 from nsqclient.display import counted, printable, without_password
 from nsqclient.errors import (
-    ConfigError, NSQHTTPResponseError, NSQHTTPError, NSQHTTPTransportError, NSQHTTPStatusError,
-    as_cause,
+    ConfigError, NSQHTTPResponseError, NSQHTTPStatusError, NSQHTTPTransportError, as_cause,
 )
 from nsqclient.http.adapter import TLSAdapter, TooLarge, read_body
 from nsqclient.protocol.names import check_channel, check_topic
@@ -38,8 +36,6 @@ T = TypeVar("T")
 MAX_ANSWER_SIZE = 64 * 1024 * 1024
 #: Longest quoted error of ``requests`` in characters; it may repeat data from the server.
 _LONGEST_REASON = 500
-#: Seconds for each step of the check whether a server that resets connections is nsqd's TCP port.
-_PROBE_TIMEOUT = 0.5
 #: Answers of nsqd and nsqlookupd on their TCP ports to another protocol.
 _NSQ_ERROR = "E_BAD_PROTOCOL"
 _RESETS = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)
@@ -55,15 +51,11 @@ class Server(NamedTuple):
     url: Callable[[str, str], str]  #: (address, endpoint) -> URL
     takes_secret: bool = False  #: ``auth_secret`` is sent to it
 
-
-class _Session(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Called for each response: None, or requests would read the body of a redirect."""
-        return None
-
-
-class BrokenUpload(NSQHTTPTransportError):
-    """The connection ended during an upload: usually the body is too large for the server."""
+    @property
+    def other_port_hint(self) -> str:
+        """What to do if another server seems to answer."""
+        return (f"see that this is the HTTP address of an {self.name} (port {self.http_port} by"
+                " default)")
 
 
 class HTTPClient:
@@ -92,8 +84,7 @@ class HTTPClient:
 
     Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. In a forked
     child it opens its own connections.
-    Threads: any, also several at once: each call takes a connection of the session's pool, and
-    the session does not change after it was made.
+    Threads: any, also several at once: each call takes a connection of a pool.
     """
 
     _server: Server
@@ -131,16 +122,21 @@ class HTTPClient:
         self._headers = {
             name: value.encode("utf-8", "surrogateescape") for name, value in sent.items()
         }
-        self._session = self._make_session()
+        self._adapter = self._make_adapter()
         register_for_fork(self)
 
     def close(self) -> None:
         """Close idle connections. Idempotent; a later call opens new ones."""
-        self._session.close()
+        self._adapter.close()
 
     def _reset_after_fork(self) -> None:
         """In a forked child, drop the parent's connections."""
-        self._session = self._make_session()
+        self._adapter = self._make_adapter()
+
+    def _make_adapter(self) -> HTTPAdapter:
+        if self.address.startswith("https:") and self._config.tls_v1:
+            return TLSAdapter(self._config)
+        return HTTPAdapter()
 
     def __enter__(self: T) -> T:
         return self
@@ -187,7 +183,8 @@ class HTTPClient:
 
     def _unusable(self, endpoint: str, why: str) -> NSQHTTPResponseError:
         url = self._server.url(self.address, endpoint)
-        return NSQHTTPResponseError(url, f"not a usable answer: {why}")
+        return NSQHTTPResponseError(
+            url, f"not a usable answer: {why}", self._server.other_port_hint)
 
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
@@ -217,12 +214,21 @@ class HTTPClient:
         """Send one request; return the body of a successful response."""
         check_process()
         url = self._server.url(self.address, endpoint)
-        request = self._prepare(requests.Request(method, url, self._headers, params=params,
-                                                 data=body))
         deadline = Deadline(sum(self._timeouts))
         try:
-            response = self._session.send(request, timeout=self._timeouts, stream=True)
+            # The pattern of requests admits a line end behind a value.
+            if any(b"\n" in value or b"\r" in value for value in self._headers.values()):
+                raise requests.exceptions.InvalidHeader
+            request = requests.Request(
+                method, url, self._headers, params=params, data=body).prepare()
+            # An adapter alone ignores proxies, ~/.netrc and cookies, and follows no redirects.
+            response = self._adapter.send(request, stream=True, timeout=self._timeouts)
             answer = read_body(response, self._max_answer_size, deadline)
+        except requests.exceptions.InvalidHeader:
+            # "from None": the text of that exception shows the secret.
+            raise NSQHTTPTransportError(
+                url, "auth_secret, user_agent or another value has characters that no HTTP header"
+                " can carry") from None
         except TooLarge as exc:
             raise self._unusable(endpoint, str(exc)) from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as exc:
@@ -233,75 +239,46 @@ class HTTPClient:
             raise NSQHTTPStatusError(url, response.status_code, _message(response, answer))
         return answer
 
-    def _prepare(self, request: requests.Request) -> requests.PreparedRequest:
-        # Some versions of requests admit a line end at the end; http.client's error shows the
-        # value.
-        try:
-            if any(b"\n" in value or b"\r" in value for value in self._headers.values()):
-                raise requests.exceptions.InvalidHeader
-            return self._session.prepare_request(request)
-        except requests.exceptions.InvalidHeader:
-            # "from None": the text of that exception shows the secret.
-            raise NSQHTTPTransportError(
-                request.url, "auth_secret, user_agent or another value has characters that no HTTP"
-                " header can carry"
-            ) from None
-        except requests.exceptions.RequestException as exc:
-            raise self._error(request.url, exc, 0) from exc
-
-    def _error(self, url: str, exc: Exception, sent: int) -> NSQHTTPError:
-        """Build the NSQHTTPError for a failure; ``sent``: bytes of the request's body."""
-        if isinstance(exc, requests.exceptions.ConnectTimeout):
-            return NSQHTTPTransportError(url, f"no connection within {self._timeouts[0]:g} s")
+    def _error(self, url: str, exc: Exception, sent: int) -> NSQHTTPTransportError:
+        """Build the error for a failure; ``sent``: size of the request's body in bytes."""
         causes = list(_causes(exc))
-        innermost = printable(str(causes[-1]), _LONGEST_REASON)
 
         def is_caused_by(*kinds: type[BaseException]) -> bool:
             return any(isinstance(each, kinds) for each in causes)
 
-        if is_caused_by(requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError):
-            connect, whole = self._timeouts
+        server, (connect, whole) = self._server, self._timeouts
+        reason = printable(str(causes[-1]), _LONGEST_REASON)
+        hint, is_lasting = server.other_port_hint, False
+        if is_caused_by(requests.exceptions.ConnectTimeout):
+            reason = f"no connection within {connect:g} s"
+        elif is_caused_by(requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError):
             tls = f" (or no TLS handshake within {connect:g} s)" if url[:6] == "https:" else ""
-            return NSQHTTPTransportError(url, f"no whole answer within {whole:g} s{tls}")
-        if is_caused_by(requests.exceptions.SSLError, urllib3.exceptions.SSLError):
-            return NSQHTTPTransportError(url, f"TLS: {innermost}")
-        if sent and is_caused_by(*_RESETS):
-            return BrokenUpload(url, f"broken in the upload of {counted(sent, 'byte')}")
-        first_line: str | None = next(
-            (str(each.args[0]) for each in causes if isinstance(each, BadStatusLine)
-             and not isinstance(each, ConnectionResetError)), None)
-        is_tcp_port = _NSQ_ERROR in first_line if first_line is not None else (
-            is_caused_by(*_RESETS)
-            and _is_tcp_port_of_nsq(url, min(self._timeouts[0], _PROBE_TIMEOUT)))
-        if is_tcp_port:
-            reason = (f"this looks like its TCP port ({self._server.tcp_port} by default), not the"
-                      f" HTTP port ({self._server.http_port})")
-        elif first_line is not None:
-            reason = f"the answer is not HTTP: {first_line[:100]!r}"
+            reason = f"no whole answer within {whole:g} s{tls}"
+        elif is_caused_by(requests.exceptions.SSLError, urllib3.exceptions.SSLError):
+            reason = f"TLS: {reason}"
+            hint = "see the tls_* options, and whether the URL should begin with http://"
         elif is_caused_by(*_RESETS):
             reason = "the connection was closed before an answer"
+            if sent:
+                reason = f"broken in the upload of {counted(sent, 'byte')}"
+                hint = "the body may be larger than nsqd's --max-msg-size or --max-body-size"
+        elif is_caused_by(BadStatusLine):
+            is_lasting = True
+            line = next(str(each) for each in causes if isinstance(each, BadStatusLine))
+            reason = f"the answer is not HTTP: {line[:100]!r}"
+            if _NSQ_ERROR in line:
+                reason = (f"this looks like its TCP port ({server.tcp_port} by default), not the"
+                          f" HTTP port ({server.http_port})")
         elif is_caused_by(urllib3.exceptions.NameResolutionError, socket.gaierror):
             reason = "host unknown"
+            hint = f"the name does not resolve here: correct the address of {server.name}"
         elif is_caused_by(ConnectionRefusedError):
-            reason = f"connection refused: is {self._server.name} running there?"
-        else:
-            reason = innermost
-        error = NSQHTTPTransportError(url, reason)
-        error.is_lasting = is_tcp_port or first_line is not None
+            reason = f"connection refused: is {server.name} running there?"
+            hint = (f"see that {server.name} runs, and that this is its --http-address"
+                    f" ({server.http_port} by default)")
+        error = NSQHTTPTransportError(url, reason, hint)
+        error.is_lasting = is_lasting
         return error
-
-    def _make_session(self) -> requests.Session:
-        session = _Session()
-        # A proxy meant for the internet must not see requests to nsqd, and ~/.netrc must not
-        # replace the Authorization header.
-        session.trust_env = False
-        # No cookies: one call must not change the next one.
-        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        if self.address.startswith("https:") and self._config.tls_v1:
-            adapter = TLSAdapter(self._config)
-            session.mount("https://", adapter)
-            session.verify = adapter.verifies
-        return session
 
 
 def _message(response: requests.Response, answer: bytes) -> str:
@@ -317,22 +294,6 @@ def _message(response: requests.Response, answer: bytes) -> str:
         port = data.get("https_port")
         return f"{code} (HTTPS is on port {port})" if isinstance(port, int) else code
     return answer[:200].decode("utf-8", "replace").strip()
-
-
-def _is_tcp_port_of_nsq(url: str, timeout: float) -> bool:
-    """Check whether the server speaks the TCP protocol of nsqd or nsqlookupd instead of HTTP.
-
-    These servers close the connection after its first four bytes, and the reset can hide their
-    answer to an HTTP request.
-    """
-    parts = urlsplit(url)
-    try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout) as conn:
-            conn.settimeout(timeout)
-            conn.sendall(b"GET ")
-            return _NSQ_ERROR.encode() in conn.recv(64)
-    except OSError:
-        return False
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

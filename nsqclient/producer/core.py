@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.display import counted
-from nsqclient.errors import other_nsqd_error
-from nsqclient.hints import with_hint
+from nsqclient.errors import other_nsqd_error, with_hint
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.discovery import NodeDiscovery
 from nsqclient.producer.futures import PublishFuture

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from nsqclient.config import Config
 from nsqclient.discovery import Poller, lookup_nodes
-from nsqclient.errors import DiscoveryError
-from nsqclient.hints import with_hint
+from nsqclient.errors import DiscoveryError, with_hint
 from nsqclient.producer.nodes import NodePool
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import lookup_delay

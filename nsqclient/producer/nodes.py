@@ -21,8 +21,8 @@ from nsqclient.errors import (
     NSQConnectionError,
     NSQError,
     ReentrantCallError,
+    with_hint,
 )
-from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, Taken

@@ -14,8 +14,8 @@ from nsqclient.errors import (
     PublishUnknownError,
     ServerError,
     as_cause,
+    with_hint,
 )
-from nsqclient.hints import with_hint
 
 
 class StaleConnection(ConnectError):

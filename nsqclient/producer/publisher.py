@@ -17,6 +17,7 @@ from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
     ServerError, as_cause,
 )
+from nsqclient.hints import BLOCKED, NOT_NSQD
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
@@ -175,7 +176,7 @@ class Publisher:
                 pool.put_back(taken)
                 return
             if deadline.expired():
-                raise ConnectError(node.address, "no connection in time")
+                raise ConnectError(node.address, "no connection in time", BLOCKED)
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
@@ -256,7 +257,8 @@ class Publisher:
             if step is Step.SILENT:
                 raise ConnectionLostError(node.address, f"silent for {pool.silence:g} s")
             if step not in (Step.WAIT, Step.PROBE):
-                raise ConnectError(node.address, step.value)
+                hint = NOT_NSQD if step in (Step.LATE, Step.STALLED) else ""
+                raise ConnectError(node.address, step.value, hint)
             answer = conn.wait(now, patience.next_look(now))
             if answer is not None:
                 return answer

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Union
 
-from nsqclient import native
+from nsqclient import hints, native
 from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
 
 MAGIC_V2 = b"  V2"
@@ -195,8 +195,7 @@ class FrameReader:
         if buf[pos + 4:pos + 6] == b"E_":  # its answers have no frame type
             raise NotNSQError(
                 "the answer is nsqlookupd's: this looks like its TCP port (4160 by default), not"
-                " nsqd's (4150)"
-            )
+                " nsqd's (4150)", hint=hints.LOOKUPD_PORT)
         if frame_type not in (FrameType.RESPONSE, FrameType.ERROR):
             raise RemoteProtocolError(
                 f"message frame of {size} bytes is too short"

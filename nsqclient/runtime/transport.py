@@ -11,6 +11,7 @@ import select
 import socket
 from collections.abc import Callable
 
+from nsqclient import hints
 from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError
 from nsqclient.runtime.addresses import ip_version, parse_address, parse_local_address
 from nsqclient.runtime.deadline import Deadline
@@ -25,6 +26,13 @@ RECV_SIZE = 256 * 1024
 SMALL_READ = 16 * 1024
 
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
+
+
+#: errno of a failed dial -> the hint.
+_HINTS: dict[int | None, str] = {
+    errno.EMFILE: hints.OPEN_FILES, errno.ENFILE: hints.OPEN_FILES,
+    errno.EHOSTUNREACH: hints.BLOCKED, errno.ENETUNREACH: hints.BLOCKED,
+}
 
 
 def is_of_system(exc: OSError) -> bool:
@@ -145,21 +153,25 @@ class Transport:
         try:
             sock = _dial(host, port, deadline, bind, on_dial)
         except _BindError as exc:
-            raise ConnectError(address, f"local_addr {source!r} cannot be used: {exc}") from exc
+            raise ConnectError(
+                address, f"local_addr {source!r} cannot be used: {exc}", hints.LOCAL_ADDR) from exc
         except socket.gaierror as exc:
-            raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})") from exc
+            hint = hints.NAME_SERVER if exc.errno == socket.EAI_AGAIN else hints.UNKNOWN_HOST
+            raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})", hint) from exc
         except TimeoutError as exc:
             if not is_of_system(exc):
                 raise
             within = "" if deadline.timeout is None else f" within {deadline.timeout:g} s"
-            raise ConnectError(address, f"no answer{within}") from exc
+            raise ConnectError(address, f"no answer{within}", hints.BLOCKED) from exc
         except ConnectionRefusedError as exc:
-            raise ConnectError(address, "connection refused: is the server running there?") from exc
+            raise ConnectError(
+                address, "connection refused: is the server running there?", hints.RUNS) from exc
         except (OSError, UnicodeError) as exc:
             if isinstance(exc, OSError) and not is_of_system(exc):
                 raise
             start = "" if source is None else f" from local_addr {source!r}"
-            raise ConnectError(address, f"cannot connect{start}: {exc}") from exc
+            hint = _HINTS.get(getattr(exc, "errno", None), hints.LOCAL_ADDR if source else "")
+            raise ConnectError(address, f"cannot connect{start}: {exc}", hint) from exc
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:

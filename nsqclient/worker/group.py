@@ -18,8 +18,7 @@ from nsqclient.consumer.consumer import STOP_TIMEOUT, Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
 from nsqclient.display import counted, without_password
-from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
-from nsqclient.hints import with_hint
+from nsqclient.errors import ConfigError, LocalProtocolError, NSQError, with_hint
 from nsqclient.partitioned.discovery import lookup
 from nsqclient.runtime.arguments import check_function
 from nsqclient.worker.loading import UnknownTargetError

@@ -12,6 +12,7 @@ from nsqclient.consumer.retry import Retry, RetryTable
 from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import ConnectError, ConnectionLostError
+from nsqclient.hints import RUNS
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.consumer_context import make_context
@@ -300,7 +301,7 @@ def test_a_failure_after_an_answer_is_an_error_whatever_the_policy(caplog):
 
 
 def test_a_planned_retry_of_a_known_failure_says_what_to_do(caplog):
-    error = ConnectError("nsqd:4150", "connection refused")
+    error = ConnectError("nsqd:4150", "connection refused", RUNS)
     Bench(raising(error), retry=Retry(1, jitter=0)).run()
     [(level, line, _)] = logged(caplog)
     assert level == "WARNING" and "--tcp-address" in line and "ConnectError: " in line

@@ -9,8 +9,7 @@ import threading
 
 import pytest
 
-from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError
-from nsqclient.hints import with_hint
+from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError, with_hint
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.transport import Transport
@@ -137,6 +136,28 @@ def test_a_dial_may_have_no_limit(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", give_up)
     with pytest.raises(ConnectError, match="no answer"):
         Transport.connect("127.0.0.1:4150", Deadline(None))
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "see that nsqd runs"),
+    (OSError(errno.EHOSTUNREACH, "unreachable"), "firewall"),
+    (OSError(errno.ETIMEDOUT, "timed out"), "firewall"),
+    (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
+    (socket.gaierror(socket.EAI_NONAME, "not known"), "correct the address"),
+    (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), "name server did not answer"),
+    (OSError(errno.EINVAL, "odd"), ""),
+])
+def test_a_failed_dial_has_a_hint(monkeypatch, error, words):
+    def give_up(*args):
+        raise error
+
+    if isinstance(error, socket.gaierror):
+        monkeypatch.setattr(socket, "getaddrinfo", give_up)
+    else:
+        monkeypatch.setattr(socket.socket, "connect", give_up)
+    with pytest.raises(ConnectError) as caught:
+        Transport.connect("127.0.0.1:4150", Deadline(WAIT))
+    assert words in caught.value.hint and bool(words) == bool(caught.value.hint)
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2", "127.0.0.2:0"])

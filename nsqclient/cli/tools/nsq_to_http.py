@@ -165,9 +165,7 @@ class Requester:
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
         if tls is not None:
-            adapter = TLSAdapter(tls, connections)
-            session.mount("https://", adapter)
-            session.verify = adapter.verifies
+            session.mount("https://", TLSAdapter(tls, connections))
         session.headers.clear()
         session.headers.update({
             "User-Agent": f"nsq_to_http v{__version__}", "Accept-Encoding": "gzip",

@@ -21,7 +21,6 @@ from nsqclient.cluster.probe import Probe, probe
 from nsqclient.display import counted
 from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok, warning
 from nsqclient.errors import NSQError, NSQHTTPStatusError, ServerError
-from nsqclient.hints import hint_for
 from nsqclient.http import ChannelStats, Stats, TopicStats
 from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
 from nsqclient.http.models import Node, Producer
@@ -68,7 +67,7 @@ def check_lookupd(
         return view
     except NSQError as exc:
         reason = getattr(exc, "reason", str(exc))
-        view.findings.append(error("nsqlookupd", address, reason, hint_for(exc)))
+        view.findings.append(error("nsqlookupd", address, reason, exc.hint))
         return view
     view.answered = True
     view.nodes = [node.producer for node in nodes if not node.producer.problem]
@@ -188,11 +187,10 @@ def check_nsqd(
 
 def _connection_error(exc: NSQError, address: str, listed_by: str) -> Finding:
     reason = str(exc).removeprefix(f"{address}: ")
-    hint = hint_for(exc)
     if listed_by and not isinstance(exc, ServerError) and _is_unreachable(reason):
         return error("broadcast", address, f"cannot be reached{_named(listed_by)}: {reason}",
                      _broadcast_hint(listed_by))
-    return error("nsqd", address, reason, hint or "see nsqd's log for the reason")
+    return error("nsqd", address, reason, exc.hint or "see nsqd's log for the reason")
 
 
 def _is_unreachable(reason: str) -> bool:

@@ -18,7 +18,6 @@ from nsqclient.cluster.doctor.checks import (
 from nsqclient.cluster.doctor.findings import Finding, Severity, curl, error, ok, warning
 from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
-from nsqclient.hints import hint_for
 from nsqclient.http import NsqdHTTP, Stats
 from nsqclient.cluster.ask_all import AskAll, Request
 from nsqclient.partitioned.stats import fetch_stats
@@ -297,7 +296,7 @@ def _no_statistics(exc: NSQError, address: str) -> Finding:
     elif isinstance(exc, NSQHTTPStatusError):
         hint = "another server answers there: give nsqd's --http-address (4151 by default)"
     else:
-        hint = hint_for(exc).replace("nsqlookupd", "nsqd").replace("416", "415")
+        hint = exc.hint
     return warning(
         "nsqd http", address, f"no statistics: {reason}",
         f"{hint}; without them paused channels and timeouts cannot be seen",

@@ -33,6 +33,7 @@ from nsqclient.errors import (
     ConnectError, NSQHTTPError, NSQHTTPStatusError, ReentrantCallError, ServerError, as_cause,
     server_error,
 )
+from nsqclient.hints import hint_on
 from nsqclient.message import Message, Responder
 from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
@@ -153,9 +154,11 @@ class PartitionSubscription(Subscription):
             except NSQHTTPError as exc:
                 if isinstance(exc, NSQHTTPStatusError) and exc.message in LEADER_CODES:
                     raise server_error(exc.message.encode()) from as_cause(exc)
+                is_refused = isinstance(exc, NSQHTTPStatusError) and exc.status == 403
                 raise ConnectError(
                     self.address, f"partition {self._partition} could not be set to {self._start}"
-                    f" through its HTTP API {self._http_address}: {exc.reason}"
+                    f" through its HTTP API {self._http_address}: {exc.reason}",
+                    hint_on("HTTP 403", exc.reason) if is_refused else exc.hint
                 ) from as_cause(exc)
             self._begun.add(self._partition)
         super().open(deadline)

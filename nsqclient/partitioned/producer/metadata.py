@@ -17,6 +17,7 @@ from itertools import filterfalse
 from nsqclient.config import Config
 from nsqclient.discovery import Poller, config_for
 from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.hints import hint_on
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
@@ -81,7 +82,9 @@ class _Topic:
             known = set(self.table.addresses)
             self.table.on_answer(lookupd, answer.routes, answer.lookupds)
             self.error = None
-            self.problem = DiscoveryError(lookupd, answer.problem) if answer.problem else None
+            self.problem = DiscoveryError(
+                lookupd, answer.problem, hint_on("nsqlookupd", answer.problem)
+            ) if answer.problem else None
             further = list(filterfalse(known.__contains__, self.table.addresses))
         return further
 

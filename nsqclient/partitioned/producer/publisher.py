@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import (
-    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError,
+    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError, with_hint,
 )
-from nsqclient.hints import with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.producer.attempts import PartitionAttempts

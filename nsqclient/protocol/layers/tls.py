@@ -9,6 +9,7 @@ import contextlib
 import ssl
 
 from nsqclient.errors import RemoteProtocolError, TLSError
+from nsqclient.hints import hint_on
 
 #: More than one TLS record, which is what one read returns at most.
 _READ_SIZE = 64 * 1024
@@ -70,7 +71,7 @@ class TLSLayer:
             pass  # close_notify: the end of the stream itself follows
         except ssl.SSLError as exc:
             if not (self._has_heard or pieces):
-                raise TLSError(_reason(exc)) from exc
+                raise _tls_error(exc) from exc
             if not pieces:
                 raise RemoteProtocolError(f"the TLS stream is broken: {_reason(exc)}") from exc
         self._has_heard = self._has_heard or bool(pieces)
@@ -100,12 +101,17 @@ class TLSLayer:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as exc:
-            raise TLSError(_reason(exc)) from exc
+            raise _tls_error(exc) from exc
         self.is_established = True
         for data in self._waiting:
             self.tls.write(data)
         self._waiting = []
         return True
+
+
+def _tls_error(exc: ssl.SSLError) -> TLSError:
+    reason = _reason(exc)
+    return TLSError(reason, hint=hint_on("TLS", reason))
 
 
 def _reason(exc: ssl.SSLError) -> str:
