@@ -29,7 +29,7 @@ from nsqclient.protocol.extensions import Endpoint
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import lookup_delay, reconnect_delay
-from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler, standing_of
+from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.timer import TimerTask
@@ -289,7 +289,7 @@ class ConnectionManager(Generic[S]):
                 return
             self._listed[lookupd] = frozenset(nsqds)
             self._http.update(found.http_addresses)
-            self._follow_sources()
+            self._drop_unlisted()
             self._want([Endpoint(nsqd) for nsqd in nsqds], lookupd)
         self.dials.dispatch()
 
@@ -316,8 +316,9 @@ class ConnectionManager(Generic[S]):
 
     def _put(self, place: Endpoint, entry: NsqdEntry, retry_at: float = 0.0) -> None:
         """Queue a dial; dispatch() comes next. Needs _lock."""
-        standing = standing_of(entry.has_worked, entry.failures)
-        self.dials.put(place, self._named_by(place, entry), standing, retry_at)
+        self.dials.put(
+            place, self._named_by(place, entry), has_worked=entry.has_worked,
+            failures=entry.failures, retry_at=retry_at)
 
     def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
         """Queue a dial after a pause; dispatch() comes next. Needs _lock."""
@@ -503,12 +504,10 @@ class ConnectionManager(Generic[S]):
                 subs.append(sub)
         return subs
 
-    def _follow_sources(self) -> None:
-        """Update the sources of each nsqd and drop nsqds without a source. Needs _lock."""
+    def _drop_unlisted(self) -> None:
+        """Drop nsqds without a source. Needs _lock."""
         for place, entry in list(self._entries.items()):
-            sources = self._named_by(place, entry)
-            if sources:
-                self.dials.set_sources(place, sources)
+            if self._named_by(place, entry):
                 continue
             self.dials.discard(place)
             # stop() must find the connection of an nsqd that is being dialed. A lost nsqd is
@@ -527,5 +526,5 @@ class ConnectionManager(Generic[S]):
                     without_password(lookupd), place, extra=log_fields(nsqd=str(place)))
                 entry = self._entries[place] = self.make_entry(is_direct=False)
             entry.listed_at = now
-            if entry.sub is None and place not in self.dials:
+            if entry.sub is None:
                 self._put(place, entry)

@@ -30,7 +30,7 @@ from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
-from nsqclient.runtime.dialing import DIRECT, DialScheduler, standing_of
+from nsqclient.runtime.dialing import DIRECT, DialScheduler
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.monitor import Monitor
 from nsqclient.runtime.threads import need_threads
@@ -186,8 +186,9 @@ class NodePool:
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
         """Record which sources list an nsqd. Needs _changed."""
         node.sources = names
-        for conn in node.dials():
-            self._dials.set_sources(conn, names)
+        for conn, has_begun in node.dials().items():
+            if not has_begun:
+                self._dials.put(conn, names)
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
@@ -387,7 +388,8 @@ class NodePool:
             for _ in range(number):
                 conn = pool.new_connection()
                 pool.dialing[conn] = False
-                self._dials.put(conn, node.sources, standing_of(node.has_worked, node.failures))
+                self._dials.put(
+                    conn, node.sources, has_worked=node.has_worked, failures=node.failures)
         return due
 
     @staticmethod

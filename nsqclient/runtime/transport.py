@@ -15,6 +15,7 @@ from nsqclient import hints
 from nsqclient.errors import ConnectError, ConnectionLostError, WriteTimeoutError
 from nsqclient.runtime.addresses import ip_version, parse_address, parse_local_address
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.name_lookup import find_addresses
 
 #: What a socket with a timeout raises has no errno.
 _TIMED_OUT = ("timed out",)
@@ -57,7 +58,7 @@ def _dial(
 
     ``socket.create_connection`` would give each of them the whole time.
     """
-    found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    found = find_addresses(host, port, deadline)
     if bind is not None:
         version = ip_version(bind[0])
         fitting = [one for one in found if version in (0, 6 if one[0] == socket.AF_INET6 else 4)]
@@ -138,8 +139,7 @@ class Transport:
             on_dial: called with each socket before it is connected; its ``shutdown()`` ends the
                 dial, and what ``on_dial`` raises is raised.
 
-        Blocks: until the deadline (looking up the host's name is the system's business and may
-        take longer).
+        Blocks: until the deadline.
 
         Raises:
             ConnectError: refused, unknown host, no answer in time, or ``source`` cannot be used.

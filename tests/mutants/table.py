@@ -526,10 +526,11 @@ _TABLE = {
                "test_a_jittered_interval_stays_near_its_length")],
     ("nsqclient/runtime/dialing.py", "tests/runtime/test_dialing.py"): [
         Mutant("dials_without_limit", "no more addresses are dialed at once than there are slots",
-               "if len(self._under_way) >= self._limit:", "if False:",
+               "if self._is_closed or len(self._under_way) >= self._limit:",
+               "if self._is_closed:",
                "test_no_more_than_the_limit_are_under_way"),
         Mutant("dials_not_shared", "the addresses of one nsqlookupd do not take all slots",
-               "if source.under_way >= self._share:", "if False:",
+               "if list(self._under_way.values()).count(source) >= self._share:", "if False:",
                "test_a_source_never_uses_the_share_of_another")],
     ("nsqclient/producer/futures.py", "tests/producer/test_futures.py"): [
         Mutant("begun_twice", "a message is published by one thread, or fails, and not both",

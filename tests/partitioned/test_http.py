@@ -36,6 +36,7 @@ def test_a_topic_has_up_to_1024_partitions(server, lookupd):
 
 
 def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd, caplog):
+    caplog.set_level("DEBUG")  # the limit of lines is 10
     good = {"broadcast_address": "h", "tcp_port": 1}
     server.body = json.dumps({
         "partitions": {"0": good, "9" * 5000: good, "1024": good, "x": good, "1": 7}, "meta": {},

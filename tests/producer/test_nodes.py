@@ -16,7 +16,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, Standing
+from nsqclient.runtime.dialing import DIRECT, MAX_DIALS
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.silent_addresses import silent_addresses
 from tests.support.inline_thread import InlineThread
@@ -212,10 +212,11 @@ def test_discovered_addresses_come_and_go(make_links):
 def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
     nodes, order = make_links("127.0.0.1:1", "127.0.0.1:2"), {}
     nodes._nodes["127.0.0.1:2"].has_worked = True
-    nodes._dials.put = lambda conn, sources, standing: order.update({conn.address: standing})
+    nodes._dials.put = lambda conn, sources, **known: order.update({conn.address: known})
     nodes._is_async = False
     nodes._check(time.monotonic())
-    assert order == {"127.0.0.1:1": Standing.UNTRIED, "127.0.0.1:2": Standing.LOST}
+    assert order == {"127.0.0.1:1": {"has_worked": False, "failures": 0},
+                     "127.0.0.1:2": {"has_worked": True, "failures": 0}}
 
 
 def is_dialed(node):

@@ -197,7 +197,7 @@ class PartitionedConnections(ConnectionManager[S]):
             if merged.is_partitioned:
                 places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
                 gone = self._forget(self._leaders.left_behind(merged, self._entries))
-            self._follow_sources()
+            self._drop_unlisted()
             former, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
             if self.incompatibility is None:
                 self._want_all(lookupd, places, merged)

@@ -4,8 +4,12 @@ import contextlib
 import itertools
 import json
 import socket
+import threading
 from collections.abc import Iterable, Iterator
+from typing import Any
+from unittest import mock
 
+from nsqclient.runtime import name_lookup
 from tests.support.servers.http_recorder import Recorder, recording
 
 #: The most zeros that can stand before a number of an IPv4 address: a name's part has 63 letters.
@@ -36,6 +40,27 @@ def silent_addresses(count: int, *, accepts: bool = False) -> Iterator[list[str]
         addresses = list(itertools.islice(names, count))
         assert len(addresses) == count
         yield addresses
+
+
+@contextlib.contextmanager
+def hanging_lookups() -> Iterator[threading.Event]:
+    """Let lookups of host names hang until the event is set; then each name is 127.0.0.1."""
+    real, release = socket.getaddrinfo, threading.Event()
+
+    def look_up(host: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments[3:] == (0, socket.AI_NUMERICHOST):
+            return real(host, *arguments)
+        assert release.wait(60)
+        return real("127.0.0.1", *arguments)
+
+    with mock.patch("nsqclient.runtime.name_lookup.socket.getaddrinfo", look_up):
+        try:
+            yield release
+        finally:
+            release.set()
+            for lookup in list(name_lookup._lookups.values()):
+                lookup.join(60)
+            name_lookup._lookups.clear()
 
 
 @contextlib.contextmanager
