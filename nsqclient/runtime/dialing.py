@@ -42,12 +42,12 @@ class DialScheduler(Generic[K]):
     """Dials addresses in at most ``limit`` threads, which end if no address is due.
 
     Sources take turns. Each may use an equal share of the threads, at least one. Within a source,
-    addresses that worked come first, then new ones, then those whose last dial failed.
+    addresses that worked come first, then new addresses, then addresses whose last dial failed.
 
     Args:
         sources: the names of all sources.
         dial: dials an address and handles the result. Called on a dialing thread, without a lock.
-        schedule: runs a function after so many seconds. Without it, the caller has to call
+        schedule: runs a function after a delay in seconds. Without it, the caller has to call
             ``dispatch()`` now and then.
 
     Life: usable at once; ``close()``, then ``join()``. Threads: any. ``put`` and ``discard`` may be
