@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from nsqclient import Consumer, Producer, PublishRejectedError, PublishUnknownError
+from nsqclient.producer.nodes import HANDSHAKE_TIMEOUT
 from tests.faults.dialogues import QUICK, RECOVERY, SCAN, Seen, drain, make_channel
 from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
 from tests.support.waiting import wait_until
@@ -16,6 +17,8 @@ pytestmark = [pytest.mark.slow]
 #: A publish during a fault has so long, in seconds, and returns this much later at most, also on
 #: a busy machine: see docs/reliability.rst.
 TIMEOUT, GRACE = 1.0, 1.0
+#: Seconds to recover if a client has dialed into a black hole: its handshake has to time out first.
+REDIAL = HANDSHAKE_TIMEOUT + RECOVERY
 
 
 class Stall(NamedTuple):
@@ -63,8 +66,9 @@ def test_clients_keep_their_deadlines_and_recover(server, proxy, name):
             assert stall.works or name.startswith("half"), "nothing could have been stored"
         assert time.monotonic() - began < (RECOVERY if stall.works else TIMEOUT) + GRACE
         proxy.heal()
-        producer.publish("events", b"after", timeout=RECOVERY)
-        wait_until(lambda: b"after" in seen.bodies, RECOVERY)
+        recovery = REDIAL if name == "black hole" else RECOVERY
+        producer.publish("events", b"after", timeout=recovery)
+        wait_until(lambda: b"after" in seen.bodies, recovery)
         if stall.works:
             wait_until(lambda: b"during" in seen.bodies, RECOVERY + SCAN)
     drain(server, "events")
