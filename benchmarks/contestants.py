@@ -105,8 +105,6 @@ _PREPARE: dict[str, Callable[[str], list[str]]] = {
     "nsqclient": lambda kind: _python_command("nsqclient", kind),
     "limit": lambda kind: _python_command("limit", kind),
 }
-CONSUMERS = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
-PUBLISHERS = ("go-nsq", "pynsq", "gnsq", "nsqclient", "limit")
 
 
 def prepare(names: Sequence[str], kind: str) -> dict[str, list[str]]:

@@ -19,7 +19,6 @@ CHANNEL = "bench"
 #: How many messages a mode of publishing takes, as a factor of the count: about a second each.
 SHARES = {
     "sync": 0.1, "sync2": 0.2, "sync4": 0.4, "sync16": 0.5, "sync64": 0.5, "multi": 10, "async": 1,
-    "async4": 1,
 }
 #: Seconds between two messages of the latency run: the consumer is idle when one comes.
 PAUSE = 0.005

@@ -91,11 +91,6 @@ class Nsqd:
             self._process.wait()
         self._temporary.cleanup()
 
-    def signal(self, number: int) -> None:
-        """Send its process a signal."""
-        if self._process is not None:
-            self._process.send_signal(number)
-
     @property
     def certificate(self) -> str:
         """The certificate, which is its own authority."""

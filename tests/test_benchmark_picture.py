@@ -1,4 +1,4 @@
-"""The picture of the benchmark: it shows the results, and every text is inside."""
+"""The benchmark: its picture shows the results, and the Go contenders are complete."""
 
 import json
 import re
@@ -19,3 +19,10 @@ def test_the_picture_in_the_docs_is_drawn_from_the_results():
         length = 0.6 * size * len(text)
         left = float(x) - (length if "end" in attributes else 0)
         assert left >= 0 and left + length <= width and float(y) <= height - 2, text
+
+
+def test_the_packages_that_the_go_contenders_import_exist():
+    folder = ROOT / "benchmarks/go"
+    imported = {name for path in folder.glob("*/main.go") for name in
+                re.findall(r'"nsqclient.invalid/benchmarks/go/(\w+)"', path.read_text())}
+    assert imported == {"layers"} and all(list((folder / name).glob("*.go")) for name in imported)

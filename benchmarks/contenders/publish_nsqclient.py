@@ -49,21 +49,8 @@ def asynchronous(producer: Producer, task: PublishTask, body: bytes, count: int)
         future.result()
 
 
-def asynchronous_threads(producer: Producer, task: PublishTask, body: bytes, count: int) -> None:
-    """The same from four threads."""
-    threads = [
-        threading.Thread(target=asynchronous, args=(producer, task, body, count // 4))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 MODES = {
     "sync": sync, **dict.fromkeys(THREADS, sync_threads), "multi": multi, "async": asynchronous,
-    "async4": asynchronous_threads,
 }
 
 

@@ -1,6 +1,6 @@
 // Publish measures go-nsq's Producer.
 //
-//	publish address topic count size sync|syncN|multi|async|async4 [layer ...]
+//	publish address topic count size sync|syncN|multi|async [layer ...]
 package main
 
 import (
@@ -74,21 +74,9 @@ func publishAsync(producer *nsq.Producer, topic string, body []byte, count int) 
 	}
 }
 
-func publishAsyncFromFour(producer *nsq.Producer, topic string, body []byte, count int) {
-	var all sync.WaitGroup
-	for i := 0; i < 4; i++ {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			publishAsync(producer, topic, body, count/4)
-		}()
-	}
-	all.Wait()
-}
-
 func main() {
 	if len(os.Args) < 6 {
-		log.Fatal("usage: publish address topic count size sync|syncN|multi|async|async4 [layer ...]")
+		log.Fatal("usage: publish address topic count size sync|syncN|multi|async [layer ...]")
 	}
 	address, topic, mode := os.Args[1], os.Args[2], os.Args[5]
 	count, size := number(os.Args[3]), number(os.Args[4])
@@ -100,7 +88,6 @@ func main() {
 
 	run := map[string]func(*nsq.Producer, string, []byte, int){
 		"sync": publish, "multi": publishMany, "async": publishAsync,
-		"async4": publishAsyncFromFour,
 	}[mode]
 	if goroutines, err := strconv.Atoi(strings.TrimPrefix(mode, "sync")); err == nil {
 		run = func(producer *nsq.Producer, topic string, body []byte, count int) {
