@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
         DeadLetterTopic as DeadLetterTopic,
     )
     from nsqclient.consumer.middleware import Handling as Handling
-    from nsqclient.partitioned.consumer.processor import BlockedAction as BlockedAction
     from nsqclient.consumer.retry import Retry as Retry, RetryTable as RetryTable
     from nsqclient.consumer.stats import (
         ConnectionStats as ConnectionStats, ConsumerStats as ConsumerStats,
@@ -41,8 +40,6 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
         ServerError as ServerError, TLSError as TLSError, WriteTimeoutError as WriteTimeoutError,
     )
     from nsqclient.message import GiveUp as GiveUp, Message as Message, Requeue as Requeue
-    from nsqclient.protocol.partitioned.header_filter import HeaderFilter as HeaderFilter
-    from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
     from nsqclient.producer.producer import Producer as Producer
     from nsqclient.producer.stats import ProducerStats as ProducerStats
     from nsqclient.runtime.health import Health as Health
@@ -69,9 +66,6 @@ _DEFINED_IN = {
         "PublishUnknownError ReentrantCallError RemoteProtocolError ServerError TLSError "
         "WriteTimeoutError",
     "message": "GiveUp Message Requeue",
-    "partitioned.consumer.processor": "BlockedAction",
-    "protocol.partitioned.header_filter": "HeaderFilter",
-    "protocol.partitioned.start_position": "StartPosition",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
     "runtime.health": "Health",
@@ -85,17 +79,16 @@ _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
 #: Written out, because type checkers read it.
 __all__ = [
-    "AlreadyRespondedError", "BatchHandler", "BlockedAction", "ClosedError", "Config",
-    "ConfigError", "ConnectError", "Connection", "ConnectionLostError", "ConnectionStats",
-    "Consumer", "ConsumerStats", "DeadLetter", "DeadLetterDirectory", "DeadLetterTopic",
-    "DiscoveryError", "DrainReport", "GiveUp", "Handling", "HeaderFilter", "Health",
-    "InvalidChannelError", "InvalidMessageError", "InvalidTopicError", "LocalProtocolError",
-    "LogContext", "Message", "NSQConnectionError", "NSQError", "NSQHTTPError",
-    "NegotiationError", "NotNSQError", "OrderError", "PartitionError", "Producer",
-    "ProducerStats", "PublishError", "PublishNotSentError", "PublishRejectedError",
+    "AlreadyRespondedError", "BatchHandler", "ClosedError", "Config", "ConfigError",
+    "ConnectError", "Connection", "ConnectionLostError", "ConnectionStats", "Consumer",
+    "ConsumerStats", "DeadLetter", "DeadLetterDirectory", "DeadLetterTopic", "DiscoveryError",
+    "DrainReport", "GiveUp", "Handling", "Health", "InvalidChannelError", "InvalidMessageError",
+    "InvalidTopicError", "LocalProtocolError", "LogContext", "Message", "NSQConnectionError",
+    "NSQError", "NSQHTTPError", "NegotiationError", "NotNSQError", "OrderError", "PartitionError",
+    "Producer", "ProducerStats", "PublishError", "PublishNotSentError", "PublishRejectedError",
     "PublishUnknownError", "RateLimit", "ReentrantCallError", "RemoteProtocolError", "Requeue",
-    "Retry", "RetryTable", "ServerError", "StartPosition", "StopReport", "TLSError",
-    "TimeLimit", "WriteTimeoutError", "__version__", "handler",
+    "Retry", "RetryTable", "ServerError", "StopReport", "TLSError", "TimeLimit",
+    "WriteTimeoutError", "__version__", "handler",
 ]
 
 if not TYPE_CHECKING:  # to type checkers it would be a type for any name

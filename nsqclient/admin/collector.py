@@ -17,7 +17,7 @@ from nsqclient.admin.overview import Overview, RateHistory, build_rows, samples
 from nsqclient.admin.responses import FailureTimes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Nodes
-from nsqclient.partitioned.stats import as_stock
+from nsqclient.partitioned.http import as_stock
 from nsqclient.http import NsqdHTTP
 
 T = TypeVar("T")

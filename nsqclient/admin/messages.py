@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.admin.settings import AdminSettings
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import DeadLetter
 from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
-from nsqclient.partitioned.producer.producer import Producer
-from nsqclient.partitioned.stats import fetch_stats
+from nsqclient.partitioned.producer import Producer
+from nsqclient.partitioned.http import fetch_stats
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.runtime.delays import RateLimiter

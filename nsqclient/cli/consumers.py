@@ -15,7 +15,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
-from nsqclient.partitioned.consumer.core import PartitionedCore
+from nsqclient.partitioned.consumer import PartitionedCore
 from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
@@ -214,9 +214,9 @@ def make_guard(
         may_create: the user wants the channel to be created.
     """
     def ask(nsqd: str) -> TopicStats | None:
-        from nsqclient.partitioned.consumer.channel_depth import DepthQuery  # takes long to import
+        from nsqclient.partitioned.channel_depth import DepthQuery
         from nsqclient.http.nsqd import NsqdHTTP
-        from nsqclient.partitioned.stats import fetch_stats
+        from nsqclient.partitioned.http import fetch_stats
 
         query = DepthQuery(
             topic, channel, config,

@@ -28,7 +28,7 @@ from nsqclient.cli.flags import (
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_config
 from nsqclient.partitioned import Producer
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obstacle
 from nsqclient.display import counted, printable

@@ -24,7 +24,7 @@ from nsqclient.display import counted, printable, table
 from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
-from nsqclient.partitioned.stats import fetch_stats
+from nsqclient.partitioned.http import fetch_stats
 from nsqclient.http.models import Stats
 from nsqclient.http.nsqd import NsqdHTTP
 

@@ -10,11 +10,11 @@ from functools import partial
 
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
-from nsqclient.partitioned.stats import QUERY_ARGUMENT, led_partitions
+from nsqclient.partitioned.http import QUERY_ARGUMENT, led_partitions
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
-from nsqclient.protocol.extensions import is_partitioned_version
+from nsqclient.protocol.events import is_partitioned_version
 
 #: The error codes of nsqd and nsqlookupd for names that they do not have.
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")

@@ -10,7 +10,7 @@ from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.cluster.ask_all import UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.http.urls import split_address
-from nsqclient.protocol.extensions import is_partitioned_version
+from nsqclient.protocol.events import is_partitioned_version
 from nsqclient.runtime.addresses import format_address
 
 #: Seconds for one answer.

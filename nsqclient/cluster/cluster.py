@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
-from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
-from nsqclient.partitioned.stats import as_stock
+from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP, as_stock
 from nsqclient.config import Config
 from nsqclient.display import without_password
 from nsqclient.http.models import Node as LookupdNode, NsqdInfo

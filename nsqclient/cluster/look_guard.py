@@ -19,12 +19,12 @@ from nsqclient.consumer.draining import TICK, Drain
 from nsqclient.consumer.iteration import iterate
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer.consumer import Consumer
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.partitioned.consumer import Consumer
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.names import is_ephemeral
 
 if TYPE_CHECKING:
-    from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+    from nsqclient.partitioned.channel_depth import DepthQuery
     from nsqclient.http.models import TopicStats
 
 #: Seconds without any connection after which a refusal is the end.

@@ -16,7 +16,7 @@ from nsqclient.consumer.processor import MessageProcessor, by_subscription
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.lock import Lock
 
 #: Seconds between two measurements during a hold. One of a long queue takes tens of milliseconds;

@@ -22,7 +22,7 @@ from nsqclient.consumer.nsqd_subscription import NsqdSubscription
 from nsqclient.errors import NSQError, ServerError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dialing import MAX_DIALS

@@ -3,9 +3,9 @@
 An address is either given by the user or listed by an nsqlookupd. Dialing happens on the threads
 of a ``DialScheduler``, lookups on background threads. Source: client guide, "Discovery".
 
-Methods to override in a subclass whose topic has partitions: ``make_entry``,
-``make_subscription``, ``lookup``, ``begin_round``, ``given_lookupds``, ``on_lookup``,
-``on_opened``, ``on_refused``, ``limit_wait``, ``missing``.
+Methods that a subclass may override: ``make_entry``, ``make_subscription``, ``lookup``,
+``begin_round``, ``given_lookupds``, ``on_lookup``, ``on_opened``, ``on_refused``, ``limit_wait``,
+``missing``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nsqclient.discovery import LookupResult, Poller, config_for, lookup_topic
 from nsqclient.display import without_password
 from nsqclient.errors import ConnectError, DiscoveryError, NSQError, with_hint
 from nsqclient.log_records import log_fields
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import lookup_delay, reconnect_delay
@@ -194,7 +194,7 @@ class ConnectionManager(Generic[S]):
             return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
     def addresses(self) -> set[str]:
-        """Return the known endpoints: nsqds, or partitions of nsqds."""
+        """Return the known endpoints as text."""
         with self._lock:
             return set(map(str, self._entries))
 
@@ -374,6 +374,7 @@ class ConnectionManager(Generic[S]):
             entry.failures += 1
             former = self.incompatibility
             redial = self.on_refused(place, entry, error)
+            news = self.incompatibility
             if redial is Redial.AT_ONCE:
                 self._put(place, entry)
             elif redial is Redial.LATER and (
@@ -384,7 +385,7 @@ class ConnectionManager(Generic[S]):
                 self._forget([place])
         self.dials.dispatch()
         if redial is Redial.NEVER:
-            self._report_incompatibility(former)
+            self._report_incompatibility(former, news)
         elif redial is Redial.LATER:
             self.last_failure = error
             if not getattr(error, "is_repeated", False):
@@ -394,9 +395,8 @@ class ConnectionManager(Generic[S]):
                     extra=log_fields(nsqd=str(place)))
             self._owner.on_error(error)
 
-    def _report_incompatibility(self, former: NSQError | None) -> None:
-        """Report the reason why the topic cannot be consumed, unless ``former`` is the same."""
-        news = self.incompatibility
+    def _report_incompatibility(self, former: NSQError | None, news: NSQError | None) -> None:
+        """Report why the topic cannot be consumed, unless ``former`` is the same reason."""
         if news is not None and str(news) != str(former):
             self.last_failure = news
             self._log.error("cannot be consumed: %s", news)
@@ -449,7 +449,7 @@ class ConnectionManager(Generic[S]):
         if error.is_final:
             with self._lock:
                 former, self.incompatibility = self.incompatibility, error
-            self._report_incompatibility(former)
+            self._report_incompatibility(former, error)
             return
         self._log.warning("no answer from %s", with_hint(error))
         self.last_failure = error

@@ -27,7 +27,7 @@ from nsqclient.display import counted
 from nsqclient.errors import ClosedError, ConfigError, NSQError
 from nsqclient.http.urls import nsqd_url
 from nsqclient.message import Message
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds

@@ -39,7 +39,7 @@ from nsqclient.display import counted, without_password
 from nsqclient.errors import ConfigError, ConnectError, NSQError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.health import Health
 from nsqclient.runtime.lock import Lock

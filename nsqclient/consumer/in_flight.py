@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from nsqclient.consumer.stats import ConnectionCounters
 from nsqclient.errors import AlreadyRespondedError, ReentrantCallError
 from nsqclient.message import Message
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.lock import Lock
 
 #: Seconds between reports of messages that expired unhandled.

@@ -20,7 +20,7 @@ from nsqclient.errors import (
 )
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline

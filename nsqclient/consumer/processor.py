@@ -17,7 +17,7 @@ from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_result, show_function
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller

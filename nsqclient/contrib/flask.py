@@ -29,7 +29,7 @@ from nsqclient.consumer.processor import Handler
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.protocol.commands import Body
 from nsqclient.runtime.deadline import Duration
 from nsqclient.worker.loading import UsageError

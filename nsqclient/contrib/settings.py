@@ -24,7 +24,7 @@ from nsqclient.config import OPTIONS, Config
 from nsqclient.consumer.middleware import Middleware
 from nsqclient.discovery import check_addresses
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.runtime.arguments import closest
 from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.lock import Lock

@@ -28,7 +28,6 @@ from nsqclient.devserver.queues import StoredMessage
 from nsqclient.devserver.session import SessionConfig
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.display import counted
-from nsqclient.message import MessageId
 from nsqclient.protocol.commands import check_body
 from nsqclient.protocol.names import is_ephemeral
 from nsqclient.runtime.deadline import Deadline, to_seconds
@@ -55,7 +54,7 @@ class HeldMessage(NamedTuple):
     """A message in the server: ``state`` is queued, in_flight or deferred."""
 
     state: str
-    id: MessageId
+    id: bytes
     timestamp: int
     attempts: int
     body: bytes
@@ -539,7 +538,7 @@ class Nsqd:
 
 def _held(state: str, messages: list[StoredMessage]) -> list[HeldMessage]:
     return [
-        HeldMessage(state, MessageId(message.id), message.timestamp, message.attempts, message.body)
+        HeldMessage(state, message.id, message.timestamp, message.attempts, message.body)
         for message in messages
     ]
 

@@ -24,7 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from nsqclient.consumer.middleware import Handling
 from nsqclient.errors import ConfigError
 from nsqclient.message import Message, Requeue
-from nsqclient.partitioned.producer.producer import Producer as PartitionedProducer
+from nsqclient.partitioned.producer import Producer as PartitionedProducer
 from nsqclient.producer.producer import Producer
 from nsqclient.version import __version__
 

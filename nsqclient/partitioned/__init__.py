@@ -9,23 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nsqclient.partitioned.consumer.consumer import Consumer as Consumer
-    from nsqclient.partitioned.consumer.processor import BlockedAction as BlockedAction
-    from nsqclient.partitioned.producer.options import Outgoing as Outgoing
-    from nsqclient.partitioned.producer.producer import Producer as Producer
-    from nsqclient.protocol.partitioned.header_filter import HeaderFilter as HeaderFilter
-    from nsqclient.protocol.partitioned.start_position import StartPosition as StartPosition
+    from nsqclient.partitioned.consumer import Consumer as Consumer
+    from nsqclient.partitioned.ordered import BlockedAction as BlockedAction
+    from nsqclient.partitioned.options import Outgoing as Outgoing
+    from nsqclient.partitioned.producer import Producer as Producer
+    from nsqclient.protocol.partitioned.selection import (
+        HeaderFilter as HeaderFilter, StartPosition as StartPosition,
+    )
 
 __all__ = ["BlockedAction", "Consumer", "HeaderFilter", "Outgoing", "Producer", "StartPosition"]
 
 #: Name -> the module that defines it; imported with its first use.
 _DEFINED_IN = {
-    "BlockedAction": "partitioned.consumer.processor",
-    "Consumer": "partitioned.consumer.consumer",
-    "HeaderFilter": "protocol.partitioned.header_filter",
-    "Outgoing": "partitioned.producer.options",
-    "Producer": "partitioned.producer.producer",
-    "StartPosition": "protocol.partitioned.start_position",
+    "BlockedAction": "partitioned.ordered",
+    "Consumer": "partitioned.consumer",
+    "HeaderFilter": "protocol.partitioned.selection",
+    "Outgoing": "partitioned.options",
+    "Producer": "partitioned.producer",
+    "StartPosition": "protocol.partitioned.selection",
 }
 
 if not TYPE_CHECKING:

@@ -1,29 +1,77 @@
-"""``PartitionAttempts``: the failed attempts of a publish to a partition, and the next one.
+"""The attempts of publishes to partitions: of one publish, and all that are under way.
 
-Synchronous and asynchronous publishes share these decisions. No thread, socket or log. The table of
-errors is :mod:`nsqclient.protocol.partitioned.retry_policy`.
+Synchronous and asynchronous publishes share the decisions, which follow the article's table
+"publish retry", except for codes that the servers use differently. See
+``docs/topics/partitions.rst``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+import random
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from nsqclient.errors import (
-    ClosedError,
-    InvalidMessageError,
-    NSQError,
-    PartitionError,
-    PublishError,
-    PublishNotSentError,
-    PublishUnknownError,
-    ServerError,
+    ClosedError, InvalidMessageError, NSQError, PartitionError, PublishError, PublishNotSentError,
+    PublishUnknownError, ServerError,
 )
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES, is_final
-from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding, partition_of
 from nsqclient.producer.outcome import (
     Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
 )
+from nsqclient.protocol.partitioned.extensions import LEADER_CODES
+from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
+from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding, partition_of
+
+#: Publishing again is pointless.
+_RAISE = frozenset({
+    "E_BAD_MESSAGE", "E_BAD_BODY", "E_BAD_TOPIC", "E_EXT_NOT_SUPPORT", "E_BAD_EXT",
+    "E_INVALID_JSON_HEADER", "INVALID_TRACE_ID", "E_AUTH_FIRST", "E_AUTH_FAILED", "E_AUTH_ERROR",
+    "E_AUTH_DISABLED", "E_UNAUTHORIZED",
+})
+#: Errors of the caller, or of stale metadata: retried once, with fresh metadata.
+_RETRY_ONCE = frozenset({"E_INVALID", "E_BAD_PARTITION"})
+#: Seconds before the next attempt, by the number of attempts; the last one repeats.
+_DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
+#: While a leader moves: a planned move takes up to 0.7 s, an election half a minute.
+_LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
+#: The least time for an attempt before the deadline, in seconds.
+_LAST_ATTEMPT = 0.02
+#: Seconds that an attempt waits for fresh leaders if no nsqlookupd answers.
+LOOKUP_WAIT = 0.5
+#: Most asynchronous publishes to one nsqd at once; most of them that partitions which left
+#: publishes unanswered may occupy, so that others always get their turn.
+MAX_AT_ONCE, _MAX_SUSPECT = 32, 16
+#: Seconds for which a partition that left a publish unanswered may leave further ones so.
+_SUSPECT_TIME = 5.0
+
+
+def is_final(code: str, text: str, attempts: int) -> bool:
+    """Return True if retrying is pointless after ``attempts`` attempts failed with this error."""
+    if code in _RETRY_ONCE:
+        return attempts > 1 or text.startswith("invalid command")  # a server without this command
+    return code in _RAISE
+
+
+def retry_delay(
+    attempts: int, is_leader_moving: bool, left: float | None, rng: random.Random
+) -> float | None:
+    """Seconds to wait after the ``attempts``-th attempt failed; None: no time for another.
+
+    The delay is at most half of ``left``, the seconds until the deadline, so the last second has
+    attempts too. Up to a quarter is added at random so that clients do not retry in step.
+    """
+    delays = _LEADER_DELAYS if is_leader_moving else _DELAYS
+    delay = delays[min(max(attempts, 1), len(delays)) - 1] * (1 + 0.25 * rng.random())
+    if left is None:
+        return delay
+    return min(delay, left / 2) if left > _LAST_ATTEMPT else None
+
+
+def lookup_wait(left: float | None) -> float:
+    """Seconds to wait for fresh leaders before an attempt: at most half of ``left``."""
+    return LOOKUP_WAIT if left is None else min(LOOKUP_WAIT, max(0.0, left / 2))
 
 
 class PartitionAttempts(Attempts):
@@ -173,3 +221,57 @@ class PartitionAttempts(Attempts):
         known = "outcome unknown" if self.maybe_stored else "not stored"
         text = f"{known} in {self.topic}, tried {times}: {self.reason}"
         return final_error(text, self.reason, self.maybe_stored)
+
+
+class _Attempt(NamedTuple):
+    nsqd: str
+    name: str  #: the topic and the partition
+    began: float  #: on time.monotonic()
+    is_async: bool
+
+
+class PartitionLoad:
+    """Thread-safe without a lock: its dicts are changed and copied by single calls."""
+
+    def __init__(self) -> None:
+        self._suspects: dict[tuple[str, str], float] = {}  # (nsqd, name) -> until when
+        self._under_way: dict[object, _Attempt] = {}
+
+    @contextlib.contextmanager
+    def attempt(self, nsqd: str, name: str, is_async: bool) -> Iterator[None]:
+        """The block publishes to a partition: ``name``, its topic and number."""
+        ticket = object()
+        try:
+            self._under_way[ticket] = _Attempt(nsqd, name, time.monotonic(), is_async)
+            yield
+        finally:
+            self._under_way.pop(ticket, None)
+
+    def note(self, nsqd: str, name: str, is_answered: bool, seconds: float) -> None:
+        """Record whether a partition answered a publish within ``seconds``."""
+        if not is_answered:
+            self._suspects[nsqd, name] = time.monotonic() + seconds + _SUSPECT_TIME
+        elif self._suspects:
+            self._suspects.pop((nsqd, name), None)
+
+    def unanswered(self, seconds: float) -> set[str]:
+        """Return the partitions that left a publish unanswered for so long, or just did.
+
+        0 seconds: also partitions that a publish uses just now.
+        """
+        now = time.monotonic()
+        under_way = self._under_way.copy().values()
+        found = {attempt.name for attempt in under_way if attempt.began <= now - seconds}
+        found.update(name for (_, name), until in self._suspects.copy().items() if until > now)
+        return found
+
+    def may_begin(self, nsqd: str, name: str) -> bool:
+        """True if another asynchronous publish to that partition may begin."""
+        beside = [attempt for attempt in self._under_way.copy().values()
+                  if attempt.is_async and attempt.nsqd == nsqd]
+        if len(beside) >= MAX_AT_ONCE:
+            return False
+        now = time.monotonic()
+        suspects = {name for (_, name), until in self._suspects.copy().items() if until > now}
+        return name not in suspects or (
+            len([one for one in beside if one.name in suspects]) < _MAX_SUSPECT)

@@ -11,10 +11,10 @@ from nsqclient.consumer.bulk import BulkHandler, BulkSubscription
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.errors import ServerError
-from nsqclient.partitioned.consumer.connections import PartitionedConnections
-from nsqclient.partitioned.consumer.leaders import PartitionTarget, warn_of_few_in_flight
-from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.partitioned.consumer.subscribe import PartitionSubscribe
+from nsqclient.partitioned.connections import PartitionedConnections
+from nsqclient.partitioned.leaders import PartitionTarget, warn_of_few_in_flight
+from nsqclient.partitioned.options import PartitionOptions
+from nsqclient.partitioned.subscription import PartitionSubscribe
 from nsqclient.protocol.frames import RawMessage
 
 

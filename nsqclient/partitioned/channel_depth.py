@@ -9,9 +9,9 @@ from nsqclient.config import Config
 from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.http.models import TopicStats
-from nsqclient.partitioned.consumer.connections import choose_routes
+from nsqclient.partitioned.connections import choose_routes
 from nsqclient.partitioned.discovery import lookup_routes
-from nsqclient.partitioned.stats import led_topics
+from nsqclient.partitioned.http import led_topics
 
 
 class DepthQuery(StockDepthQuery):

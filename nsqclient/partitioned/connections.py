@@ -13,17 +13,19 @@ from nsqclient.consumer.connections import (
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.discovery import config_for
 from nsqclient.errors import DiscoveryError, NSQError, PartitionError, ServerError
-from nsqclient.partitioned.consumer.leaders import (
+from nsqclient.partitioned.leaders import (
     PartitionEntry, PartitionLeaders, PartitionTarget, show_partitions,
 )
-from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.partitioned.consumer.subscribe import AddressSubscribe, TopicSubscribe
+from nsqclient.partitioned.options import PartitionOptions
+from nsqclient.partitioned.subscription import AddressSubscribe, TopicSubscribe
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
-from nsqclient.runtime.delays import MAX_LEADER_WAIT, leader_wait
+from nsqclient.protocol.partitioned.extensions import LEADER_CODES
 from nsqclient.runtime.dialing import MAX_DIALS
+
+#: Most seconds between two lookups, or two dials, while a partition has no leader.
+MAX_LEADER_WAIT = 4.0
 
 
 def choose_routes(
@@ -138,7 +140,9 @@ class PartitionedConnections(ConnectionManager[S]):
             may_change = bool(self._leaders.unread(self._entries))
         else:
             may_change = place.partition is not None  # it may lead the partition any time
-        return min(delay, leader_wait(self._rng)) if may_change else delay
+        # An election takes half a minute, and its end is to be noticed within 5 s.
+        longest = MAX_LEADER_WAIT * (0.5 + 0.5 * self._rng.random())
+        return min(delay, longest) if may_change else delay
 
     # -- lookups
 
@@ -198,13 +202,14 @@ class PartitionedConnections(ConnectionManager[S]):
                 places += [Endpoint(nsqd, number) for number, nsqd in merged.partitions.items()]
                 gone = self._forget(self._leaders.left_behind(merged, self._entries))
             self._drop_unlisted()
-            former, self.incompatibility = self.incompatibility, self._leaders.incompatibility()
-            if self.incompatibility is None:
+            former, news = self.incompatibility, self._leaders.incompatibility()
+            self.incompatibility = news
+            if news is None:
                 self._want_all(lookupd, places, merged)
             is_late = self._next_round_at - time.monotonic() > MAX_LEADER_WAIT
             if is_late and self._leaders.unread(self._entries):
                 self._schedule_round()
-            count = 0 if self.incompatibility is not None else merged.usable_partitions
+            count = 0 if news is not None else merged.usable_partitions
             is_new_count = count not in (0, self._partition_count)
             if is_new_count:
                 self._partition_count = count
@@ -213,7 +218,7 @@ class PartitionedConnections(ConnectionManager[S]):
         self.dials.dispatch()
         for sub in gone:
             sub.conn.close("its partition is not there any more")
-        self._report_incompatibility(former)
+        self._report_incompatibility(former, news)
 
     def _want_all(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
         """Queue dials, with or without headers depending on the topic. Needs _lock."""

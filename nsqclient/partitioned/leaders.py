@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nsqclient.consumer.connections import NsqdEntry, Redial
-from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned.options import PartitionOptions
 from nsqclient.errors import NSQError, PartitionError, ServerError
 from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
-from nsqclient.protocol.partitioned.retry_policy import EXTEND_CODES, LEADER_CODES, ORDER_CODE
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.partitioned.extensions import EXTEND_CODES, LEADER_CODES, ORDER_CODE
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.log_lines import PrefixedLogger
 
 

@@ -15,7 +15,7 @@ from itertools import filterfalse
 from nsqclient.consumer.context import ConsumerContext, log_failure
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.consumer.subscription import OrderedSubscription
+from nsqclient.partitioned.subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted

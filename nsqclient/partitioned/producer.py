@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -9,22 +10,56 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from nsqclient.config import Config
 from nsqclient.discovery import Addresses
 from nsqclient.errors import InvalidMessageError
-from nsqclient.partitioned.producer.core import PartitionedCore
-from nsqclient.partitioned.producer.options import (
-    Outgoing, PublishOptions, publish_each, with_own_options,
-)
+from nsqclient.partitioned.options import Outgoing, PublishOptions, publish_each, with_own_options
+from nsqclient.partitioned.publisher import PartitionPublisher
+from nsqclient.partitioned.queues import PartitionQueues
 from nsqclient.partitioned.tracing import TraceSwitch
+from nsqclient.producer.core import ProducerCore, ProducerSettings
+from nsqclient.producer.futures import PublishFuture
+from nsqclient.producer.nodes import NsqdNode
 from nsqclient.producer.producer import BaseProducer
 from nsqclient.protocol import commands
 from nsqclient.protocol.commands import Body
-from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.protocol.events import ServerSettings
+from nsqclient.protocol.partitioned.extensions import StoredPosition
 from nsqclient.protocol.partitioned.sharding import Key, Sharding, choose_sharding
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration
 from nsqclient.runtime.forking import check_process
-
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class PartitionedCore(ProducerCore):
+    """A ProducerCore with the leaders of partitions and a queue for each partition.
+
+    Args:
+        sharding: selects the partition of a key.
+        tracing: the topics that are traced; a forked child keeps them.
+    """
+
+    def __init__(
+        self, settings: ProducerSettings, sharding: Sharding, tracing: TraceSwitch
+    ) -> None:
+        super().__init__(settings)
+        self.partitions: PartitionPublisher = PartitionPublisher(
+            settings.lookupds, self.nodes, self.publisher, settings.config, sharding, tracing)
+        self._partition_queues = PartitionQueues(
+            self.partitions, self.queues, settings.config.nsqd_max_body_size)
+
+    def _check_nsqd(self, address: str, settings: ServerSettings) -> None:
+        """Accept nsqds of either kind."""
+
+    def _on_connected(self, node: NsqdNode) -> None:
+        self.partitions.on_connected(node)
+
+    def _take_over(self, items: deque[PublishFuture]) -> bool:
+        return self._partition_queues.take_over(items)
+
+    def _stop_publishing(self, deadline: Deadline) -> list[str]:
+        stuck = super()._stop_publishing(deadline) + self.partitions.close(deadline)
+        self._partition_queues.close()
+        return stuck
 
 
 class ProducerArguments(TypedDict, total=False):

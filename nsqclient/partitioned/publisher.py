@@ -4,7 +4,7 @@ It also finds out whether the cluster is a partitioned one: the first nsqd that 
 its version in its answer to IDENTIFY. A stock cluster costs no further request, and one look at a
 flag for each publish.
 
-The retry table is :mod:`nsqclient.protocol.partitioned.retry_policy`. Source:
+The retry table is :mod:`nsqclient.partitioned.attempts`. Source:
 "How we redesign the NSQ smart
 client", "Client as producer" and "Production in ordered message scenario".
 """
@@ -24,13 +24,14 @@ from nsqclient.errors import (
 )
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
-from nsqclient.partitioned.producer.attempts import PartitionAttempts
-from nsqclient.partitioned.producer.load import PartitionLoad
-from nsqclient.partitioned.producer.metadata import MetadataCache
-from nsqclient.partitioned.producer.options import (
-    NO_OPTIONS, PreparedMessage, PublishOptions,
+from nsqclient.partitioned.attempts import (
+    PartitionAttempts, PartitionLoad, lookup_wait, retry_delay,
 )
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES, lookup_wait, retry_delay
+from nsqclient.partitioned.metadata import MetadataCache
+from nsqclient.partitioned.options import NO_OPTIONS, PreparedMessage, PublishOptions
+from nsqclient.protocol.partitioned.extensions import (
+    LEADER_CODES, Stored, StoredPosition, extended_size, make_header, partition_name, read_stored,
+)
 from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
@@ -38,10 +39,7 @@ from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
-from nsqclient.protocol.extensions import (
-    Stored, StoredPosition, extended_size, is_partitioned_version, make_header, partition_name,
-    read_stored,
-)
+from nsqclient.protocol.events import is_partitioned_version
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.monitor import Monitor

@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from nsqclient.partitioned.producer.publisher import PartitionPublisher, TooManyUnderWay
-from nsqclient.partitioned.producer.attempts import PartitionAttempts
-from nsqclient.partitioned.producer.options import NO_OPTIONS, PreparedMessage
+from nsqclient.partitioned.publisher import PartitionPublisher, TooManyUnderWay
+from nsqclient.partitioned.attempts import PartitionAttempts
+from nsqclient.partitioned.options import NO_OPTIONS, PreparedMessage
 from nsqclient.protocol.partitioned.sharding import partition_of
 from nsqclient.producer.async_publisher import AsyncPublisher, Destination, as_outcome
 from nsqclient.producer.futures import PublishFuture
-from nsqclient.protocol import commands, extensions
+from nsqclient.protocol import commands
+from nsqclient.protocol.partitioned import extensions
 from nsqclient.runtime.deadline import Deadline
 
 #: Seconds until it is looked again whether a further publish to an nsqd may begin.

@@ -15,29 +15,33 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from nsqclient.consumer.context import ConsumerContext
 from nsqclient.connection.connection import Connection
+from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
-from nsqclient.consumer.stats import ConnectionStats
-from nsqclient.log_records import log_fields
-from nsqclient.partitioned.consumer.leaders import PartitionTarget
-from nsqclient.partitioned.consumer.options import PartitionOptions
-from nsqclient.partitioned.consumer.subscribe import PartitionSubscribe
+from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.in_flight import DeliveryCounts
+from nsqclient.consumer.stats import ConnectionStats
 from nsqclient.consumer.subscription import Subscription, SubscriptionOwner, body_of
 from nsqclient.display import counted
 from nsqclient.errors import (
-    ConnectError, NSQHTTPError, NSQHTTPStatusError, ReentrantCallError, ServerError, as_cause,
-    server_error,
+    ConnectError, NSQHTTPError, NSQHTTPStatusError, NegotiationError, PartitionError,
+    ReentrantCallError, ServerError, as_cause, server_error,
 )
 from nsqclient.hints import hint_on
 from nsqclient.message import Message, Responder
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
+from nsqclient.partitioned.leaders import PartitionTarget
+from nsqclient.partitioned.options import PartitionOptions
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
-from nsqclient.protocol.extensions import MessageExtension, MessageIds, read_header
+from nsqclient.protocol import commands
+from nsqclient.protocol.partitioned import extensions
+from nsqclient.protocol.events import ServerSettings
+from nsqclient.protocol.partitioned.extensions import (
+    LEADER_CODES, MessageExtension, MessageFormat, MessageIds, read_header,
+)
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
@@ -45,6 +49,71 @@ from nsqclient.runtime.deadline import Deadline
 _TIMEOUT = 3.0
 #: nsqd's answer if a partition has no messages. Its channels are at its start then.
 _NO_MESSAGES = "commit log end of file"
+_NO_EXTENSION = MessageExtension()
+
+
+class TopicSubscribe(Subscribe):
+    """Subscription to a whole topic at an nsqd that was listed by an nsqlookupd."""
+
+    def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB."""
+        return commands.sub(self.topic, self.channel)
+
+
+class AddressSubscribe(Subscribe):
+    """Subscription to a whole topic at an nsqd of which only the address is known."""
+
+    def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB, at a stock nsqd."""
+        if not settings.is_stock:
+            raise PartitionError(
+                f"{address}: nsqd {settings.version} is a partitioned one; by its address alone"
+                " only a part of the messages would come: give lookupd_http_addresses instead of"
+                " nsqd_tcp_addresses")
+        return commands.sub(self.topic, self.channel)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionSubscribe(Subscribe):
+    """Subscription to one partition of a topic."""
+
+    partition: int
+    ordered: bool = False
+    extended: bool = False  #: the topic's messages have headers; must be right
+    with_offsets: bool = False  #: messages have their position in the queue
+    #: More fields of IDENTIFY.
+    identify: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def identify_fields(self) -> Mapping[str, Any]:
+        """Return the consumer's fields, and the request for headers if the topic has them."""
+        return {"extend_support": True, **self.identify} if self.extended else self.identify
+
+    def command(self, address: str, settings: ServerSettings) -> bytes:
+        """Return SUB, SUB_ORDERED or SUB_ADVANCED."""
+        if settings.is_stock:
+            raise NegotiationError(
+                f"{address}: nsqlookupd says that it leads partition {self.partition} of"
+                f" {self.topic}, and nsqd {settings.version} has no partitions")
+        return extensions.sub(
+            self.topic, self.channel, self.partition, ordered=self.ordered,
+            with_offsets=self.with_offsets)
+
+    def read(self, batch: list[RawMessage]) -> tuple[list[RawMessage], list[MessageExtension]]:
+        """Split headers and positions from the bodies of received messages.
+
+        Raises:
+            RemoteProtocolError: a message is too short for them.
+        """
+        has_detail = self.ordered or self.with_offsets
+        if not (has_detail or self.extended):
+            return batch, [_NO_EXTENSION] * len(batch)
+        form = MessageFormat(self.extended, has_detail)
+        messages, found = [], []
+        for timestamp, attempts, message_id, data in batch:
+            body, extension = form.read(data)
+            messages.append((timestamp, attempts, message_id, body))
+            found.append(extension)
+        return messages, found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Events of the client core, and the settings in nsqd's answer to IDENTIFY."""
+"""Events of the client core, and what a client knows about its nsqd."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ from typing import Any, NamedTuple, Union
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import RemoteProtocolError, ServerError
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.extensions import is_partitioned_version
 from nsqclient.protocol.frames import OK, RawMessage
-
 
 #: Limit in bytes on an answer to IDENTIFY or AUTH; nsqd 1.3.0 sends some 500.
 MAX_JSON_SIZE = 1024 * 1024
 #: Go's longest duration, 292 years, in milliseconds.
 _LONGEST_MS = 2**63 // 1_000_000
+#: The mark of a partitioned nsqd in the ``version`` of its answer to IDENTIFY.
+_VERSION_MARK = "-HA."
+
+
+def is_partitioned_version(version: str) -> bool:
+    """Return True if an nsqd of this version speaks the partitioned dialect."""
+    return _VERSION_MARK in version
+
+
+class Endpoint(NamedTuple):
+    """The nsqd of a connection; ``partition`` is None for a stock nsqd."""
+
+    address: str
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        return self.address if self.partition is None else f"{self.address}/{self.partition}"
 
 
 class ServerSettings(NamedTuple):

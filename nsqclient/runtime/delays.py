@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-#: The longest ``leader_wait``, in seconds.
-MAX_LEADER_WAIT = 4.0
 # 2 ** 60 units is longer than any cap; larger exponents would overflow a float.
 _MAX_EXPONENT = 60
 
@@ -62,14 +60,6 @@ def lookup_delay(
     if unconnected_rounds > 0:
         interval = growing_delay(unconnected_rounds, 1.0, 2.0, interval, 0.0, rng)
     return jittered(interval, jitter, rng)
-
-
-def leader_wait(rng: random.Random) -> float:
-    """Pause between two lookups, or two dials, while a partition has no leader: 2 to 4 s.
-
-    An election takes half a minute, and its end is to be noticed within 5 s.
-    """
-    return MAX_LEADER_WAIT * (0.5 + 0.5 * rng.random())
 
 
 def jittered(interval: float, jitter: float, rng: random.Random) -> float:

@@ -173,7 +173,7 @@ def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
     """Return the class of Consumer that takes these arguments."""
     if set(PARTITIONED_ARGUMENTS).isdisjoint(arguments):
         return Consumer
-    from nsqclient.partitioned.consumer.consumer import Consumer as PartitionedConsumer
+    from nsqclient.partitioned.consumer import Consumer as PartitionedConsumer
 
     return PartitionedConsumer
 
@@ -312,7 +312,7 @@ def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str,
     """Return the topics of an nsqd; empty if its HTTP API is not at the usual port."""
     # Here, since requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqd import NsqdHTTP, find_http_address
-    from nsqclient.partitioned.stats import fetch_stats
+    from nsqclient.partitioned.http import fetch_stats
 
     try:
         beside = find_http_address(address, config, _timeout(config))

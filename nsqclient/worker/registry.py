@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nsqclient.config import Config, OPTIONS, SharedOptions
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.middleware import Middleware, check_middleware
-from nsqclient.partitioned.consumer.processor import BlockedPolicy
+from nsqclient.partitioned.ordered import BlockedPolicy
 from nsqclient.consumer.processor import Handler
 from nsqclient.consumer.retry import RetryPolicy
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
-from nsqclient.protocol.partitioned.header_filter import HeaderFilter
-from nsqclient.protocol.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.selection import HeaderFilter, StartPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import check_function, closest
 from nsqclient.runtime.lock import Lock

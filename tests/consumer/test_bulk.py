@@ -8,8 +8,8 @@ from nsqclient import Config
 from nsqclient.consumer.bulk import BulkConsumer, BulkHandler
 from nsqclient.devserver import Nsqd, PartitionedCluster
 from nsqclient.devserver.protocol.commands import Rdy
-from nsqclient.partitioned.consumer.bulk import BulkConsumer as PartitionedBulkConsumer
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.bulk import BulkConsumer as PartitionedBulkConsumer
+from nsqclient.partitioned.producer import Producer
 from tests.support.waiting import wait_until
 
 CONFIG = Config(max_in_flight=100)

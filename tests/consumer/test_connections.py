@@ -10,7 +10,7 @@ from nsqclient.consumer import connections
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.discovery import LookupResult
 from nsqclient.errors import ConnectError, ConnectionLostError, DiscoveryError
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from tests.support.consumer_context import make_context
 from tests.support.inline_thread import InlineThread
 from tests.support.virtual_time import VirtualTimer

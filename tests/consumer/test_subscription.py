@@ -19,7 +19,7 @@ from nsqclient.consumer.in_flight import InFlightTable, DeliveryCounts
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.message import Message
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.deadline import Deadline
 from tests.support.consumer_context import make_context
 from tests.support.processes import start_threads

@@ -365,21 +365,21 @@ _TABLE = {
         Mutant("last_partitions_only", "the partitions of all nsqlookupds count together",
                "answers = self._answers()", "answers = self._answers()[:1]",
                "test_partitions_of_all_answers_are_merged")],
-    ("nsqclient/partitioned/producer/attempts.py", "tests/partitioned/test_producer.py"): [
+    ("nsqclient/partitioned/attempts.py", "tests/partitioned/test_producer.py"): [
         Mutant("any_partition", "a key decides on the partition",
                "partition_of(self.key, routes.partition_num, sharding)", "0",
                "test_a_key_never_uses_another_partition")],
-    ("nsqclient/partitioned/producer/attempts.py", "tests/partitioned/test_producer_queues.py"): [
+    ("nsqclient/partitioned/attempts.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("unknown_in_partition_is_retried",
                "retry_unknown=False makes no duplicate in a partition",
                "            if not self.retry_unknown:\n", "            if False:\n",
                "test_a_lost_answer_is_unknown_without_retry_unknown")],
-    ("nsqclient/partitioned/producer/load.py", "tests/partitioned/test_producer_load.py"): [
+    ("nsqclient/partitioned/attempts.py", "tests/partitioned/test_producer_load.py"): [
         Mutant("others_do_not_begin",
                "partitions that hang leave turns to the others of their nsqd",
                "if one.name in suspects]) < _MAX_SUSPECT", "if one.name in suspects]) < 1000",
                "test_partitions_that_hang_have_a_part_of_that")],
-    ("nsqclient/partitioned/producer/queues.py", "tests/partitioned/test_producer_queues.py"): [
+    ("nsqclient/partitioned/queues.py", "tests/partitioned/test_producer_queues.py"): [
         Mutant("overtaken_batch", "messages of a key are stored in the order of the calls",
                "if self.partition is not None or len(self._waiting) >= self.width:", "if False:",
                "test_each_key_stays_in_order_through_refusals_and_lost_connections")],

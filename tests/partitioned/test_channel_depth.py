@@ -3,8 +3,8 @@
 from nsqclient import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery, _depth_of
-from nsqclient.partitioned.stats import led_topics
+from nsqclient.partitioned.channel_depth import DepthQuery, _depth_of
+from nsqclient.partitioned.http import led_topics
 
 
 def test_each_partition_must_have_a_leader_that_answers():

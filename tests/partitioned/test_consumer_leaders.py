@@ -2,9 +2,9 @@
 
 import pytest
 
-from nsqclient.partitioned.consumer import connections
-from nsqclient.partitioned.consumer.leaders import UnreadReminder
-from nsqclient.partitioned.consumer.options import PartitionOptions
+from nsqclient.partitioned import connections
+from nsqclient.partitioned.leaders import UnreadReminder
+from nsqclient.partitioned.options import PartitionOptions
 from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.errors import ConnectionLostError, ServerError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes

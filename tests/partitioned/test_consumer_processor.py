@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.partitioned.consumer.processor import OrderedProcessor
-from nsqclient.partitioned.consumer.subscription import OrderedSubscription
+from nsqclient.partitioned.ordered import OrderedProcessor
+from nsqclient.partitioned.subscription import OrderedSubscription
 from nsqclient.consumer.processor import HandlerSettings
 from tests.support.consumer_context import make_context
 

@@ -7,7 +7,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.partitioned import Consumer
-from nsqclient.partitioned.producer.metadata import MetadataCache
+from nsqclient.partitioned.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.faults.hostile import HttpApi
 from tests.support.servers.http_recorder import recording

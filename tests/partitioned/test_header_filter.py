@@ -5,9 +5,10 @@ The patterns were compared with Go itself by hand.
 
 import pytest
 
-from nsqclient import ConfigError, HeaderFilter
+from nsqclient import ConfigError
+from nsqclient.partitioned import HeaderFilter
 from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
-from nsqclient.protocol.partitioned.header_filter import PatternError, check_glob, check_regexp
+from nsqclient.protocol.partitioned.selection import PatternError, check_glob, check_regexp
 
 
 @pytest.mark.parametrize(("given", "field"), [

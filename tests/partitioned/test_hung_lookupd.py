@@ -3,9 +3,8 @@
 import pytest
 
 from nsqclient import Config
-from nsqclient.partitioned import Producer
+from nsqclient.partitioned import Producer, attempts as retry_policy
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
-from nsqclient.protocol.partitioned import retry_policy
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
 

@@ -6,9 +6,8 @@ import threading
 import pytest
 
 from nsqclient import GiveUp, Requeue
-from nsqclient.partitioned import BlockedAction, Consumer
-from nsqclient.partitioned.consumer import processor as consumer_processor
-from nsqclient.partitioned.consumer.subscription import OrderedSubscription
+from nsqclient.partitioned import BlockedAction, Consumer, ordered as consumer_processor
+from nsqclient.partitioned.subscription import OrderedSubscription
 from nsqclient.errors import OrderError
 from tests.partitioned.conftest import QUICK, Collector
 from tests.support.waiting import wait_until

@@ -13,10 +13,9 @@ from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import (
     ClosedError, InvalidMessageError, PartitionError, PublishNotSentError,
 )
-from nsqclient.partitioned import Outgoing, Producer
-from nsqclient.partitioned.producer import publisher as producer_module
+from nsqclient.partitioned import Outgoing, Producer, publisher as producer_module
 from nsqclient.partitioned.tracing import TraceSwitch
-from nsqclient.protocol.extensions import StoredPosition, make_internal_id
+from nsqclient.protocol.partitioned.extensions import StoredPosition, make_internal_id
 from nsqclient.protocol.partitioned.sharding import java, murmur3
 from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers

@@ -8,7 +8,7 @@ from nsqclient.errors import (
 )
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.protocol.partitioned.sharding import RoundRobin, murmur3
-from nsqclient.partitioned.producer.attempts import PartitionAttempts
+from nsqclient.partitioned.attempts import PartitionAttempts
 
 NSQD = "n:1"
 LOST = ConnectError(NSQD, "lost")

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from nsqclient.partitioned.producer import load as producer_load
-from nsqclient.partitioned.producer.load import PartitionLoad
+from nsqclient.partitioned import attempts as producer_load
+from nsqclient.partitioned.attempts import PartitionLoad
 
 NSQD = "n:1"
 

@@ -8,9 +8,9 @@ import pytest
 from nsqclient import Config
 from nsqclient.errors import DiscoveryError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned.producer import metadata
+from nsqclient.partitioned import metadata
 from nsqclient.partitioned.discovery import RoutesResult
-from nsqclient.partitioned.producer.metadata import MetadataCache
+from nsqclient.partitioned.metadata import MetadataCache
 from nsqclient.runtime.deadline import Deadline
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ import pytest
 from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.errors import PublishNotSentError, PublishUnknownError
-from nsqclient.partitioned.producer import load as producer_load
+from nsqclient.partitioned import attempts as producer_load
 from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers

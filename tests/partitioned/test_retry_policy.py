@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsqclient.protocol.partitioned.retry_policy import is_final, lookup_wait, retry_delay
+from nsqclient.partitioned.attempts import is_final, lookup_wait, retry_delay
 
 
 @pytest.mark.parametrize(("codes", "is_last"), [

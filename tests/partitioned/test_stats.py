@@ -9,7 +9,7 @@ import pytest
 from nsqclient.cluster.actions import ActionError, ClusterActions
 from nsqclient.cluster.ask_all import UpstreamError
 from nsqclient.cluster.cluster import Cluster
-from nsqclient.partitioned.stats import as_stock, led_partitions
+from nsqclient.partitioned.http import as_stock, led_partitions
 from nsqclient.cli import main
 from nsqclient.devserver import PartitionedCluster
 from tests.support.servers.http_recorder import recording

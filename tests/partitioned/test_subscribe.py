@@ -3,9 +3,9 @@
 import pytest
 
 from nsqclient.errors import NegotiationError, RemoteProtocolError
-from nsqclient.partitioned.consumer.subscribe import PartitionSubscribe, TopicSubscribe
+from nsqclient.partitioned.subscription import PartitionSubscribe, TopicSubscribe
 from nsqclient.protocol.events import ServerSettings
-from nsqclient.protocol.extensions import MessageExtension, MessageFormat, encode_ext
+from nsqclient.protocol.partitioned.extensions import MessageExtension, MessageFormat, encode_ext
 
 PARTITIONED = ServerSettings(version="0.3.7-HA.1.13.0")
 STOCK = ServerSettings(version="1.3.0")

@@ -12,10 +12,11 @@ from nsqclient.devserver.protocol.commands import (
 )
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION, PartitionServerProtocol
 from nsqclient.errors import InvalidMessageError, LocalProtocolError, RemoteProtocolError
-from nsqclient.protocol import commands, extensions
+from nsqclient.protocol import commands
+from nsqclient.protocol.partitioned import extensions
 from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Messages, PublishFailed, Published
-from nsqclient.protocol.extensions import (
+from nsqclient.protocol.partitioned.extensions import (
     MessageExtension, MessageFormat, MessageIds, StoredPosition, encode_ext, make_header,
     make_internal_id, raw_size, read_header, read_stored,
 )

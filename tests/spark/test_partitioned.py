@@ -6,11 +6,11 @@ from nsqclient.config import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.errors import PartitionError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
-from nsqclient.partitioned.consumer.bulk import partition_source, text_id
+from nsqclient.partitioned.bulk import partition_source, text_id
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.shards.names import ShardKeys, partition_of_source

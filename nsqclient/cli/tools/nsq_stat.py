@@ -23,7 +23,7 @@ from nsqclient.config import Config
 from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
-from nsqclient.partitioned.stats import fetch_stats
+from nsqclient.partitioned.http import fetch_stats
 from nsqclient.runtime.deadline import format_duration
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")

@@ -30,7 +30,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.to_nsq import make_producers
 from nsqclient.cli.tools.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
 from nsqclient.protocol.commands import DeliveredBody
-from nsqclient.protocol.extensions import RESERVED_PREFIX
+from nsqclient.protocol.partitioned.extensions import RESERVED_PREFIX
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 

@@ -20,10 +20,10 @@ from nsqclient.display import counted
 from nsqclient.errors import NSQError, NSQHTTPStatusError
 from nsqclient.http import NsqdHTTP, Stats
 from nsqclient.cluster.ask_all import AskAll, Request
-from nsqclient.partitioned.stats import fetch_stats
+from nsqclient.partitioned.http import fetch_stats
 from nsqclient.http.nsqd import find_http_address
 from nsqclient.http.urls import nsqd_url
-from nsqclient.protocol.extensions import is_partitioned_version
+from nsqclient.protocol.events import is_partitioned_version
 from nsqclient.runtime.arguments import closest
 
 R = TypeVar("R")

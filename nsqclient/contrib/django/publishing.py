@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from nsqclient.contrib.settings import ProcessProducer, Settings
 from nsqclient.errors import ConfigError, InvalidMessageError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.protocol.commands import NO_JSON, Body, check_body, check_delay, chosen_body
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Duration, to_seconds

@@ -19,7 +19,7 @@ from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.errors import ConfigError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.commands import check_body
-from nsqclient.protocol.extensions import StoredPosition
+from nsqclient.protocol.partitioned.extensions import StoredPosition
 from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.deadline import Deadline, to_seconds
 

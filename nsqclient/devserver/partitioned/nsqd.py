@@ -27,8 +27,8 @@ from nsqclient.devserver.session import SessionConfig
 from nsqclient.devserver.session_loop import SessionLoop, Sessions
 from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.errors import ConfigError
-from nsqclient.protocol.partitioned.start_position import StartPosition
-from nsqclient.protocol.extensions import MessageFormat, StoredPosition
+from nsqclient.protocol.partitioned.selection import StartPosition
+from nsqclient.protocol.partitioned.extensions import MessageFormat, StoredPosition
 from nsqclient.protocol.frames import OK
 from nsqclient.runtime.deadline import Deadline
 

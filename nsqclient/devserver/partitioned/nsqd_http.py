@@ -15,7 +15,7 @@ from nsqclient.devserver.partitioned.state import ClusterState, Partition, Topic
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
 from nsqclient.errors import ConfigError
-from nsqclient.protocol.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.selection import StartPosition
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import parse_uint
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
 from nsqclient.devserver.queues import Scheduler, Consumer
-from nsqclient.protocol.partitioned.start_position import StartPosition
-from nsqclient.protocol.extensions import (
+from nsqclient.protocol.partitioned.selection import StartPosition
+from nsqclient.protocol.partitioned.extensions import (
     MessageFormat, MessageIds, encode_ext, make_internal_id, raw_size,
 )
 

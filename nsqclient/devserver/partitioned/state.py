@@ -16,7 +16,7 @@ from nsqclient.devserver.partitioned.queue import (
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta
-from nsqclient.protocol.partitioned.start_position import StartPosition
+from nsqclient.protocol.partitioned.selection import StartPosition
 
 
 @dataclass

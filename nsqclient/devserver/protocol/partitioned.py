@@ -17,7 +17,7 @@ from nsqclient.devserver.protocol.commands import (
     ServerLimits,
 )
 from nsqclient.devserver.protocol.server import TRANSITIONS, ServerProtocol, ServerState
-from nsqclient.protocol.extensions import TRACE_KEY
+from nsqclient.protocol.partitioned.extensions import TRACE_KEY
 from nsqclient.protocol.frames import OK
 
 #: The version of the embedded server.

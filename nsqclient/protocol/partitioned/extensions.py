@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 from nsqclient.errors import InvalidMessageError, RemoteProtocolError
 from nsqclient.protocol.frames import OK
 from nsqclient.protocol.names import check_channel, check_topic
-
-#: The mark of a partitioned nsqd in the ``version`` of its answer to IDENTIFY.
-_VERSION_MARK = "-HA."
 #: The key of the JSON header that carries a trace id; its value is a decimal string.
 TRACE_KEY = "##trace_id"
 #: Prefix of the JSON header keys that belong to the server.
@@ -50,20 +47,14 @@ MAX_HEADER = 65533
 #: Bytes of a stored message besides its body and header: size, ids, time, attempts.
 _RAW_OVERHEAD = 4 + 26
 
-
-def is_partitioned_version(version: str) -> bool:
-    """Return True if an nsqd of this version speaks the partitioned dialect."""
-    return _VERSION_MARK in version
-
-
-class Endpoint(NamedTuple):
-    """The nsqd of a connection; ``partition`` is None for a stock nsqd."""
-
-    address: str
-    partition: int | None = None
-
-    def __str__(self) -> str:
-        return self.address if self.partition is None else f"{self.address}/{self.partition}"
+#: The leader of the partition is moving: ask the nsqlookupds, and wait longer.
+LEADER_CODES = frozenset({
+    "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST",
+})
+#: Subscribe again with the opposite ``extend_support``.
+EXTEND_CODES = frozenset({"E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"})
+#: The topic is ordered: subscribe with SUB_ORDERED.
+ORDER_CODE = "E_SUB_ORDER_IS_MUST"
 
 
 class MessageIds(NamedTuple):

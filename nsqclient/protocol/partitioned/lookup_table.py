@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from nsqclient.protocol.extensions import Endpoint
+from nsqclient.protocol.events import Endpoint
 
 #: Failures in a row after which an address is forgotten, except a seed. ``/listlookup`` names a
 #: nsqlookupd that returns.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from nsqclient.consumer.bulk import BulkHandler, BulkSubscription
 from nsqclient.errors import NegotiationError, NotNSQError, NSQError, PartitionError, ServerError
-from nsqclient.partitioned.consumer.bulk import BulkConsumer
+from nsqclient.partitioned.bulk import BulkConsumer
 from nsqclient.protocol.frames import RawMessage
-from nsqclient.protocol.partitioned.retry_policy import LEADER_CODES
+from nsqclient.protocol.partitioned.extensions import LEADER_CODES
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.ingest.message_buffer import MessageBuffer
 from nsqclient.spark.ingest.writer import Quota, Sink, Writer

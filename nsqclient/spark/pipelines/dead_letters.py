@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from nsqclient.errors import ConfigError, NSQError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.runtime.files import sync_folder
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.storage.local import make_durably, open_private, write_durably

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.cluster.look_guard import LookingConsumer
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, NSQError, PartitionError
 from nsqclient.message import Message
-from nsqclient.partitioned.consumer.bulk import partition_source, text_id
+from nsqclient.partitioned.bulk import partition_source, text_id
 from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.frames import RawMessage

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nsqclient.partitioned.consumer.channel_depth import DepthQuery
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, DrainRules, Step
 from nsqclient.display import counted

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.partitioned.discovery import lookup_routes
-from nsqclient.partitioned.consumer.bulk import partition_source
+from nsqclient.partitioned.bulk import partition_source
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.spark.errors import StorageError
 from nsqclient.spark.handshakes import check_handshakes

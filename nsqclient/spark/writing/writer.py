@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.session import brief_errors

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError, InvalidMessageError, PartitionError
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.spark.options import WriteOptions
 
 TOPIC, DEFER = "topic", "defer_ms"

@@ -7,9 +7,11 @@ import pytest
 import requests
 
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.protocol import extensions as commands
+from nsqclient.protocol.partitioned import extensions as commands
 from nsqclient.protocol.commands import pub_unchecked
-from nsqclient.protocol.extensions import MessageIds, StoredPosition, make_internal_id, read_stored
+from nsqclient.protocol.partitioned.extensions import (
+    MessageIds, StoredPosition, make_internal_id, read_stored,
+)
 from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
 OK = (RESPONSE, b"OK")

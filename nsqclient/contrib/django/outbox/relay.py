@@ -34,7 +34,7 @@ from nsqclient.errors import (
     LocalProtocolError, NSQError, PublishNotSentError, PublishRejectedError, PublishUnknownError,
 )
 from nsqclient.log_records import log_fields
-from nsqclient.partitioned.producer.producer import Producer
+from nsqclient.partitioned.producer import Producer
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 
