@@ -32,6 +32,7 @@ from nsqclient.errors import (
     ReentrantCallError, ServerError, as_cause, server_error,
 )
 from nsqclient.hints import hint_on
+from nsqclient.log_records import log_fields
 from nsqclient.message import Message, Responder
 from nsqclient.partitioned.leaders import PartitionTarget
 from nsqclient.partitioned.options import PartitionOptions
