@@ -14,6 +14,7 @@ interrupted thread holds one of our locks: only that thread waits, and never pas
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import signal
@@ -214,8 +215,9 @@ class SignalFlag:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Set it. Call it once only."""
-        self._unset.release()
+        """Set it. A second signal may call this in the middle of the first call."""
+        with contextlib.suppress(RuntimeError):
+            self._unset.release()
 
     def wait(self, timeout: float) -> bool:
         """Wait until it is set; False when it was not, in this time. Not after it was true."""
@@ -233,15 +235,14 @@ def catch_shutdown_signals() -> Iterator[SignalFlag]:
     former: dict[int, Any] = {}
 
     def put_back() -> None:
-        while former:
-            signum, handler = former.popitem()
-            process_signals.give_back(signum, handler)
+        with contextlib.suppress(KeyError):  # both signals may be under way at once
+            while True:
+                process_signals.give_back(*former.popitem())
 
     def on_signal(signum: int, frame: FrameType | None) -> None:
-        if former:  # the first one: both signals may be under way at once
-            process_signals.note_signal()
-            put_back()
-            came.set()
+        process_signals.note_signal()
+        put_back()
+        came.set()
 
     if threading.current_thread() is threading.main_thread():
         for signum in _SIGNALS:

@@ -112,8 +112,15 @@ def handle_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             take(number, _on_signal)
-    # The first function that is registered is the last that is called, after all code of the
-    # user's. Later, the interpreter would replace a handler in Python by the default.
+    ignore_at_exit()
+
+
+def ignore_at_exit() -> None:
+    """Ignore SIGINT and SIGTERM while the interpreter ends.
+
+    It replaces handlers in Python by the default, so a signal that comes then would change the exit
+    status. The first function that is registered is the last that is called.
+    """
     atexit.register(_ignore)
 
 

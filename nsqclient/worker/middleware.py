@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from types import TracebackType
 
 from nsqclient.consumer.middleware import Handling
 from nsqclient.errors import ConfigError
@@ -49,10 +48,6 @@ class TimeLimitExceeded(BaseException):
 
     def __str__(self) -> str:
         return "the handler ran for longer than its time limit"
-
-
-class _ClearedError(BaseException):
-    """Takes the place of an exception that is not to arrive any more."""
 
 
 class TimeLimit:
@@ -105,12 +100,9 @@ class TimeLimit:
                 raise
 
     def _end(self, call: _TimedCall) -> None:
-        """Stop raising, and clear an exception that is still pending."""
         with self._lock:
             call.has_ended = True
             self._running.pop(id(call), None)
-        if call.is_raised:
-            _clear_async_exception()
 
     def _watch(self) -> None:
         """Check the running handlers until the last one has ended."""
@@ -132,7 +124,7 @@ class TimeLimit:
                         else:
                             call.is_raised = True
                             call.due = now + _HANG_REPORT
-                            _set_async_exception(call.thread, TimeLimitExceeded)
+                            _raise_in(call.thread, TimeLimitExceeded)
                     else:
                         wake = min(wake, call.due)
                 if not self._running:
@@ -168,34 +160,29 @@ class _TimedCall:
     def __enter__(self) -> None:
         self._limit._begin(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
+        # Once the call has ended no exception is raised. If one was raised just before, it arrives
+        # here, and the handler's own end counts.
         try:
             self._limit._end(self)
-        except TimeLimitExceeded:  # it arrives only here: the handler's own end holds
+            _let_arrive()
+        except TimeLimitExceeded:
             self._limit._end(self)
 
 
-def _set_async_exception(thread: int, kind: type[BaseException]) -> None:
-    """Raise an exception in another thread; it replaces an exception that is pending there."""
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in another thread, before its next bytecode instruction."""
     import ctypes  # here, since it is rarely needed
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-def _clear_async_exception() -> None:
-    """Clear a pending exception of the calling thread.
+def _let_arrive() -> None:
+    """Run the instructions at which the interpreter raises a pending exception.
 
-    Another exception replaces it and is caught here. Setting None would leave the interpreter's
-    request to check for exceptions, which makes traced code hang on CPython 3.11.
+    These are the start of a function and a jump back.
     """
-    try:
-        _set_async_exception(threading.get_ident(), _ClearedError)
-        while True:
-            pass  # it arrives at the jump back
-    except _ClearedError:
+    for _ in range(2):
         pass
 
 

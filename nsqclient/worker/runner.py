@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nsqclient.consumer.context import consumer_log
@@ -249,11 +249,14 @@ def _supervise(options: WorkerOptions, report: Callable[[str], None]) -> int:
     with _serve_status(
         options, supervisor.states, supervisor.is_live, processes, metrics
     ) as addresses:
-        report(f"supervisor with pid {os.getpid()}: {counted(processes, 'process', 'processes')};"
-               " SIGHUP replaces them one by one")
-        for line in addresses:
-            report(line)
-        return supervisor.run()
+        def announce() -> None:
+            report(f"supervisor with pid {os.getpid()}:"
+                   f" {counted(processes, 'process', 'processes')};"
+                   " SIGHUP replaces them one by one")
+            for line in addresses:
+                report(line)
+
+        return supervisor.run(announce)
 
 
 def _serve_status(
@@ -320,15 +323,10 @@ def _first_signal() -> Iterator[SignalFlag]:
     For a child: systemd sends SIGTERM, and a terminal SIGINT, to all processes, and the parent
     once more, and the second must not break the stop off. The parent sees to a stop that hangs.
     """
-    came, seen = SignalFlag(), []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) == 1:
-            came.set()
-
+    came = SignalFlag()
+    process_signals.ignore_at_exit()
     for number in process_signals.SIGNALS:
-        process_signals.take(number, on_signal)
+        process_signals.take(number, lambda number, frame: came.set())
     process_signals.has_begun()
     process_signals.take(signal.SIGHUP, process_signals.disregard)  # of a terminal that closes
     try:

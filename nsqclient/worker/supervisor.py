@@ -27,7 +27,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -272,9 +272,14 @@ class Supervisor:
 
     # -- the loop
 
-    def run(self) -> int:
-        """Run until a signal, or until the children cannot run; return the exit status."""
+    def run(self, announce: Callable[[], None] = lambda: None) -> int:
+        """Run until a signal, or until the children cannot run; return the exit status.
+
+        Args:
+            announce: called once signals are handled: who reads its lines may send one at once.
+        """
         with self._caught_signals():
+            announce()
             self._start(self._slots[0], time.monotonic())
             try:
                 while self._processes or not self._is_stopping:

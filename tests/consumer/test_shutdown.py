@@ -8,16 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
+import nsqclient
 from nsqclient import Consumer
 from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
 from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
+from nsqclient.worker.runner import _first_signal
 from tests.support.consumer_context import make_context
-from tests.support.processes import start_threads
+from tests.support.processes import in_child, start_threads
 from tests.support.servers.scripted import CLOSE_WAIT, ScriptedServer, message
 from tests.support.waiting import wait_until
+
+PACKAGE = nsqclient.__path__[0]
 
 
 class FakeConnection:
@@ -232,3 +236,30 @@ def test_a_signal_at_any_moment_of_the_wait_ends_it(moment):
         if len(steps) <= moment:
             signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("catch", [catch_shutdown_signals, _first_signal], ids=["alone", "child"])
+def test_a_second_signal_within_the_handler_of_the_first_one_loses_neither(catch):
+    """A terminal and a supervisor send both at once."""
+    def run():
+        for moment in range(100):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda number, frame: None)
+            steps = []
+
+            def trace(frame, event, argument):
+                frame.f_trace_opcodes = True
+                if event == "opcode" and frame.f_code.co_filename.startswith(PACKAGE):
+                    steps.append(event)
+                    if len(steps) == moment + 1:
+                        sys.settrace(None)
+                        signal.raise_signal(signal.SIGTERM)
+                return trace
+
+            with catch() as came:
+                sys.settrace(trace)
+                signal.raise_signal(signal.SIGINT)
+                sys.settrace(None)
+                assert came.wait(0), moment
+
+    assert in_child(run) == 0

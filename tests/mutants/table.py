@@ -633,10 +633,6 @@ _TABLE = {
                'os.environ.pop(_VARIABLE, "")', 'os.environ.get(_VARIABLE, "")',
                "test_the_programs_of_handlers_are_no_children_of_the_worker")],
     ("nsqclient/worker/middleware.py", "tests/worker/test_middleware.py"): [
-        Mutant("time_limit_cleared",
-               "no exception of a time limit arrives behind the handler's end",
-               "except _ClearedError:", "except ZeroDivisionError:",
-               "test_the_exception_arrives_within_the_handler_or_not_at_all"),
         Mutant("rate_limit_stops",
                "a message that waits for its turn goes back when the consumer stops",
                "if handling.is_stopping():", "if False:",

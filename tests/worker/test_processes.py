@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -144,3 +146,22 @@ def bill(message):
     assert running.handled("ended") == ["-15"]
     assert running.handled("has") == ["True"]
     assert running.end() == 0
+
+
+def test_a_signal_while_the_interpreter_ends_does_not_change_the_status():
+    """The supervisor sends SIGTERM to a child that a terminal's Ctrl-C has stopped already."""
+    program = """
+import os, signal
+from nsqclient.worker.runner import _first_signal
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid()):
+        kill(pid, 15)
+
+late = Late()
+with _first_signal() as came:
+    signal.raise_signal(signal.SIGINT)
+    assert came.wait(0)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], timeout=LIMIT, check=False)
+    assert ended.returncode == 0
