@@ -1,7 +1,7 @@
 """Forks as uWSGI does, without Python's fork hooks: ``ADDRESS KIND``.
 
-A program of its own, with idle threads: without the hooks of the interpreter a thread that is
-just about to take the interpreter's lock leaves it unusable in the child.
+A program of its own, which forks while its other threads are idle: without the hooks of the
+interpreter, a thread that waits for the interpreter's lock leaves that lock unusable in the child.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 from nsqclient import Config, Consumer, Producer
 from nsqclient.runtime import forking
@@ -98,6 +99,38 @@ def prepared_reset():
         yield lambda: producer.publish("events", b"child")
 
 
+def thread_switches():
+    """Return how often each other thread has stopped to wait; None for one that is running."""
+    switches = {}
+    for task in Path("/proc/self/task").iterdir():
+        if int(task.name) == threading.get_native_id():
+            continue
+        # A thread may end in between.
+        with contextlib.suppress(OSError):
+            lines = (task / "status").read_text().splitlines()
+            fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            is_waiting = fields["State"].startswith("S")
+            switches[task.name] = fields["voluntary_ctxt_switches"] if is_waiting else None
+    return switches
+
+
+def wait_for_idle_threads():
+    """Wait for the end of the timer thread's next round: the one after it is a second away."""
+    if threading.active_count() == 1:
+        return
+    seen = [thread_switches()]
+
+    def changed():
+        seen.append(thread_switches())
+        return seen[-1] != seen[-2]
+
+    def idle():
+        return not changed() and None not in seen[-1].values()
+
+    wait_until(changed)
+    wait_until(idle)
+
+
 def fork(work):
     pid = ctypes.PyDLL(None).fork()
     if not pid:
@@ -114,5 +147,6 @@ def fork(work):
 kinds = {"answer": prepared_consumer, "stop": prepared_consumer, "start": prepared_consumer,
          "reset": prepared_reset}
 with kinds.get(KIND, prepared_producer)() as child:
+    wait_for_idle_threads()
     statuses = [os.waitpid(pid, 0)[1] for pid in [fork(child) for _ in range(3)]]
     assert statuses == [0] * 3, statuses
