@@ -1,8 +1,7 @@
-"""The opening of a dialogue: IDENTIFY, byte layers, AUTH, SUB. It fails closed.
+"""The handshake: IDENTIFY, byte layers, AUTH, SUB. It fails closed.
 
-What was asked for and not granted is an error, and so is what was granted and not asked for;
-nothing is sent before it is clear that all layers are there. Knows no socket: bytes are
-exchanged while it waits for an event. Source: client guide, "Feature Negotiation".
+A feature that was requested and not granted is an error, and so is a feature that was granted and
+not requested. Source: client guide, "Feature Negotiation".
 """
 
 from __future__ import annotations
@@ -41,28 +40,27 @@ _FEATURES = ("tls_v1", "deflate", "snappy")
 
 @dataclass(frozen=True)
 class Subscribe:
-    """What to subscribe to. A subclass subscribes in another dialect than that of a stock nsqd."""
+    """A topic and channel to subscribe to. A subclass speaks another dialect than a stock nsqd."""
 
     topic: str
     channel: str
 
     def identify_fields(self) -> Mapping[str, Any]:
-        """Return more fields of IDENTIFY."""
+        """Return further fields of IDENTIFY."""
         return {}
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
         """Return the command that subscribes at an nsqd with these settings.
 
         Raises:
-            NSQError: this nsqd cannot serve it.
+            NSQError: this nsqd cannot serve the subscription.
         """
         if not settings.is_stock:
             raise other_nsqd_error(address, settings.version)
         return commands.sub(self.topic, self.channel)
 
 
-#: Sends what the core has to send, receives, and returns the first event of a type; raises when it
-#: cannot come any more.
+#: Sends the core's commands and receives until an event of the given type; returns that event.
 WaitFor = Callable[[type[Event]], Any]
 
 
@@ -73,15 +71,16 @@ def negotiate(
     subscribe: Subscribe | tuple[str, str] | None,
     wait_for: WaitFor,
 ) -> None:
-    """Bring a new dialogue to the point where publishes, or RDY, may be sent.
+    """Prepare a new connection for publishes or RDY.
 
     Raises:
-        NegotiationError: something was not granted; TLSError: the handshake failed.
-        ServerError: nsqd refused something, with its own words.
-        RemoteProtocolError: nsqd turned on what nobody asked for.
-        And whatever ``wait_for`` raises.
+        NegotiationError: nsqd did not grant a feature.
+        TLSError: the TLS handshake failed.
+        ServerError: nsqd rejected a command.
+        RemoteProtocolError: nsqd enabled a feature that was not requested.
+        And any exception of ``wait_for``.
     """
-    # Built first: with a file that cannot be read, nothing is sent.
+    # First: if a file cannot be read, nothing is sent.
     tls = _tls_layer(address, config) if config.tls_v1 else None
     wanted = Subscribe(*subscribe) if isinstance(subscribe, tuple) else subscribe
     payload = config.identify_payload()
@@ -115,11 +114,11 @@ def _check_granted(address: str, config: Config, settings: ServerSettings) -> No
                 f"{address}: nsqd does not grant {name}, which was asked for; the connection was"
                 " not used without it", hint=hints.NOT_GRANTED[name])
         if granted and not asked:
-            raise RemoteProtocolError(f"{address}: nsqd turned on {name}, which nobody asked for")
+            raise RemoteProtocolError(f"{address}: nsqd enabled {name}, which was not requested")
 
 
 def _check_tag(address: str, tag: str | None, settings: ServerSettings) -> None:
-    """Without its tag a consumer would get the messages of others."""
+    """Without its tag, a consumer would receive messages for other tags."""
     if tag is not None and settings.raw.get("desired_tag") != tag:
         raise NegotiationError(
             f"{address}: nsqd {settings.version} does not confirm desired_tag {tag!r}")
@@ -139,7 +138,7 @@ def _compression(
     address: str, config: Config, settings: ServerSettings
 ) -> ByteLayer | None:
     if settings.snappy:
-        # Imported only here: its compiled library cannot be loaded twice in one process.
+        # Imported here, because its compiled library cannot be loaded twice in one process.
         from nsqclient.protocol.layers.snappy import SnappyLayer
 
         return SnappyLayer()
@@ -170,7 +169,7 @@ def _authenticate(
     except ServerError as exc:
         if config.auth_secret not in exc.text:
             raise
-        # A server that repeats the command does not put the secret into the log.
+        # A server that echoes the command must not put the secret into the log.
         raise ServerError(exc.code, exc.text.replace(config.auth_secret, "***")) from None
     logger.info("%s: authenticated as %s", address,
                 printable(str(identity.get("identity")), LONGEST_TEXT),

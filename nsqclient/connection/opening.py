@@ -1,4 +1,4 @@
-"""``NsqdSocket``: dials an nsqd and negotiates, before there is a reader."""
+"""``NsqdSocket``: dials an nsqd and negotiates."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from nsqclient.protocol.events import Event, FatalError, ServerSettings
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.transport import SMALL_READ, Transport, is_of_system
+from nsqclient.runtime.transport import SMALL_READ, Transport
 
 logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 
 class NsqdSocket:
-    """A socket to one nsqd and its protocol state; how it is opened, and ended meanwhile.
+    """A socket to one nsqd and its protocol state.
 
     Args:
         address: ``host:port`` of nsqd.
         config: the options for dialing, IDENTIFY and TLS.
 
-    Life: created (no socket yet); ``_dial()``; ``_shut_down()`` and the end of what uses it.
+    Life: created; ``_dial()``; ``_shut_down()``. A subclass closes the transport.
     """
 
     def __init__(self, address: str, config: Config) -> None:
@@ -40,9 +40,9 @@ class NsqdSocket:
         self._lock = Lock()
         self._core = ClientProtocol(config.max_msg_size or DEFAULT_MAX_FRAME_SIZE)
         self._writer = SocketWriter(self._core, self._lock, config.write_timeout)
-        self._transport: Transport | None = None  # written under _lock, as below
-        self._dialed: socket.socket | None = None  # before there is a transport
-        #: It takes no further command.
+        self._transport: Transport | None = None  # written under _lock, as all below
+        self._dialed: socket.socket | None = None  # the socket until the transport exists
+        #: True if it accepts no further commands.
         self.is_ended: bool = False
 
     @property
@@ -55,10 +55,7 @@ class NsqdSocket:
     ) -> None:
         """Dial, negotiate, authenticate if requested, and subscribe if ``subscribe`` is given.
 
-        Where it raises, the socket is still to be given back. The events behind the last response
-        stay in the core.
-
-        Blocks: until the deadline. Raises: as ``Connection.open``.
+        Blocks: until the deadline. Raises: as ``Connection.open``; the caller closes the socket.
         """
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
@@ -69,13 +66,11 @@ class NsqdSocket:
             self._need_not_ended()
         self._writer.attach(transport)
 
-        def wait_for(wanted: type[Event]) -> Event:
-            return self._await_event(transport, wanted, deadline)
-
         try:
-            negotiate(self._core, self.address, config, subscribe, wait_for)
+            negotiate(self._core, self.address, config, subscribe,
+                      lambda wanted: self._await_event(transport, wanted, deadline))
         except TLSError as exc:
-            with contextlib.suppress(NSQError):  # let nsqd know why, if it reads
+            with contextlib.suppress(NSQError):  # send nsqd the TLS alert
                 self._writer.send_all(wait=False)
             raise TLSError(exc.reason, self.address, exc.hint) from exc
         except ConnectionLostError as exc:
@@ -89,7 +84,7 @@ class NsqdSocket:
     def _await_event(
         self, transport: Transport, wanted: type[Event], deadline: Deadline
     ) -> Event:
-        """Exchange bytes until the wanted event is there; drop those before it."""
+        """Exchange bytes until the wanted event arrives; drop the events before it."""
         core = self._core
         while True:
             self._writer.send_all(wait=True)
@@ -100,7 +95,7 @@ class NsqdSocket:
                 if isinstance(event, wanted):
                     return event
             data = transport.recv(SMALL_READ)
-            while data is None or deadline.expired():  # heartbeats without end are no answer
+            while data is None or deadline.expired():  # nsqd may send heartbeats only
                 if deadline.expired() or not transport.wait(deadline.remaining()):
                     raise ConnectError(
                         self.address,
@@ -116,7 +111,7 @@ class NsqdSocket:
                 raise NotNSQError(f"{self.address}: {exc}", hint=exc.hint) from None
 
     def _note_dialed(self, sock: socket.socket) -> None:
-        """Have ``close()`` end this dial."""
+        """Let ``close()`` end this dial."""
         with self._lock:
             self._need_not_ended()
             self._dialed = sock
@@ -126,22 +121,15 @@ class NsqdSocket:
             raise ConnectError(self.address, "closed while it was being opened")
 
     def _shut_down(self) -> None:
-        """End the stream, or the dial; the thread that waits for it wakes."""
+        """End the stream, or the dial, and wake the thread that waits for it."""
         if self._transport is not None:
             self._transport.shutdown()
         elif self._dialed is not None:
-            try:
+            with contextlib.suppress(OSError):  # the dial has failed
                 self._dialed.shutdown(socket.SHUT_RDWR)
-            except OSError as exc:
-                if not is_of_system(exc):
-                    raise
-                # else the dial has failed meanwhile
 
     def abandon(self) -> None:
-        """In a forked child: close the inherited socket without sending anything to nsqd.
-
-        The parent's connection stays open: closing is not shutting down.
-        """
+        """In a forked child: close the inherited socket. The parent's connection stays open."""
         self.is_ended = True
         sock = self._transport or self._dialed
         if sock is not None:

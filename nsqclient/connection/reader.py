@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -25,20 +26,20 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 
-#: Seconds without a worker that receives, after which a paused reader continues: far less than a
-#: heartbeat interval, and long enough to cost nothing while messages follow each other.
+#: A paused reader continues if no worker has received for so many seconds. That is far less than a
+#: heartbeat interval.
 _PAUSE = 0.05
 
 
 class ConnectionDelegate(Protocol):
-    """Receives the events of a Connection. All calls come from its reader thread; do not block."""
+    """Receives the events of a Connection, on its reader thread. The methods must not block."""
 
     def on_messages(self, conn: Any, batch: list[RawMessage]) -> None:
         """Messages arrived, in this order."""
         ...
 
     def on_published(self, conn: Any, token: Any, error: ServerError | None) -> None:
-        """nsqd responded to the publish with ``token``; None means that it is stored."""
+        """nsqd responded to the publish with ``token``. It is stored if ``error`` is None."""
         ...
 
     def on_command_failed(self, conn: Any, error: ServerError) -> None:
@@ -50,24 +51,31 @@ class ConnectionDelegate(Protocol):
         ...
 
     def on_closed(self, conn: Any, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection ended; called once. ``unanswered``: tokens of publishes without response.
+        """The connection ended. Called once.
 
-        If ``error`` is a ServerError, nsqd rejected an earlier command and did not read these.
+        Args:
+            error: a ServerError if nsqd rejected a command; then it did not read later ones.
+            unanswered: the tokens of publishes without a response.
         """
         ...
 
 
 class SocketReader:
-    """The receiving side of one connection.
+    """The receiving side of one connection: the reader thread or, while that pauses, one worker.
+
+    If a consumer may have one message at a time, each message would wake the reader thread and then
+    a worker, which costs as much as the message itself. So a worker that would only wait for the
+    next message receives it, and the reader thread pauses. It continues when it is woken, or soon
+    after the last worker has received, so heartbeats are answered in time whatever the workers do.
 
     Args:
         conn: passed to the delegate; its address is that of nsqd.
-        core: takes the bytes; ``core_lock`` guards it.
-        flush: writes what the core sends by itself, without waiting; True if bytes were left.
+        core: gets the bytes; ``core_lock`` guards it.
+        flush: writes the core's own commands without waiting; returns True if bytes were left.
         delegate: called with each event, in order.
         timeout: seconds of silence after which the connection is lost.
 
-    Threads: all methods on the reader thread.
+    Threads: ``run`` on the reader thread; ``receive_messages`` and ``wake`` on any.
     """
 
     def __init__(
@@ -87,18 +95,21 @@ class SocketReader:
         self._timeout = timeout
         self._transport: Transport | None = None
         self._fd = -1
-        self._last_read = 0.0  # when bytes arrived last, on time.monotonic()
-        self._bytes_left = False  # written when the socket accepts them
+        self._last_read = 0.0  # when bytes last arrived, on time.monotonic()
+        self._bytes_left = False  # to write when the socket accepts them
         self._is_flooded = False  # the last read was full: the next one does not wait
         self._failure: NSQError | None = None  # ends the connection after the events before it
+        # Its holder receives. The reader has it from before it runs until after its end.
+        self._receive_lock = threading.Lock()
+        self._receive_lock.acquire()
+        self._is_requested = False  # a worker wants to receive; no lock
+        self._turns = 0  # of workers that received
+        #: Workers may receive. Written by the reader, read without a lock.
+        self.is_paused: bool = False
+        self._wakeup = threading.Lock()  # released to wake the reader
+        self._wakeup.acquire()
 
-    def attach(self, transport: Transport) -> None:
-        """Set the socket after the handshake."""
-        self._transport = transport
-        self._fd = transport.fileno()
-        self._last_read = time.monotonic()
-
-    def run(self) -> None:
+    def run(self, transport: Transport) -> None:
         """Receive until the stream ends; leaves by an exception.
 
         Raises:
@@ -106,14 +117,68 @@ class SocketReader:
             RemoteProtocolError: the bytes are not NSQ.
             ServerError: nsqd rejected a command, and closes the connection.
         """
+        self.attach(transport)
         while True:
-            self._dispatch()  # outcomes that arrived before a failure count
+            self._dispatch()  # responses that arrived before a failure count
             if self._failure is not None:
                 raise self._failure
-            self._receive()
+            if self._is_requested:
+                self._pause()
+            else:
+                self._receive()
+
+    def attach(self, transport: Transport) -> None:
+        """Set the socket."""
+        self._transport = transport
+        self._fd = transport.fileno()
+        self._last_read = time.monotonic()
+
+    def receive_messages(self, until: float) -> None:
+        """Receive messages on this thread, if no other thread receives. See Connection."""
+        if not self._receive_lock.acquire(blocking=False):
+            self._is_requested = True
+            return
+        has_messages = False
+        try:
+            self._turns += 1
+            while not (has_messages or self._core.events or self._failure):
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._receive(left)
+                has_messages = self._dispatch(messages_only=True)
+        except NSQError as exc:
+            self._failure = exc  # the reader ends the connection
+        except BaseException:  # also of a time limit: bytes may be missing
+            self._failure = ConnectionLostError(self._conn.address, "messages were not taken")
+            raise
+        finally:
+            self._receive_lock.release()
+            if not has_messages or self._core.events or self._failure or self._bytes_left:
+                self.wake()
+
+    def wake(self) -> None:
+        """Let the reader continue, if it pauses. Any thread."""
+        if self.is_paused:
+            with contextlib.suppress(RuntimeError):  # it was woken already
+                self._wakeup.release()
+
+    def _pause(self) -> None:
+        """Let workers receive."""
+        self._is_requested = False
+        self.is_paused = True
+        # After the flag is set: a thread that sends from now on wakes the reader.
+        if not (self._core.awaits_answer() or self._bytes_left):
+            self._receive_lock.release()
+            while True:
+                turns = self._turns
+                woken = self._wakeup.acquire(timeout=_PAUSE)
+                if (woken or self._turns == turns) and self._receive_lock.acquire(blocking=False):
+                    break
+        self.is_paused = False
 
     def _receive(self, longest: float = math.inf) -> None:
-        """Wait for bytes and pass them to the core, which has the events then.
+        """Wait for bytes and pass them to the core, which then has the events.
 
         Blocks: at most ``longest`` seconds.
         """
@@ -131,7 +196,7 @@ class SocketReader:
         else:
             data = receive(self._fd, seconds)
         if data is None:
-            # After the read: if our process was suspended, nsqd was not silent.
+            # Checked after the read: if our process was suspended, nsqd was not silent.
             if not self._is_flooded and time.monotonic() >= until:
                 raise ConnectionLostError(self._conn.address, f"silent for {self._timeout:g} s")
             self._is_flooded = False
@@ -145,9 +210,6 @@ class SocketReader:
         is_full = len(data) == (RECV_SIZE if self._is_flooded else RECEIVE_SIZE)
         self._is_flooded = is_full and not self._core.has_layers
         self._last_read = time.monotonic()
-        self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
         with self._core_lock:
             try:
                 self._core.receive_data(data)
@@ -158,12 +220,13 @@ class SocketReader:
             self._bytes_left = self._flush()
 
     def _dispatch(self, messages_only: bool = False) -> bool:
-        """Call the delegate with each event, in order; return whether there were messages.
+        """Call the delegate with each event, in order; return True if there were messages.
 
-        With ``messages_only`` stop at the first event other than messages and heartbeats.
+        Args:
+            messages_only: stop at the first event other than messages and heartbeats.
 
         Raises:
-            ServerError: nsqd rejected something, and closes.
+            ServerError: nsqd rejected a command, and closes the connection.
         """
         conn, delegate, events = self._conn, self._delegate, self._core.events
         has_messages = False
@@ -188,78 +251,3 @@ class SocketReader:
                     delegate.on_published(conn, event.token, event.error)
                 raise event.error
         return has_messages
-
-
-class SharedReader(SocketReader):
-    """A SocketReader on the reader thread or, while that pauses, on one worker.
-
-    If a consumer may have one message at a time, each message would wake the reader thread and then
-    a worker, which costs as much as the message itself. So a worker that would only wait for the
-    next message receives it, and the reader thread pauses. It continues when it is woken, or soon
-    after the last worker has received, so heartbeats are answered in time whatever the workers do.
-
-    Threads: ``run`` on the reader thread; ``receive_messages`` and ``wake`` on any.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        # Its holder receives. The reader has it from before it runs until after its end.
-        self._receive_lock = threading.Lock()
-        self._receive_lock.acquire()
-        self._is_requested = False  # a worker would receive; no lock
-        self._turns = 0  # of workers that received
-        #: Workers may receive. Written by the reader, read without a lock.
-        self.is_paused: bool = False
-        self._wakeup = threading.Lock()  # released to wake the reader
-        self._wakeup.acquire()
-        self._wake_lock = Lock()
-
-    def receive_messages(self, until: float) -> None:
-        """Receive messages on this thread, if no other thread receives. See Connection."""
-        if not self._receive_lock.acquire(blocking=False):
-            self._is_requested = True
-            return
-        has_messages = False
-        try:
-            self._turns += 1
-            while not (has_messages or self._core.events or self._failure):
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                super()._receive(left)
-                has_messages = self._dispatch(messages_only=True)
-        except NSQError as exc:
-            self._failure = exc  # the reader ends the connection
-        except BaseException:  # also of a time limit: bytes may be missing
-            self._failure = ConnectionLostError(self._conn.address, "messages were not taken")
-            raise
-        finally:
-            self._receive_lock.release()
-            if not has_messages or self._core.events or self._failure or self._bytes_left:
-                self.wake()
-
-    def wake(self) -> None:
-        """Let the reader continue, if it pauses."""
-        with self._wake_lock:
-            if self.is_paused and self._wakeup.locked():  # else it was woken already
-                self._wakeup.release()
-
-    def _receive(self, longest: float = math.inf) -> None:
-        """On the reader thread: as ``SocketReader``, or pause for workers."""
-        if not self._is_requested:
-            super()._receive(longest)
-            return
-        self._is_requested = False
-        self.is_paused = True
-        # After the flag is set: a thread that sends from now on wakes the reader.
-        if not (self._core.awaits_answer() or self._bytes_left):
-            self._receive_lock.release()
-            self._wait_for_turn()
-        self.is_paused = False
-
-    def _wait_for_turn(self) -> None:
-        while True:
-            turns = self._turns
-            woken = self._wakeup.acquire(timeout=_PAUSE)
-            if (woken or self._turns == turns) and self._receive_lock.acquire(blocking=False):
-                return

@@ -1,24 +1,21 @@
 """``SocketWriter``: writes the bytes of the protocol core to the socket.
 
-The reader must answer heartbeats and may never wait to write. Otherwise it, a sender and a peer
-that writes before it reads would wait for each other without end. So no thread waits for the write
-lock: its holder looks at the core once more after releasing it, and writes what was queued
-meanwhile, in one system call. A caller that may wait does so only until the socket takes bytes.
+The reader must answer heartbeats and must not wait to write, or the reader, a sender and a peer
+that writes before it reads would deadlock. So no thread waits for the write lock. Its holder checks
+the core again after releasing it, and writes commands that were queued meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
 
-from nsqclient.errors import WriteTimeoutError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import Transport
 
-#: Seconds that a write may take when its socket was shut down.
+#: Seconds that a write may take after its socket was shut down.
 _LAST_WRITE = 1.0
 
 
@@ -27,39 +24,36 @@ class SocketWriter:
 
     Args:
         core: has the bytes to send.
-        core_lock: guards the core; taken inside the write lock, never around it.
-        write_timeout: seconds in which the peer must take some bytes.
+        core_lock: guards the core; acquired after the write lock, never before it.
+        write_timeout: seconds in which the peer must read some bytes.
 
-    Threads: any, once ``attach`` was called.
+    Threads: any, after ``attach``.
     """
 
-    def __init__(
-        self, core: ClientProtocol, core_lock: Lock, write_timeout: float
-    ) -> None:
+    def __init__(self, core: ClientProtocol, core_lock: Lock, write_timeout: float) -> None:
         self._core = core
         self._core_lock = core_lock
         self._write_timeout = write_timeout
-        # Where an exception of a signal handler comes before it is released, it stays taken: the
-        # connection ends then.
+        # An exception of a signal handler may leave it acquired. Then the connection ends.
         self._write_lock = threading.Lock()
-        self._unsent = memoryview(b"")  # taken from the core, not yet sent; by _write_lock
+        self._unsent = memoryview(b"")  # taken from the core, not yet sent; guarded by _write_lock
         self._transport: Transport | None = None
-        #: Bytes that the socket has taken; grows while the peer reads. By _write_lock.
+        #: Bytes that the socket has accepted; grows while the peer reads. Guarded by _write_lock.
         self.sent: int = 0
 
     def attach(self, transport: Transport) -> None:
-        """Set the socket; before anything else."""
+        """Set the socket."""
         self._transport = transport
-        _, self._send = transport.functions()
+        self._send = transport.raw_send
 
     def flush(self, wait: bool) -> bool:
-        """Write what is queued, unless another thread does; False when bytes were left.
+        """Write the queued bytes, unless another thread does; return False if bytes are left.
 
         Blocks: only with ``wait``, and at most ``write_timeout`` without progress.
 
         Raises:
-            ConnectionLostError, WriteTimeoutError: the connection cannot be used any more. This
-            holds for any other exception too, as with Ctrl-C: how much was sent is not known.
+            ConnectionLostError, WriteTimeoutError: the connection cannot be used any more. The same
+            applies to any other exception, because nobody knows how much was sent.
         """
         while self._write_lock.acquire(blocking=False):
             try:
@@ -74,7 +68,7 @@ class SocketWriter:
         return True
 
     def drain(self, timeout: float) -> bool:
-        """Wait until everything queued was written, by any thread; False when it was not.
+        """Wait until all queued bytes are written, by any thread; return False if they are not.
 
         Raises: as ``flush``.
         """
@@ -87,7 +81,7 @@ class SocketWriter:
             self._write_lock.release()
 
     def send_all(self, wait: bool, until: float = math.inf) -> bool:
-        """Send until nothing is queued. Needs the write lock, or no other thread yet."""
+        """Send until the queue is empty. Needs the write lock, or no other thread yet."""
         while self._send_queued(wait, until):
             with self._core_lock:
                 if not self._core.has_data_to_send():
@@ -95,7 +89,7 @@ class SocketWriter:
         return False
 
     def _send_queued(self, wait: bool, until: float = math.inf) -> bool:
-        """Send what is queued now; False when bytes were left. Needs the write lock."""
+        """Send the bytes queued now; return False if bytes are left. Needs the write lock."""
         transport = self._transport
         assert transport is not None
         data: bytes | memoryview = self._unsent
@@ -121,18 +115,17 @@ class SocketWriter:
         return True
 
     def _wait_writable(self, transport: Transport, until: float) -> None:
-        """Wait until the socket takes bytes; raise when it takes none for ``write_timeout``."""
+        """Wait until the socket accepts bytes; raise if it accepts none for ``write_timeout``."""
         left = until - time.monotonic()
         if left >= self._write_timeout:
             transport.wait_writable(self._write_timeout)
-            return
-        with contextlib.suppress(WriteTimeoutError):  # the caller's time is over, not the peer's
-            transport.wait_writable(max(0.0, left))
+        else:
+            transport.wait(max(0.0, left), for_write=True)
 
     def close(self) -> None:
-        """Close the socket, when no thread waits on it any more. Shut it down first.
+        """Close the socket after its shutdown, once no thread writes to it.
 
-        Blocks: for a second at most, where a thread was interrupted while it wrote.
+        Blocks: at most a second, if a thread was interrupted while writing.
         """
         self._write_lock.acquire(timeout=_LAST_WRITE)
         if self._transport is not None:

@@ -99,7 +99,7 @@ class OrderedProcessor(MessageProcessor):
     def _put_or_keep(self, messages: list[Message]) -> bool:
         """Queue received messages. If a worker received them, it takes them next."""
         if self._receivers and threading.get_ident() in self._receivers:
-            return self.workers.keep_many(messages)
+            return self.workers.put_many(messages, wakes=False)
         return self.workers.put_many(messages)
 
     def _leave_partition(self, message: Message) -> None:

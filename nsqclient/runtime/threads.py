@@ -1,8 +1,8 @@
 """``LibraryThread``: every thread that the library starts.
 
-``Thread.start()`` waits for the new thread with an ``Event``. An exception from a signal handler in
-that wait may leave the lock of the event acquired, and then the new thread hangs when it sets the
-event. So another thread calls ``start()``, and the caller waits for a ``SimpleQueue``.
+``Thread.start()`` waits for an ``Event``. An exception from a signal handler in that wait may leave
+the lock of the event acquired, and then the new thread hangs. So a helper thread calls ``start()``,
+and the caller waits for a ``SimpleQueue``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 def need_threads() -> None:
-    """Raise RuntimeError if the interpreter is shutting down: no other thread runs any more.
+    """Raise RuntimeError if the interpreter is shutting down.
 
-    Up to Python 3.11 a thread that is started then never runs, and its starter waits for it.
+    Up to Python 3.11, a thread that is started then never runs, and its starter waits forever.
     """
     if sys.is_finalizing():
         raise RuntimeError("cannot start a thread: the interpreter is shutting down")
@@ -33,7 +33,10 @@ def need_threads() -> None:
 class LibraryThread(threading.Thread):
     """A daemon thread of the library's.
 
-    Life: created, ``launch()``, ``join()`` as any thread. Threads: any.
+    Args:
+        owner: the object whose work it does, for ``owner_of_thread()``.
+
+    Life: created, ``launch()``, ``join()``. Threads: any.
     """
 
     def __init__(
@@ -41,59 +44,53 @@ class LibraryThread(threading.Thread):
         owner: object = None,
     ) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
-        self.owner = owner  #: whose work it does, where somebody asks for that
-        self._starting = Lock()  # the owner starts it
+        self.owner = owner
+        self._starting = Lock()  # held while a helper thread starts it
 
     def launch(self) -> None:
-        """Start the thread unless it was started; return when it runs.
+        """Start the thread unless it was started. Raises RuntimeError without a thread."""
+        if self.ident is None:
+            need_threads()
+            outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+            _thread.start_new_thread(self._start, (outcome.put,))
+            failure = outcome.get()
+            if failure is not None:
+                raise failure
 
-        An exception from a signal handler may end the wait. The thread may start nevertheless.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
-        if self.ident is not None:
-            return
-        need_threads()
-        outcome: SimpleQueue[BaseException | None] = SimpleQueue()
-        _thread.start_new_thread(self._start, (outcome,))
-        failure = outcome.get()
-        if failure is not None:
-            raise failure
-
-    def _start(self, outcome: SimpleQueue[BaseException | None]) -> None:
+    def _start(self, report: Callable[[BaseException | None], None]) -> None:
+        failure = None
         try:
             with self._starting:
                 if self.ident is None:
                     self.start()
-            outcome.put(None)
         except BaseException as exc:
-            outcome.put(exc)
+            failure = exc
+        report(failure)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the thread, as ``Thread.join``.
 
-        Returns at once if it was never started, or if the interpreter is ending: threads do not
-        run any more.
+        Returns at once if it was never started, or if the interpreter is shutting down, because
+        threads do not run then.
         """
         if self.ident is not None and not sys.is_finalizing():
-            with self._starting:  # until its start is over, Thread.join raises RuntimeError
+            with self._starting:  # Thread.join raises RuntimeError until start() is over
                 pass
             super().join(timeout)
 
 
-#: Seconds until a loop goes on after an exception, which may come again at once.
+#: Seconds to wait after an exception, which may recur at once.
 _PAUSE = 0.01
 
 
 def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException], object]) -> None:
-    """Call ``loop`` until it returns; if it raises, call ``on_failure``, and go on.
+    """Call ``loop`` until it returns; if it raises, call ``on_failure``, and continue.
 
-    For the loop of a thread that must not end. A user's time limit raises an exception in another
-    thread at any moment, also after the function that it is meant for, and a MemoryError may come
-    anywhere. An exception in ``on_failure`` is handled in the same way.
+    For the loop of a thread that must not end. A user's time limit may raise an exception in any
+    thread, even after the limited function has returned, and a MemoryError may occur anywhere. An
+    exception in ``on_failure`` is handled in the same way.
     """
-    # Twice: the second one catches an exception between two calls of the first one's loop.
+    # Twice: the outer call catches an exception between two calls of the inner loop.
     _repeat(lambda: _repeat(loop, on_failure), on_failure)
 
 
@@ -111,17 +108,16 @@ def _repeat(loop: Callable[[], None], on_failure: Callable[[BaseException], obje
 
 
 def owner_of_thread() -> object:
-    """Return whose work the calling thread does; None for a thread of the user's."""
+    """Return the owner of the calling thread, or None in a user's thread."""
     thread = threading.current_thread()
     return thread.owner if isinstance(thread, LibraryThread) else None
 
 
 def is_for_caller(error: BaseException) -> bool:
-    """True if an exception of a user's function is meant for the calling thread.
+    """True if an exception from a user's function is meant for the calling thread.
 
-    KeyboardInterrupt, SystemExit and the like are, on a thread of the user's, where signal handlers
-    raise them. An ``Exception`` is taken for the function's own: which of the two raised it cannot
-    be distinguished.
+    On a user's thread, a signal handler raises KeyboardInterrupt, SystemExit and the like. An
+    ``Exception`` is treated as the function's own.
     """
     return not isinstance(error, Exception) and not is_library_thread()
 
@@ -131,18 +127,18 @@ def is_library_thread() -> bool:
     return isinstance(threading.current_thread(), LibraryThread)
 
 
-#: Seconds that a procedure may take after its deadline for its last steps.
+#: Seconds that a procedure may take beyond its deadline.
 _GRACE = 1.0
 
 
 def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> T | None:
-    """Run ``procedure`` in a thread of its own; return its result, or None if it is late.
+    """Run ``procedure`` in a new thread; return its result, or None if it is late.
 
-    For what may be called in a signal handler: the interrupted thread may hold a lock that the
-    procedure needs. Then only the new thread waits, and the caller never waits past the deadline.
-    A thread of the library, which the procedure may want to join, runs it itself.
+    For calls that a signal handler may make: the interrupted thread may hold a lock that the
+    procedure needs, so the caller must not wait for it past the deadline. A thread of the library
+    runs the procedure itself, because the procedure may join that thread.
 
-    Blocks: until it is done, and at most a second after the deadline.
+    Blocks: until the procedure returns, at most a second beyond the deadline.
 
     Raises:
         RuntimeError: no thread can be started.

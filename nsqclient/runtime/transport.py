@@ -1,6 +1,6 @@
-"""A non-blocking TCP stream: connect, receive, send what fits, wait, shut down, close.
+"""A non-blocking TCP stream.
 
-The only place where OSError is turned into the package's own errors.
+This module turns OSError into the package's own errors.
 """
 
 from __future__ import annotations
@@ -17,37 +17,23 @@ from nsqclient.runtime.addresses import ip_version, parse_address, parse_local_a
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.name_lookup import find_addresses
 
-#: What a socket with a timeout raises has no errno.
-_TIMED_OUT = ("timed out",)
-
-#: Bytes asked from the kernel at once. Larger reads mean larger batches of messages.
+#: Bytes to read at once. Larger reads mean larger batches of messages.
 RECV_SIZE = 256 * 1024
 #: Bytes to read if few are expected, because a large buffer costs page faults, or if they will
 #: expand: deflate makes at most 17 MB of them.
 SMALL_READ = 16 * 1024
 
-_WOULD_BLOCK = (BlockingIOError, InterruptedError)
-
-
-#: errno of a failed dial -> the hint.
+#: The hint on the errno of a failed dial.
 _HINTS: dict[int | None, str] = {
     errno.EMFILE: hints.OPEN_FILES, errno.ENFILE: hints.OPEN_FILES,
     errno.EHOSTUNREACH: hints.BLOCKED, errno.ENETUNREACH: hints.BLOCKED,
 }
-
-
-def is_of_system(exc: OSError) -> bool:
-    """Return whether a system call raised it; else a signal handler did, as with TimeoutError()."""
-    return exc.errno is not None or exc.args == _TIMED_OUT
-
-
-#: The longest wait that poll() takes, in milliseconds: 24 days.
+#: The longest timeout of poll(), in milliseconds: 24 days.
 _MAX_POLL = 2**31 - 1
 
 
-def _milliseconds(timeout: float) -> int:
-    """Round up, so that a wait never ends just before its time."""
-    return math.ceil(min(max(0.0, timeout * 1000), _MAX_POLL))
+class _BindError(OSError):
+    """``local_addr`` cannot be used."""
 
 
 def _dial(
@@ -56,16 +42,16 @@ def _dial(
 ) -> socket.socket:
     """Connect to the first of the host's addresses that answers.
 
-    ``socket.create_connection`` would give each of them the whole time.
+    Each address gets an equal share of the time. ``socket.create_connection`` would give each of
+    them all of it.
     """
     found = find_addresses(host, port, deadline)
     if bind is not None:
         version = ip_version(bind[0])
-        fitting = [one for one in found if version in (0, 6 if one[0] == socket.AF_INET6 else 4)]
-        if not fitting:
+        found = [one for one in found if version in (0, 6 if one[0] == socket.AF_INET6 else 4)]
+        if not found:
             raise _BindError(f"the server has no IPv{version} address")
-        found = fitting
-    error: OSError = TimeoutError(*_TIMED_OUT)
+    error: OSError = TimeoutError()
     for index, (family, kind, protocol, _, target) in enumerate(found):
         remaining = deadline.remaining()
         if remaining is not None and remaining <= 0:
@@ -80,32 +66,45 @@ def _dial(
             return sock
         except BaseException as exc:
             sock.close()
-            if not isinstance(exc, OSError) or not is_of_system(exc):
+            if not isinstance(exc, OSError):
                 raise
             error = exc
     raise error
-
-
-class _BindError(OSError):
-    """``local_addr`` cannot be used; the text says why."""
-
-    errno = errno.EADDRNOTAVAIL
 
 
 def _bind(sock: socket.socket, local: tuple[str, int]) -> None:
     try:
         sock.bind(local)
     except (OSError, UnicodeError) as exc:
-        if isinstance(exc, OSError) and not is_of_system(exc):
-            raise
         raise _BindError(str(exc)) from exc
+
+
+def _connect_error(
+    address: str, exc: Exception, source: str | None, timeout: float | None
+) -> ConnectError:
+    """Return the error for a failed dial."""
+    if isinstance(exc, _BindError):
+        reason, hint = f"local_addr {source!r} cannot be used: {exc}", hints.LOCAL_ADDR
+    elif isinstance(exc, socket.gaierror):
+        reason = f"host {parse_address(address)[0]!r} is unknown ({exc.strerror})"
+        hint = hints.NAME_SERVER if exc.errno == socket.EAI_AGAIN else hints.UNKNOWN_HOST
+    elif isinstance(exc, TimeoutError):
+        reason = "no answer" + ("" if timeout is None else f" within {timeout:g} s")
+        hint = hints.BLOCKED
+    elif isinstance(exc, ConnectionRefusedError):
+        reason, hint = "connection refused: is the server running there?", hints.RUNS
+    else:
+        start = "" if source is None else f" from local_addr {source!r}"
+        reason = f"cannot connect{start}: {exc}"
+        hint = _HINTS.get(getattr(exc, "errno", None), hints.LOCAL_ADDR if source else "")
+    return ConnectError(address, reason, hint)
 
 
 class Transport:
     """One connected, non-blocking TCP socket.
 
-    Threads: one thread may receive and call ``wait``; one thread at a time may send (the caller
-    holds a write lock); ``has_input()`` and ``shutdown()``, which wakes both, may come from any.
+    Threads: one thread may receive and call ``wait``, and one thread at a time may send (the caller
+    holds a write lock). ``has_input`` and ``shutdown``, which wakes both, may be called from any.
     """
 
     def __init__(self, sock: socket.socket, address: str) -> None:
@@ -116,12 +115,12 @@ class Transport:
             pass  # a socketpair (in tests) has no TCP options
         self._sock = sock
         self.address = address
-        self._poll = select.poll()  # used by the receiving thread only
-        self._poll_mask = 0
+        #: ``send`` of the socket; pass its OSError to ``need_lost()``. Saves a call per command.
+        self.raw_send: Callable[[bytes | memoryview], int] = sock.send
 
     @property
     def local_host(self) -> str:
-        """The address of our end; empty once the socket is closed."""
+        """The local address; empty once the socket is closed."""
         try:
             return str(self._sock.getsockname()[0])
         except (OSError, IndexError):
@@ -136,8 +135,8 @@ class Transport:
 
         Args:
             source: the local ``host`` or ``host:port`` to bind.
-            on_dial: called with each socket before it is connected; its ``shutdown()`` ends the
-                dial, and what ``on_dial`` raises is raised.
+            on_dial: called with each socket before it is connected. ``shutdown()`` of the socket
+                ends the dial. Exceptions of ``on_dial`` propagate.
 
         Blocks: until the deadline.
 
@@ -145,33 +144,13 @@ class Transport:
             ConnectError: refused, unknown host, no answer in time, or ``source`` cannot be used.
         """
         host, port = parse_address(address)
-        bind = None
-        if source is not None:
-            bind = parse_local_address(source)
+        bind = None if source is None else parse_local_address(source)
         if deadline.expired():
             raise ConnectError(address, "no time was left to connect")
         try:
             sock = _dial(host, port, deadline, bind, on_dial)
-        except _BindError as exc:
-            raise ConnectError(
-                address, f"local_addr {source!r} cannot be used: {exc}", hints.LOCAL_ADDR) from exc
-        except socket.gaierror as exc:
-            hint = hints.NAME_SERVER if exc.errno == socket.EAI_AGAIN else hints.UNKNOWN_HOST
-            raise ConnectError(address, f"host {host!r} is unknown ({exc.strerror})", hint) from exc
-        except TimeoutError as exc:
-            if not is_of_system(exc):
-                raise
-            within = "" if deadline.timeout is None else f" within {deadline.timeout:g} s"
-            raise ConnectError(address, f"no answer{within}", hints.BLOCKED) from exc
-        except ConnectionRefusedError as exc:
-            raise ConnectError(
-                address, "connection refused: is the server running there?", hints.RUNS) from exc
         except (OSError, UnicodeError) as exc:
-            if isinstance(exc, OSError) and not is_of_system(exc):
-                raise
-            start = "" if source is None else f" from local_addr {source!r}"
-            hint = _HINTS.get(getattr(exc, "errno", None), hints.LOCAL_ADDR if source else "")
-            raise ConnectError(address, f"cannot connect{start}: {exc}", hint) from exc
+            raise _connect_error(address, exc, source, deadline.timeout) from exc
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
@@ -179,12 +158,11 @@ class Transport:
         return cls(sock, address)
 
     def recv(self, size: int = RECV_SIZE) -> bytes | None:
-        """Return what is there, ``b""`` at the end of the stream, None when nothing is there.
-
-        ``size``: the most bytes to return. It never waits.
+        """Return at most ``size`` bytes, ``b""`` at the end of the stream, or None if there are no
+        bytes. Does not block.
 
         Raises:
-            ConnectionLostError: reset, or any other error of the socket.
+            ConnectionLostError: reset, or another error of the socket.
         """
         try:
             return self._sock.recv(size)
@@ -193,9 +171,7 @@ class Transport:
             return None
 
     def send_some(self, data: bytes | memoryview) -> int:
-        """Send as much of ``data`` as the kernel takes now; return how many bytes that was.
-
-        It never waits.
+        """Return how many bytes of ``data`` the kernel has accepted. Does not block.
 
         Raises:
             ConnectionLostError: the peer is gone.
@@ -207,84 +183,65 @@ class Transport:
             return 0
 
     def fileno(self) -> int:
-        """Return the file descriptor; -1 once the socket is closed."""
+        """Return the file descriptor, or -1 once the socket is closed."""
         return self._sock.fileno()
 
-    def functions(
-        self
-    ) -> tuple[Callable[[int], bytes], Callable[[bytes | memoryview], int]]:
-        """Return ``recv`` and ``send`` of the socket, for what is called for every message.
-
-        What they raise goes to ``need_lost()``.
-        """
-        return self._sock.recv, self._sock.send
-
     def need_lost(self, exc: OSError) -> None:
-        """Return where a system call would have waited; raise what any other failure means.
+        """Return if a system call would have blocked; raise the meaning of any other failure.
 
         Raises:
-            ConnectionLostError: the socket failed. And what a signal handler raised.
+            ConnectionLostError: the socket failed. Or ``exc``, if a signal handler raised it.
         """
-        if not is_of_system(exc):
+        if exc.errno is None:
             raise exc
-        if not isinstance(exc, _WOULD_BLOCK):
+        if not isinstance(exc, (BlockingIOError, InterruptedError)):
             raise self.lost(exc) from exc
 
     def wait(self, timeout: float | None, *, for_write: bool = False) -> bool:
-        """Wait until bytes can be received (or, if asked, sent); False if not.
-
-        Only the receiving thread may call it.
-        """
-        mask = select.POLLIN | select.POLLOUT if for_write else select.POLLIN
-        if mask != self._poll_mask:
-            fd = self._sock.fileno()
-            if fd < 0:
-                return True  # closed: the next recv says so
-            self._poll.register(fd, mask)
-            self._poll_mask = mask
-        return bool(self._poll.poll(None if timeout is None else _milliseconds(timeout)))
+        """Wait until the socket is readable (or, if asked, writable); False if the time is over."""
+        return self._poll(select.POLLIN | select.POLLOUT if for_write else select.POLLIN, timeout)
 
     def has_input(self) -> bool:
-        """Return whether bytes, or the end of the stream, wait to be received. Any thread."""
-        fd = self._sock.fileno()
-        if fd < 0:
-            return True
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        return bool(poll.poll(0))
+        """True if bytes, or the end of the stream, can be received. Any thread."""
+        return self._poll(select.POLLIN, 0)
 
     def wait_writable(self, timeout: float) -> None:
-        """Wait until the kernel takes bytes again. For the thread that holds the write lock.
+        """Wait until the kernel accepts bytes again. For the thread that holds the write lock.
 
         Raises:
-            WriteTimeoutError: it took nothing for ``timeout`` seconds.
+            WriteTimeoutError: it accepted none for ``timeout`` seconds.
         """
+        if self._sock.fileno() < 0:
+            raise ConnectionLostError(self.address, "closed")
+        if not self._poll(select.POLLOUT, timeout):
+            raise WriteTimeoutError(self.address, f"took no bytes for {timeout:g} s")
+
+    def _poll(self, mask: int, timeout: float | None) -> bool:
         fd = self._sock.fileno()
         if fd < 0:
-            raise ConnectionLostError(self.address, "closed")
+            return True  # closed: the next system call raises
         poll = select.poll()
-        poll.register(fd, select.POLLOUT)
-        if not poll.poll(_milliseconds(timeout)):
-            raise WriteTimeoutError(self.address, f"took no bytes for {timeout:g} s")
+        poll.register(fd, mask)
+        # Rounded up, so that a wait never ends before its time.
+        return bool(poll.poll(
+            None if timeout is None else math.ceil(min(max(0.0, timeout * 1000), _MAX_POLL))))
 
     def shutdown(self) -> None:
         """End the stream both ways and wake the threads that wait on it. Idempotent, any thread.
 
-        Closing alone would not wake a thread that is inside ``poll`` or ``recv`` on Linux.
+        On Linux, closing the socket does not wake a thread inside ``poll`` or ``recv``.
         """
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError as exc:
-            if not is_of_system(exc):
-                raise
-            # else it is not connected any more
+        except OSError:
+            pass  # not connected any more
 
     def close(self) -> None:
-        """Give the file descriptor back. Call ``shutdown()`` first; nobody may wait on it now."""
+        """Close the descriptor. Call ``shutdown()`` first; no thread may wait on it."""
         self._sock.close()
 
     def lost(self, exc: OSError) -> ConnectionLostError:
-        """Return the error for what a system call of a socket that was connected raised."""
+        """Return the error for a failed system call of a connected socket."""
         if exc.errno in (errno.ECONNRESET, errno.EPIPE):
             reason = "reset by the peer"
         elif exc.errno == errno.EBADF:

@@ -1,4 +1,4 @@
-"""A queue and N named threads that work it off."""
+"""``WorkerPool``: a queue and N named threads that process it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ logger: logging.Logger = logging.getLogger("nsqclient.workers")
 
 
 class WorkerPool(Generic[T]):
-    """Runs ``run(item)`` for every item that is put, in N threads, in order of arrival.
+    """Calls ``run(item)`` for every queued item, in N threads, in order of arrival.
 
-    An exception is logged with its traceback, and the worker goes on with the next item. A time
-    limit of the user's may raise one between two items; then the next item is lost.
+    An exception is logged, and the worker continues with the next item. If a user's time limit
+    raises an exception between two items, the next item is lost.
 
     Args:
-        idle: called by a worker that found the queue empty, before it sleeps.
+        idle: called by a worker before it sleeps.
 
-    The queue is not bounded: the reader that puts items must never wait (a server-side timeout
-    can push more messages than RDY allows). Taking an item is one ``deque.popleft``, with no
+    The queue is unbounded, because a reader that queues messages must not wait, and messages that
+    time out at nsqd can be more than RDY allows. Taking an item is one ``popleft()`` without a
     lock, because it happens for every message.
 
-    Life: created, ``start()``, ``stop()``. Threads: every method, any thread.
+    Life: created, ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WorkerPool(Generic[T]):
         self._run_item = run
         self._idle = idle
         self._items: deque[T] = deque()
-        self._sleepers: deque[None] = deque()  # one entry for each thread that sleeps
+        self._sleepers: deque[None] = deque()  # one entry for each sleeping thread
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes one of them
         self._lock = Lock()
         self._stopping = False
@@ -58,17 +58,12 @@ class WorkerPool(Generic[T]):
         ]
 
     def __len__(self) -> int:
-        """How many items wait for a worker."""
+        """Items in the queue."""
         return len(self._items)
 
     def start(self) -> None:
-        """Start the threads that do not run. Idempotent.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
-        # Under the lock, so that stop() from another thread finds all of them started.
-        with self._lock:
+        """Start the threads that do not run. Idempotent. Raises RuntimeError without a thread."""
+        with self._lock:  # stop() in another thread must find all of them started
             for thread in self._threads:
                 if self._stopping:
                     return
@@ -76,50 +71,46 @@ class WorkerPool(Generic[T]):
 
     @property
     def has_threads(self) -> bool:
-        """Whether any of its threads runs."""
+        """True if any of the threads runs."""
         return any([thread.is_alive() for thread in self._threads])
 
     def put(self, item: T) -> None:
-        """Add one item; never blocks."""
+        """Queue an item. Does not block."""
         self._items.append(item)
         self._wake_one()
 
-    def put_many(self, items: Iterable[T]) -> bool:
-        """Add items in order; return whether others waited before. Never blocks."""
+    def put_many(self, items: Iterable[T], wakes: bool = True) -> bool:
+        """Queue items in order; return True if the queue was not empty. Does not block.
+
+        Args:
+            wakes: wake a worker; False: the caller takes the first item itself.
+        """
         had_items = bool(self._items)
         self._items.extend(items)
-        if self._sleepers:
+        if wakes and self._sleepers:
             self._tokens.put(None)
         return had_items
 
-    def keep_many(self, items: Iterable[T]) -> bool:
-        """Add items like ``put_many``, and wake no worker: the caller takes the first one next."""
-        had_items = bool(self._items)
-        self._items.extend(items)
-        return had_items
-
     def _wake_one(self) -> None:
-        # A worker counts itself as sleeping before it looks at the queue for the last time. So
-        # if nobody sleeps here, that last look comes later than our append and finds the item.
+        # A worker counts itself as sleeping before it checks the queue for the last time. So if
+        # there is no sleeper, that check comes after our append and finds the item.
         if self._sleepers:
             self._tokens.put(None)
 
     def _sleep(self, timeout: float | None = None) -> None:
-        """Sleep until there may be an item, the time is over, or the pool stops."""
+        """Sleep until an item may be queued, the timeout expires, or the pool stops."""
         self._sleepers.append(None)
         try:
             if not self._items and not self._stopping:
-                self._tokens.get(timeout=timeout)
-        except Empty:
-            pass  # the time is over
+                with contextlib.suppress(Empty):
+                    self._tokens.get(timeout=timeout)
         finally:
             self._sleepers.pop()
 
     def take(self, timeout: float | None) -> T | None:
-        """Remove and return the first item; None if none came in time.
+        """Remove and return the first item, for a caller that processes the queue itself.
 
-        For a caller that works the queue off itself. None also once ``stop()`` was called and the
-        queue is empty.
+        Returns: None if no item was queued in time, or if the pool is stopped and the queue empty.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -131,12 +122,12 @@ class WorkerPool(Generic[T]):
                     return None
                 self._sleep(left)
                 continue
-            if self._sleepers and self._items:
-                self._wake_one()  # as in _loop: a burst reaches all waiting threads
+            if self._items:
+                self._wake_one()  # as in _loop
             return item
 
     def take_if(self, condition: Callable[[T], bool]) -> T | None:
-        """Remove and return the first item when ``condition(item)`` is true; else None."""
+        """Remove and return the first item if ``condition(item)`` is true; else None."""
         try:
             if not condition(self._items[0]):
                 return None
@@ -145,21 +136,21 @@ class WorkerPool(Generic[T]):
             return None
         if condition(item):
             return item
-        self._items.appendleft(item)  # a worker took the other one meanwhile
+        self._items.appendleft(item)  # a worker has taken the checked item
         self._wake_one()
         return None
 
     def items(self) -> list[T]:
-        """Return the items that no worker has taken yet, and leave them there."""
-        return list(self._items.copy())  # the copy is one step for other threads
+        """Return the queued items without removing them."""
+        return list(self._items.copy())  # copy() is atomic
 
-    def take_where(self, condition: Callable[[T], bool]) -> list[T]:
+    def take_where(self, condition: Callable[[T], bool] = lambda item: True) -> list[T]:
         """Remove and return the items for which ``condition(item)`` is true.
 
-        The others keep their order, but items that are put meanwhile may come between them.
+        The others keep their order, but items that are queued meanwhile may come between them.
         """
         taken = []
-        # Turned round once, and never emptied: workers take items from it all the time.
+        # Rotate the queue once: workers keep taking items meanwhile.
         for _ in range(len(self._items)):
             try:
                 item = self._items.popleft()
@@ -170,27 +161,21 @@ class WorkerPool(Generic[T]):
             else:
                 self._items.append(item)
         if self._items:
-            self._wake_one()  # it may have been empty for a moment
+            self._wake_one()  # the queue may have been empty for a moment
         return taken
 
     def take_all(self) -> list[T]:
-        """Remove and return the items that no worker has taken yet."""
-        taken: list[T] = []
-        try:
-            while True:
-                taken.append(self._items.popleft())
-        except IndexError:
-            return taken
+        """Remove and return the queued items."""
+        return self.take_where()
 
     def stop(self, deadline: Deadline | None = None) -> list[str]:
-        """Let the workers finish the queue and end; return the names of threads that did not end.
+        """Let the workers empty the queue and end; return the names of threads that did not end.
 
-        Idempotent. A worker that calls it is not joined and not named.
+        Idempotent. A worker that calls it is neither joined nor named.
         """
         self._stopping = True
-        # A signal handler may stop a pool in the middle of start().
         with contextlib.suppress(ReentrantCallError), self._lock:
-            pass
+            pass  # wait for start(), unless a signal handler has interrupted it
         for _ in range(len(self._sleepers)):
             self._wake_one()
         alive = []
@@ -203,7 +188,7 @@ class WorkerPool(Generic[T]):
         return alive
 
     def is_worker(self) -> bool:
-        """True if the calling thread is one of this pool's."""
+        """True if the calling thread is one of the pool's."""
         return threading.current_thread() in self._threads
 
     def _run(self) -> None:
@@ -211,7 +196,6 @@ class WorkerPool(Generic[T]):
             "%s: task failed; the worker continues", self._name, exc_info=error))
 
     def _loop(self) -> None:
-        """Take and run items until the end."""
         items, sleepers, run = self._items, self._sleepers, self._run_item
         while True:
             if not items and not self._wait_for_item():
@@ -221,20 +205,19 @@ class WorkerPool(Generic[T]):
             except IndexError:  # another worker took it
                 continue
             if sleepers and items:
-                # Each worker that found more work wakes the next one: a burst reaches all of
-                # them, a trickle only as many as it needs.
+                # Each worker wakes the next one: a burst wakes all of them, a trickle only as many
+                # as it needs.
                 self._tokens.put(None)
             run(item)
 
     def _wait_for_item(self) -> bool:
-        """Sleep until there may be an item; False when the worker must end."""
+        """Sleep until an item may be queued; False if the worker must end."""
         try:
             self._idle()
-        except Exception:  # not left to keep_running(), which would call it again and again
+        except Exception:  # keep_running() would call the hook again and again
             logger.exception("%s: idle hook failed; the worker continues", self._name)
         while not self._items:
             if self._stopping:
-                # One more look: items that were put before stop() are still run.
-                return bool(self._items)
+                return bool(self._items)  # check again for an item that was queued before stop()
             self._sleep()
         return True

@@ -10,7 +10,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.connection.connection import Connection
-from nsqclient.connection.reader import SharedReader, SocketReader
+from nsqclient.connection.reader import SocketReader
 from nsqclient.errors import ConnectionLostError
 from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import CommandFailed
@@ -79,8 +79,7 @@ def test_a_reader_that_did_not_run_for_long_looks_before_it_calls_nsqd_silent(
     reader = make_reader(core, on_published)
     wire.nsqd.send(OK)
     with pytest.raises(ConnectionLostError, match="closed by the peer"):
-        reader.attach(wire.transport)
-        reader.run()
+        reader.run(wire.transport)
     assert published == ["a", "b"]
 
 
@@ -135,7 +134,7 @@ def consuming(wire):
     batches = []
     delegate = SimpleNamespace(on_messages=lambda conn, batch: batches.append(batch))
     conn = SimpleNamespace(address="nsqd:4150")
-    reader = SharedReader(conn, core, threading.Lock(), lambda: True, delegate, 60.0)
+    reader = SocketReader(conn, core, threading.Lock(), lambda: True, delegate, 60.0)
     reader.attach(wire.transport)
     reader.is_paused = True
     reader._receive_lock.release()
