@@ -1,7 +1,7 @@
 """The table of all options: default, range, unit, IDENTIFY field and description.
 
-Validation, ``--consumer-opt``, the options page of the docs and the Spark options all read the
-table. Names are the same as in go-nsq; options that go-nsq does not have are marked "ours".
+Validation, ``--consumer-opt``, the options page of the docs and the Spark options read the table.
+Names are those of go-nsq; options that go-nsq does not have are marked "ours".
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _text(default: str, help: str, identify: str | None = None, secret: bool = F
 
 
 class SharedOptions(TypedDict, total=False):
-    """What ``Config(...)`` and ``@nsqclient.handler`` take by name; for type checkers.
+    """The keyword arguments of ``Config`` and ``@nsqclient.handler``, for type checkers.
 
-    A test compares it with the table.
+    A test compares them with the table.
     """
 
     dial_timeout: Duration
@@ -140,12 +140,12 @@ class SharedOptions(TypedDict, total=False):
 
 
 class ConfigOptions(SharedOptions, total=False):
-    """What ``Config(...)`` and ``Config.replace`` take by name."""
+    """The keyword arguments of ``Config`` and ``Config.replace``."""
 
     max_in_flight: int
 
 
-#: The arguments that ``nsqclient.partitioned.Consumer`` has beside those of ``Consumer``.
+#: The arguments of ``nsqclient.partitioned.Consumer`` that ``Consumer`` does not have.
 PARTITIONED_ARGUMENTS = (
     "ordered", "on_blocked", "partitions", "start_at", "with_offsets", "desired_tag",
     "header_filter",
@@ -319,14 +319,14 @@ class Config:
         60.0, "ours: maximum delay before an address is dialed again", low=0.01,
         looks_like_ms=10_000.0)
 
-    if TYPE_CHECKING:  # what it takes is wider than what it keeps: durations are floats then
+    if TYPE_CHECKING:  # arguments may be timedeltas; the fields are floats
         def __init__(self, **options: Unpack[ConfigOptions]) -> None: ...
 
     def __post_init__(self) -> None:
         self._check(OPTIONS)
 
     def _check(self, typed: Iterable[str]) -> None:
-        """Check every option; ``typed``: those whose numbers a person may have written."""
+        """Check every option; warn of durations in milliseconds among the ``typed`` ones."""
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             object.__setattr__(self, name, _checked(name, option, value))
@@ -359,7 +359,7 @@ class Config:
             raise ConfigError("auth_secret has characters that are no text") from None
 
     def _read_secret(self, name: str) -> None:
-        """Take a secret from its file. The name of the file is not kept: ``replace`` copies."""
+        """Read a secret from its file, and forget the file: ``replace`` copies the secret."""
         path = getattr(self, f"{name}_file")
         if not path:
             return
@@ -372,7 +372,7 @@ class Config:
         object.__setattr__(self, f"{name}_file", "")
 
     def _check_tls(self) -> None:
-        """Refuse what looks like TLS and is not, or says one thing twice."""
+        """Reject TLS options that have no effect."""
         for name in ("tls_root_ca_file", "tls_cert", "tls_server_name", "tls_config"):
             if getattr(self, name) and not self.tls_v1:
                 raise ConfigError(f"{name} without tls_v1 would be plain text: set tls_v1 too")
@@ -384,7 +384,7 @@ class Config:
 
     @classmethod
     def from_strings(cls, options: Mapping[str, str]) -> Config:
-        """Create a Config from text values, as they are given on command lines and to Spark.
+        """Create a Config from texts, as on command lines and in Spark options.
 
         Names may contain ``-`` instead of ``_``. Durations are written as in Go (``1m30s``). An
         empty text sets a bool to true.
@@ -419,7 +419,7 @@ class Config:
         return copied
 
     def has_max_in_flight(self) -> bool:
-        """Return whether ``max_in_flight`` was set explicitly, even to its default."""
+        """Return True if ``max_in_flight`` was set explicitly, even to its default."""
         return not isinstance(self.max_in_flight, _NotGiven)
 
     def _with_in_flight(self, count: int) -> Config:
@@ -458,7 +458,7 @@ OPTIONS: dict[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(Config)
 }
 
-#: What a ready SSLContext says itself.
+#: Options that an SSLContext replaces.
 _IN_CONTEXT = (
     "tls_root_ca_file", "tls_cert", "tls_key", "tls_key_password", "tls_insecure_skip_verify",
     "tls_min_version",
@@ -466,12 +466,12 @@ _IN_CONTEXT = (
 
 
 def _unknown(key: str) -> ConfigError:
-    # Only what looks like a name: behind it may stand a secret, as in "auth_secret=...".
+    # Only the name: a secret may follow it, as in "auth_secret=...".
     name = re.split(r"[^\w.-]", key, maxsplit=1)[0]
     close = closest(name.replace("-", "_"), OPTIONS)
     hint = f"; did you mean {close}?" if close else ""
     if name != key:
-        hint = ", with something behind the name that does not belong there" + hint
+        hint = ", followed by other text" + hint
     return ConfigError(f"unknown option {name!r}{hint}")
 
 
@@ -479,13 +479,13 @@ def checked_config(config: object) -> Config:
     """Return the argument ``config`` of a Consumer or Producer; None: all defaults.
 
     Raises:
-        ConfigError: it is no Config; says what to write.
+        ConfigError: it is not a Config.
     """
     if config is None:
         return Config()
     if isinstance(config, Config):
         return config
-    # Only the names of options: a value may be a secret.
+    # Without the values: one may be a secret.
     shown = ", ".join(f"{name}=..." for name in config) if isinstance(config, Mapping) else "..."
     raise ConfigError(
         f"config must be a Config, not a {type(config).__name__}: write config=Config({shown})")
@@ -526,7 +526,7 @@ def _checked(name: str, option: Option, value: Any) -> Any:
 
 
 def _looks_like_ms(option: Option, value: object) -> bool:
-    """Return whether a duration was probably meant in milliseconds."""
+    """Return True if a duration was probably meant in milliseconds."""
     return (
         option.looks_like_ms is not None and isinstance(value, (int, float))
         and value >= option.looks_like_ms
@@ -534,7 +534,7 @@ def _looks_like_ms(option: Option, value: object) -> bool:
 
 
 def _in_seconds(option: Option, value: float) -> str:
-    """Say what to write where a duration that is too long would be right in milliseconds."""
+    """Return advice if a duration that is too long would be valid in milliseconds."""
     if option.kind != "duration" or value < 1000:
         return ""
     seconds = value / 1000
@@ -544,7 +544,7 @@ def _in_seconds(option: Option, value: float) -> str:
 
 
 def _depth_of_caller() -> int:
-    """Return the ``stacklevel`` of the code outside of the package, seen from our caller."""
+    """Return the ``stacklevel`` of the first caller outside of the package."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nsqclient."):
         depth, frame = depth + 1, frame.f_back

@@ -1,8 +1,7 @@
-"""Messages that are given up: a ``DeadLetter`` and its form as JSON, and callbacks that keep it.
+"""Messages that are given up: ``DeadLetter``, its JSON form, and callbacks that store it.
 
-A callback of ``on_giving_up`` that raises keeps the message: it is requeued and comes again. What a
-stop requeues and timeouts in other processes count as attempts too, so a message may be given up
-that no handler has ever failed on; keep what you give up.
+If a callback of ``on_giving_up`` raises, the message is requeued. Requeues by a stop and timeouts
+in other processes count as attempts too, so a message may be given up without a failed handler.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from nsqclient.runtime.arguments import check_function
 
 logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 
-#: The key that an envelope has, and its value: the version of the form.
+#: The key that marks an envelope, and its value, the version of the format.
 _MARK, _VERSION = "dead_letter", 1
-#: Characters of a traceback that are kept, from its end.
+#: Characters that are kept from the end of a traceback.
 _MOST_TRACEBACK = 4000
-#: The same where it is read: escaped characters take more.
+#: The same for a traceback that is read; escaped characters are longer.
 _MOST_READ = 10 * _MOST_TRACEBACK
 
 
@@ -44,25 +43,25 @@ _MOST_READ = 10 * _MOST_TRACEBACK
 class DeadLetter:
     """A message that was given up. Immutable.
 
-    Of a bare body, which a dead-letter topic may have as well, all but ``body`` is empty.
+    For a bare body, which a dead-letter topic may contain too, the other fields are empty.
     """
 
-    body: bytes = field(repr=False)  #: the original one
-    topic: str = ""  #: that it was consumed from; empty where this is not known
+    body: bytes = field(repr=False)  #: the original body
+    topic: str = ""  #: the topic that it was consumed from
     channel: str = ""
     id: str = ""  #: 16 hex digits
     attempts: int = 0
-    timestamp: int = 0  #: when it was published, in nanoseconds since the epoch
+    timestamp: int = 0  #: time of the publish, in nanoseconds since the epoch
     given_up_at: str = ""  #: date and time in UTC, such as ``2026-01-31T12:00:00.000000Z``
     reason: str = ""  #: one line
-    exception: str = ""  #: type and text of what the handler raised; empty where nothing was
-    traceback: str = ""  #: the end of its traceback: at most about 4000 characters
-    nsqd_address: str = ""  #: ``host:port`` of the nsqd that it came from
-    host: str = ""  #: of the consumer that gave it up
+    exception: str = ""  #: type and text of the handler's exception
+    traceback: str = ""  #: the end of its traceback, about 4000 characters at most
+    nsqd_address: str = ""  #: ``host:port`` of its nsqd
+    host: str = ""  #: host name of the consumer
 
     @classmethod
     def of(cls, message: Message, now: float, host: str) -> DeadLetter:
-        """Return the dead letter of a message that is given up.
+        """Return the dead letter of a message.
 
         Args:
             now: seconds since the epoch.
@@ -78,7 +77,7 @@ class DeadLetter:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return everything but the body, for ``json.dumps``."""
+        """Return the fields without the body, for ``json.dumps``."""
         return {
             "topic": self.topic, "channel": self.channel, "id": self.id,
             "attempts": self.attempts, "timestamp": self.timestamp,
@@ -89,9 +88,9 @@ class DeadLetter:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, for ``json.dumps``.
+        """Return all fields, for ``json.dumps``.
 
-        ``body`` is text where the body is UTF-8, else base64; ``body_encoding`` says which.
+        ``body_encoding`` is ``utf-8``, or ``base64`` for a body that is not UTF-8.
         """
         try:
             body, encoding = self.body.decode("utf-8"), "utf-8"
@@ -107,8 +106,7 @@ class DeadLetter:
     def parse(cls, data: bytes) -> DeadLetter:
         """Read the body of a message of a dead-letter topic: an envelope, or a bare body.
 
-        Whoever publishes to the topic, or has published a message that is there as a bare body, may
-        have written what looks like an envelope: do not act on what it says.
+        Anyone who publishes to the topic can write an envelope, so do not trust its fields.
         """
         if f'"{_MARK}"'.encode() not in data:
             return cls(data)
@@ -125,7 +123,7 @@ class DeadLetter:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], body: bytes) -> DeadLetter:
-        """Return the letter of a body and its facts; what is missing, or odd, is empty."""
+        """Return a letter from JSON fields; missing or invalid fields are empty."""
 
         def text(name: str, limit: int = LONGEST_TEXT) -> str:
             value = facts.get(name)
@@ -153,9 +151,9 @@ def _utc(nanoseconds: int) -> str:
 
 
 def _summary(exception: BaseException) -> str:
-    """Return type and text, as the last line of a traceback has them.
+    """Return type and text, as in the last line of a traceback.
 
-    Without the module traceback: that raises where a field of a SyntaxError has a wrong type.
+    The module traceback would raise if a field of a SyntaxError has a wrong type.
     """
     kind = type(exception)
     name = kind.__qualname__
@@ -169,7 +167,7 @@ def _summary(exception: BaseException) -> str:
 
 
 def _tail(exception: BaseException) -> str:
-    """Return the end of the frames, from the beginning of a line on, and the exception's text."""
+    """Return the last lines of the frames, and the exception's text."""
     try:
         frames = "".join(traceback.format_exception(exception))
         text = "".join(traceback.format_exception_only(exception))
@@ -194,17 +192,15 @@ def _lines(text: str) -> str:
 
 
 class Publisher(Protocol):
-    """What ``DeadLetterTopic`` needs of a Producer."""
+    """A Producer, for ``DeadLetterTopic``."""
 
-    def publish(self, topic: str, body: bytes) -> object:
-        """Store a message, or raise."""
-        ...
+    def publish(self, topic: str, body: bytes) -> object: ...
 
 
 def log_giving_up(message: Message) -> None:
-    """Log at ERROR which message is given up, and why. The default of a Consumer."""
+    """Log at ERROR that a message is given up, and why. The default of a Consumer."""
     failure = message.failure
-    # Where nothing was raised, no handler had this delivery.
+    # Without an exception, no handler has seen this delivery.
     attempts = message.attempts - (failure is None or failure.exception is None)
     logger.error(
         "%s/%s: giving up %r after %s (%s); its body is dropped", message.topic,
@@ -222,13 +218,11 @@ def _letter_of(message: Message) -> DeadLetter:
 
 
 class DeadLetterDirectory:
-    """Keeps each message that is given up in a directory of its consumer.
+    """Stores each message that is given up in a directory.
 
     A dead letter is one file, ``TOPIC+CHANNEL+ID+HASH.json``, with the fields of
-    :class:`DeadLetter` and the body. HASH is made of the message itself and of the nsqd that sent
-    it, because the ids of two topics, channels or nsqds may be the same: two messages never have
-    the same file. The file is on disk before the message is finished. An id that does not consist
-    of letters and digits is written in hex.
+    :class:`DeadLetter`. HASH covers the message and its nsqd, because ids of different nsqds may be
+    equal. The file is on disk before the message is finished.
 
     Args:
         path: the directory; created if it does not exist.
@@ -241,7 +235,7 @@ class DeadLetterDirectory:
         self._path.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, message: Message) -> None:
-        """Keep one message. Raises OSError when the disk does not take it."""
+        """Store one message. Raises OSError if this fails."""
         letter = _letter_of(message)
         path = self._file(_name_of(letter))
         self._write(path, letter.to_envelope())
@@ -250,7 +244,7 @@ class DeadLetterDirectory:
                      _why(message), path, extra=log_fields(message=message))
 
     def names(self) -> list[str]:
-        """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, the oldest first."""
+        """Return the names (``TOPIC+CHANNEL+ID+HASH``) of the dead letters, oldest first."""
         found = []
         for path in self._path.glob("*.json"):
             try:
@@ -263,33 +257,30 @@ class DeadLetterDirectory:
         """Return a dead letter.
 
         Raises:
-            FileNotFoundError: there is none with this name.
+            FileNotFoundError: it does not exist.
             ValueError: its file is damaged.
             OSError: it cannot be read.
         """
         data = self._file(name).read_bytes()
         letter = DeadLetter.parse(data)
         if letter.body is data:
-            raise ValueError("the file is damaged: it is no dead letter")
+            raise ValueError("the file is damaged: it is not a dead letter")
         return letter
 
     def set_aside(self, name: str) -> Path:
-        """Rename a file that is damaged, so that it is not read again. Raises OSError.
-
-        Returns: its new path, ``NAME.json.damaged``.
-        """
+        """Rename a damaged file to ``NAME.json.damaged``; return the path. Raises OSError."""
         path = self._file(name)
         return path.rename(path.with_name(f"{path.name}.damaged"))
 
     def delete(self, name: str) -> None:
-        """Delete a dead letter, if it is there. Raises OSError."""
+        """Delete a dead letter if it exists. Raises OSError."""
         self._file(name).unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
         return self._path / f"{name}.json"
 
     def _write(self, path: Path, data: bytes) -> None:
-        # Random: processes of several containers, which have the same ids, may use the directory.
+        # Not the process id: containers that share the directory may have the same one.
         temporary = self._path / f".{os.urandom(16).hex()}.tmp"
         try:
             with temporary.open("wb") as file:
@@ -302,7 +293,7 @@ class DeadLetterDirectory:
             raise
 
     def _sync_names(self) -> None:
-        """Bring the directory itself to the disk."""
+        """Flush the directory to disk."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -311,7 +302,6 @@ class DeadLetterDirectory:
 
 
 def _name_of(letter: DeadLetter) -> str:
-    """Return the name of a dead letter, which no other message has."""
     origin = f"{letter.topic}+{letter.channel}+{letter.id}"
     message = f"{origin} {letter.nsqd_address} {letter.timestamp} ".encode() + letter.body
     return f"{origin}+{hashlib.sha256(message).hexdigest()[:16]}"
@@ -320,16 +310,15 @@ def _name_of(letter: DeadLetter) -> str:
 class DeadLetterTopic:
     """Publishes each message that is given up to another topic.
 
-    The message is finished only after nsqd has stored the copy; if the publish fails, it is
-    requeued. The copy is a JSON object with the body and its other fields, which
-    :meth:`DeadLetter.parse` reads. If nsqd would reject the object as too large, only the body is
-    published, and a WARNING has the other fields. ``nsqd_max_msg_size`` does not limit the copy,
-    because an nsqd has delivered the message.
+    The message is finished after nsqd has stored the copy, and requeued if the publish fails. The
+    copy is a JSON object that :meth:`DeadLetter.parse` reads. If it is too large for nsqd, only the
+    body is published, and a WARNING has the other fields. ``nsqd_max_msg_size`` does not limit the
+    copy.
 
     Args:
         producer: a Producer; close it yourself, after the consumer has stopped.
         topic: the topic of the copies.
-        body: a function that returns what to publish for a message, in place of the object.
+        body: a function that returns the body to publish for a message, instead of the JSON object.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.

@@ -1,8 +1,7 @@
-"""Text and numbers as logs, tables and pages show them: no control characters, no passwords.
+"""Text and numbers for logs, tables and pages: without control characters and passwords.
 
-Also tables, and colors on a terminal. It imports nothing of the package. Text of a peer passes
-:func:`printable` where it becomes part of a value or an error, so whatever is built from these is
-safe to show. The bodies of messages are data and never pass here.
+Text of a peer passes :func:`printable` when it becomes part of a value or an error. Bodies of
+messages are data, and are not changed.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ from typing import TextIO
 
 #: Colors of a terminal.
 GREEN, YELLOW, RED = "32", "33", "31;1"
-#: Longest text of a peer that a value keeps, in characters: names and versions are far shorter.
+#: Longest text of a peer that a value keeps, in characters.
 LONGEST_TEXT = 1000
 
-#: How a URL begins.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def printable(text: str, limit: int = 0) -> str:
-    """Return text with every character escaped that a terminal or a log would not show as it is.
+    """Escape the characters that ``str.isprintable`` excludes, as ``repr`` does.
 
-    These are the ones that ``str.isprintable`` excludes: C0 and C1 controls, DEL, separators of
-    lines and paragraphs, bidirectional and other invisible formatting, lone surrogates. They
-    become what ``repr`` writes for them, such as ``\\n`` and ``\\x1b``. Backslashes stay, so that
-    escaping a text twice is the same as escaping it once.
+    Examples are controls, line separators, bidirectional formatting and lone surrogates.
+    Backslashes are not escaped, so escaping twice is the same as escaping once.
 
     Args:
-        limit: characters of the text that are kept at most; 0: all of it.
+        limit: maximum number of characters that are kept; 0: no limit.
     """
     if limit and len(text) > limit:
         text = text[:limit] + "..."
@@ -40,9 +36,9 @@ def printable(text: str, limit: int = 0) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return an address, or a text with URLs, as errors and logs may show it.
+    """Mask the passwords in an address, or in a text with URLs.
 
-    An address without a scheme is recognised at the beginning of the text alone.
+    An address without a scheme is recognised only at the beginning of the text.
     """
     return re.sub(r"\S+", _word_without_password, text)
 
@@ -56,11 +52,10 @@ def _word_without_password(word: re.Match[str]) -> str:
 
 
 def masked_address(address: str) -> str:
-    """Return what was given as one address, whatever it holds, as errors may show it.
+    """Mask the password in one address, which may be malformed.
 
-    What stands before the last ``@`` may be a password with characters that should have been
-    quoted, so of that only a plain user name before a colon is kept. A user without a password may
-    be a token. So may anything in a query.
+    Before the last ``@`` only a plain user name is kept: the password may contain characters that
+    should have been quoted, and a user without a password may be a token. The query is masked too.
     """
     scheme = _SCHEME.match(address)
     start = scheme.end() if scheme is not None else 0
@@ -74,12 +69,12 @@ def masked_address(address: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return ``1 failure``, ``2 failures``; ``plural`` where it is not the noun and an s."""
+    """Return ``1 failure``, ``2 failures``. ``plural``: by default the noun and an s."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def show_size(count: float) -> str:
-    """Write a number of bytes: ``999 B``, ``1.5 MB``."""
+    """Format a number of bytes: ``999 B``, ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -88,22 +83,21 @@ def show_size(count: float) -> str:
 
 
 def has_colors(stream: TextIO) -> bool:
-    """Return whether words on this stream may have a color.
+    """Return True if the stream is a terminal with colors, and ``NO_COLOR`` is not set.
 
-    Not where it is no terminal, ``TERM`` is ``dumb``, or ``NO_COLOR`` is set to anything
-    (https://no-color.org).
+    Source: https://no-color.org.
     """
     return (stream.isatty() and not os.environ.get("NO_COLOR")
             and os.environ.get("TERM") != "dumb")
 
 
 def paint(text: str, color: str) -> str:
-    """Return text in a color, one of those above."""
+    """Return text in a color, such as :data:`GREEN`."""
     return f"\x1b[{color}m{text}\x1b[0m"
 
 
 def paint_result(line: str, stream: TextIO) -> str:
-    """Return a line of a check; its first word, OK, WRONG or NOTE, has a color where it may."""
+    """Color the first word of a check's line (OK, WRONG or NOTE) if the stream has colors."""
     word = line.partition(" ")[0]
     color = {"OK": GREEN, "WRONG": RED, "NOTE": YELLOW}.get(word)
     if color is None or not has_colors(stream):
@@ -115,8 +109,8 @@ def table(rows: Sequence[Sequence[str]], left: Container[str]) -> list[str]:
     """Return the lines of a table.
 
     Args:
-        rows: the first is the heading.
-        left: columns of text, by their headings; the others are numbers.
+        rows: the cells; the first row is the heading.
+        left: the headings of left-aligned columns; the others are right-aligned.
     """
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [

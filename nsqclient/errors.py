@@ -1,6 +1,6 @@
-"""Every exception that nsqclient raises, and the table of nsqd's error codes.
+"""The exceptions of nsqclient, and the table of nsqd's error codes.
 
-Each class carries its data as attributes and makes its own message::
+Each class builds its text from the data in its attributes::
 
     NSQError
     ├── ConfigError (ValueError)           an option is unknown, of a wrong type or out of range
@@ -33,8 +33,7 @@ Each class carries its data as attributes and makes its own message::
         │   └── PublishNotSentError        no nsqd could be reached in time; .code is None
         └── PublishUnknownError            may or may not be stored
 
-What a *handler* raises on purpose is not an error and lives in :mod:`nsqclient.message`
-(``Requeue``, ``GiveUp``).
+``Requeue`` and ``GiveUp``, which a handler raises on purpose, are in :mod:`nsqclient.message`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ E = TypeVar("E", bound=BaseException)
 class NSQError(Exception):
     """The root of all exceptions of nsqclient. Its text is one line, with controls escaped."""
 
-    #: What to do about it, in one line; empty if nothing sensible can be said.
+    #: What to do about the error, in one line; empty if this is not known.
     hint: str = ""
     #: True if a consumer or producer that gets it from a server does not try again.
     is_final = False
@@ -79,10 +78,9 @@ def _restored(cls: type[NSQError], args: tuple[Any, ...], values: dict[str, Any]
 
 
 def as_cause(error: E) -> E:
-    """Return an exception for ``raise ... from``, which is printed in one line.
+    """Return an exception for ``raise ... from`` that is printed in one line.
 
-    The tracebacks of all exceptions that led to it are cut, so log them at DEBUG before. What other
-    libraries raised before their last error stays its ``__context__`` and is not printed.
+    Removes the tracebacks of the exception and its causes, so log them at DEBUG before.
     """
     each: BaseException | None = error
     while each is not None:
@@ -140,10 +138,7 @@ class ClosedError(NSQError):
 
 
 class ReentrantCallError(NSQError, RuntimeError):
-    """A thread called the library in the middle of another of its calls, which holds a lock.
-
-    This happens where a finalizer (``__del__``), a weakref callback or a signal handler calls it.
-    """
+    """A finalizer, weakref callback or signal handler called during a call that holds a lock."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -156,7 +151,7 @@ class ReentrantCallError(NSQError, RuntimeError):
 
 
 class NSQConnectionError(NSQError):
-    """There is no connection to an nsqd, or it was lost. ``address`` is its ``host:port``."""
+    """A connection to an nsqd failed or was lost. ``address`` is its ``host:port``."""
 
     def __init__(self, address: str, reason: str, hint: str = "") -> None:
         reason = printable(reason)
@@ -168,7 +163,7 @@ class NSQConnectionError(NSQError):
 class ConnectError(NSQConnectionError):
     """No connection could be made: refused, unknown host, or no response in time."""
 
-    #: It was reported before, and nothing has changed.
+    #: True if the same error was reported before.
     is_repeated = False
 
 
@@ -236,8 +231,7 @@ def other_lookup_error(address: str) -> DiscoveryError:
 class NSQHTTPError(NSQError):
     """A request to an HTTP API of nsqd or nsqlookupd failed; see ``url`` and ``reason``.
 
-    ``is_lasting``: another server answers there, or it rejects the request: asking again is of no
-    use.
+    ``is_lasting``: True if a repetition would fail too.
     """
 
     is_lasting = False
@@ -250,7 +244,7 @@ class NSQHTTPError(NSQError):
 
 
 class NSQHTTPTransportError(NSQHTTPError):
-    """There was no response. Unless the connection failed, the action may have been done."""
+    """No response arrived. Unless the connection failed, the action may have been done."""
 
 
 class NSQHTTPStatusError(NSQHTTPError):
@@ -276,8 +270,8 @@ class NSQHTTPResponseError(NSQHTTPError):
 class ServerError(NSQError):
     """An error frame of nsqd.
 
-    ``code`` is the word ``E_...``, and ``text`` is the text after it. Source: TCP protocol spec,
-    and nsqd 1.3.0 where the spec is silent.
+    ``code`` is the word ``E_...``, and ``text`` is the text after it. Source: the TCP protocol
+    spec and nsqd 1.3.0.
     """
 
     def __init__(self, code: str, text: str = "") -> None:
@@ -287,7 +281,7 @@ class ServerError(NSQError):
 
     @property
     def fatal(self) -> bool:
-        """Whether nsqd then closes the connection: always, except after FIN, REQ and TOUCH."""
+        """True if nsqd closes the connection: always, except after FIN, REQ and TOUCH."""
         return self.code not in ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 
 
@@ -347,7 +341,7 @@ class OrderError(PartitionError):
 class PublishError(NSQError):
     """A publish did not end with nsqd's OK."""
 
-    #: For ``publish_many``: how many of its messages are stored for sure.
+    #: The number of messages of ``publish_many`` that are certainly stored.
     stored = 0
 
 

@@ -1,8 +1,7 @@
-"""What a log record is about, and the formatters of commands: a line of text, or a JSON object.
+"""The fields of the library's log records, and formatters for text lines and JSON.
 
-The fields are attributes of the record, as ``logging`` makes them of ``extra``: ``topic``,
-``channel``, ``nsqd`` (``host:port``), ``message_id`` and ``attempts``. A record has those that are
-known where it is logged.
+The fields ``topic``, ``channel``, ``nsqd`` (``host:port``), ``message_id`` and ``attempts`` are
+attributes of a record, passed as ``extra``. A record has the fields that are known.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ LEVELS = {
     "error": logging.ERROR,
     "fatal": logging.CRITICAL,
 }
-#: Attributes that every record has, or gets while it is formatted.
+#: Attributes of every record, some of them set during formatting.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def log_fields(
     *, topic: str = "", channel: str = "", nsqd: str = "", message: Message | None = None
 ) -> dict[str, object]:
-    """Return the fields of a record, for ``extra``; what is empty is left out.
+    """Return the non-empty fields of a record, for ``extra``.
 
     Args:
-        message: gives all of them.
+        message: the source of fields that are not given.
     """
     fields: dict[str, object] = {"topic": topic, "channel": channel, "nsqd": nsqd}
     if message is not None:
@@ -48,32 +47,29 @@ def log_fields(
 
 
 class LineFormatter(logging.Formatter):
-    """A formatter that escapes control characters, as a second line of defence.
+    """Formats records as lines without control characters.
 
-    The library escapes what peers send where it comes in; this covers what a handler, a hook or
-    another library puts into a record. A traceback keeps its lines, each indented, so that none of
-    them can be taken for a record.
+    The library escapes the texts of peers itself; this escapes the texts of handlers, hooks and
+    other libraries. The lines of a traceback are indented, so that none looks like a record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its traceback."""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        """The lines of a traceback."""
         lines = super().formatException(ei).split("\n")
         return "\n".join("  " + printable(line) for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter that writes a JSON object in one line, with every ``extra`` of the record.
+    """Formats records as JSON objects of one line, with every ``extra``.
 
-    An ``extra`` that JSON cannot hold is written as text, and one with the name of another field
-    gets a ``_`` behind its name.
+    An ``extra`` that JSON does not support is written as text. If its name is that of another
+    field, a ``_`` is appended.
 
     Args:
-        process: the value of ``process``; empty: it is left out.
+        process: the value of the field ``process``; empty: no such field.
     """
 
     def __init__(self, process: str = "") -> None:
@@ -81,7 +77,6 @@ class JsonFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object of a record."""
         values: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
             "level": record.levelname, "logger": record.name, "message": record.getMessage(),
@@ -115,5 +110,5 @@ def _plain(value: object) -> object:
 def _as_text(value: object) -> str:
     try:
         return str(value)
-    except Exception as exc:  # of the user's __str__, or an int of too many digits
+    except Exception as exc:  # raised by a user's __str__, or for a huge int
         return f"<{type(value).__name__}: {type(exc).__name__} in its text>"

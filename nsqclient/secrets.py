@@ -1,7 +1,7 @@
-"""Which options hold a secret, and where else than in the options they may be given.
+"""The options that hold a secret, and how to read them from files and environment variables.
 
-Apart from ``config``, whose table takes a while to load: a command that has no use for the other
-options only needs these.
+A module of its own, because the table of options in ``config`` takes longer to import than most
+commands need.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: Options that hold a secret; beside each one, NAME_file says where to read it.
+#: Options that hold a secret. The option NAME_file names a file with the secret.
 SECRETS = ("tls_key_password", "auth_secret")
 
-#: Far longer than any secret; a file that never ends must not fill the memory.
+#: Bytes. Protects against a file without an end.
 _MAX_SECRET_SIZE = 64 * 1024
 
 
 def read_secret(path: str) -> str:
-    """Return what a file holds, without newlines at its end.
-
-    Bytes that are no UTF-8 are kept as Python keeps those of a command line.
+    """Return the content of a file without newlines at its end, invalid UTF-8 as surrogates.
 
     Raises:
-        ValueError: it cannot be read, is empty, or too long; the message says why, and no content.
+        ValueError: the file cannot be read, is empty or too long. The text never shows the content.
     """
     try:
         with open(path, "rb") as file:
@@ -40,9 +38,9 @@ def read_secret(path: str) -> str:
 
 
 def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that environment variables such as ``NSQCLIENT_AUTH_SECRET`` give.
+    """Return the options in environment variables such as ``NSQCLIENT_AUTH_SECRET``.
 
-    For commands and frameworks: what is on a command line is readable by every user of a machine.
+    Every user of a machine can read the command line of a process.
     """
     names = [f"{name}{suffix}" for name in SECRETS for suffix in ("", "_file")]
     values = {name: environ.get(f"NSQCLIENT_{name.upper()}", "") for name in names}
@@ -50,7 +48,7 @@ def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_secrets(options: Mapping[str, Any], *others: Mapping[str, str]) -> dict[str, Any]:
-    """Add the secrets that ``options`` do not give, each from the first of ``others`` with it."""
+    """Return ``options`` with each missing secret from the first of ``others`` that has it."""
     added = dict(options)
     given = {key.strip().lower().replace("-", "_") for key in options}
     for name in SECRETS:

@@ -422,8 +422,8 @@ def test_from_strings_refuses_other_types(name):
 
 @pytest.mark.parametrize("name, hint", [
     ("max-inflight", "did you mean max_in_flight?"),
-    ("auth_secret=s3cret", "unknown option 'auth_secret', with something behind the name that"
-     " does not belong there; did you mean auth_secret?"),
+    ("auth_secret=s3cret", "unknown option 'auth_secret', followed by other text; did you mean"
+     " auth_secret?"),
     ("xyzzy", "unknown option 'xyzzy'"),
     ("", "unknown option ''"),
 ])

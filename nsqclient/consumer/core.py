@@ -173,22 +173,23 @@ class ConsumerCore:
                 return
             self._has_begun = True
         self.log.info("started, max_in_flight %d", self.flow.max_in_flight)
-        self._warn_of_few_in_flight()
+        problem = self.few_in_flight()
+        if problem:
+            self.log.warning("%s", problem)
         self.flow.start()
         self._watchdog.start()
         self.connections.start()
 
-    def _warn_of_few_in_flight(self) -> None:
-        """Warn if max_in_flight was given, and leaves workers idle or batches small."""
+    def few_in_flight(self) -> str:
+        """Return a warning if max_in_flight leaves workers idle or batches small; else empty."""
         given, workers = self.flow.max_in_flight, self._settings.handling.workers
         if self._batch is not None and 0 < given < self._batch.size:
-            self.log.warning(
-                "max_in_flight %d is less than the batch size %d, so batches are smaller: set it to"
-                " at least %d", given, self._batch.size, self._batch.size * workers)
-        elif 0 < given < workers:
-            self.log.warning(
-                "max_in_flight %d leaves %d of %d workers idle: set it to at least %d",
-                given, workers - given, workers, workers)
+            return (f"max_in_flight {given} is less than the batch size {self._batch.size}, so"
+                    f" batches are smaller: set it to at least {self._batch.size * workers}")
+        if 0 < given < workers:
+            return (f"max_in_flight {given} leaves {workers - given} of {workers} workers idle: set"
+                    f" it to at least {workers}")
+        return ""
 
     def flush_batch(self) -> None:
         """Have a batch handled that is not full. On a worker thread; returns at once."""

@@ -39,6 +39,9 @@ def check_topic(name: object) -> str:
     """
     if isinstance(name, str) and is_valid_name(name):
         return name
+    if not isinstance(name, str):
+        raise InvalidTopicError(
+            f"the topic must be a str, not {type(name).__name__}: write the topic first")
     raise InvalidTopicError(f"topic name {name!r} is not valid: {_RULE}")
 
 

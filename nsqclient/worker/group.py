@@ -218,8 +218,8 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
     """Connect to every nsqd and nsqlookupd of a group; return whether all is well.
 
     Args:
-        report: called with a line for each handler and server, which begins with OK, WRONG or,
-            for what could not be checked, NOTE.
+        report: called with a line for each handler and server. The line begins with OK, WRONG, or
+            NOTE for advice and for things that could not be checked.
 
     Blocks: at most ``dial_timeout`` and ``read_timeout`` for each server, and for each handler of
     an nsqd that asks for authentication.
@@ -227,6 +227,10 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
     for line in group.banner():
         if line.startswith("consuming "):
             report(f"OK     {line}")
+    for consumer in group.consumers:
+        problem = consumer._core.few_in_flight()
+        if problem:
+            report(f"NOTE   {consumer.topic}/{consumer.channel}: {problem}")
     is_well = True
     topics = list(dict.fromkeys(consumer.topic for consumer in group.consumers))
     listed: set[str] = set()

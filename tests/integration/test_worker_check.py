@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqclient import Config
+from nsqclient import BatchHandler, Config
 from nsqclient.http import nsqd
 from nsqclient.worker.group import ConsumerGroup, check_group
 from nsqclient.worker.registry import register
@@ -45,6 +45,21 @@ def test_a_topic_without_a_channel_and_an_unlisted_topic_are_noted(
         f"NOTE   nsqd {server.tcp_address}: events has 1 waiting message and no channel: the first"
         " channel takes them"]
     assert server.stats("events")["channels"] == []
+
+
+@pytest.mark.parametrize(("handler", "options", "note"), [
+    (handle, {"workers": 8, "max_in_flight": 2}, "max_in_flight 2 leaves 6 of 8 workers idle"),
+    (BatchHandler(handle, size=100), {"max_in_flight": 3}, "max_in_flight 3 is less than the"),
+    (BatchHandler(handle, size=100), {"workers": 2}, ""),
+])
+def test_a_max_in_flight_that_is_too_small_is_noted(server_factory, handler, options, note):
+    server = server_factory()
+    group = ConsumerGroup(Config(), {"nsqd_tcp_addresses": [server.tcp_address]})
+    group.add(register("events", "c", handler, **options))
+    lines: list[str] = []
+    assert check_group(group, lines.append)
+    notes = [line for line in lines if line.startswith("NOTE")]
+    assert notes == [] if not note else notes[0].startswith(f"NOTE   events/c: {note}")
 
 
 @pytest.fixture
