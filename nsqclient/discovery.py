@@ -1,7 +1,7 @@
 """Asks nsqlookupds which nsqds have a topic.
 
-``lookup_topic`` and ``lookup_nodes`` ask one nsqlookupd. A ``Poller`` asks all nsqlookupds of a
-consumer or producer. No thread of its own. Source: client guide, "Discovery".
+``lookup_topic`` and ``lookup_nodes`` ask one nsqlookupd, and a ``Poller`` asks all nsqlookupds of a
+consumer or producer. Source: client guide, "Discovery".
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ _unusable = LineLimit()
 
 A = TypeVar("A")
 
-#: Of one answer, in bytes: enough for some 50,000 nsqds.
+#: Most bytes of an answer: enough for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
 
 
 class Addresses(Protocol):
-    """A list, tuple or set of addresses. A str is none to type checkers."""
+    """A list, tuple or set of addresses. For type checkers, a str does not match."""
 
     def __iter__(self) -> Iterator[str]: ...
 
     def __contains__(self, value: object, /) -> bool: ...
 
 
-def check_addresses(
-    nsqds: Addresses, lookupds: Addresses
-) -> tuple[list[str], list[str]]:
-    """Check the two lists of addresses; duplicates are dropped.
+def check_addresses(nsqds: Addresses, lookupds: Addresses) -> tuple[list[str], list[str]]:
+    """Check two lists of addresses and return them without duplicates.
 
     Raises:
         ConfigError: both are empty, one is a plain string, or an address is malformed.
@@ -69,7 +67,7 @@ def check_list(value: object, name: str) -> list[str]:
     """Return addresses as a list.
 
     Raises:
-        ConfigError: it is a plain string, or no iterable.
+        ConfigError: ``value`` is a plain string, or not iterable.
     """
     if isinstance(value, (str, bytes)):
         text = value if isinstance(value, str) else value.decode(errors="replace")
@@ -80,19 +78,18 @@ def check_list(value: object, name: str) -> list[str]:
 
 
 class LookupResult(NamedTuple):
-    """What one nsqlookupd answered."""
+    """The answer of one nsqlookupd about a topic."""
 
     nsqds: tuple[str, ...] = ()  #: TCP addresses
-    http_addresses: Mapping[str, str] = {}  #: of these nsqds, by their TCP address
-    is_known: bool = True  #: it knows the topic, maybe without an nsqd
+    http_addresses: Mapping[str, str] = {}  #: TCP address -> HTTP address
+    is_known: bool = True  #: it knows the topic, perhaps without an nsqd
 
 
 def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
-    """Return the config with which one nsqlookupd is asked; pure.
+    """Return the config for requests to one nsqlookupd. Pure.
 
-    A configured nsqlookupd may list any host as another one of its cluster.
-    So ``auth_secret`` goes to the hosts that were configured, with the scheme that was configured
-    for them, and to those of ``lookupd_authorized_hosts``, and to no other.
+    A configured nsqlookupd may list any host as another nsqlookupd. So ``auth_secret`` is sent only
+    to configured hosts, with their configured scheme, and to ``lookupd_authorized_hosts``.
     """
     if not (config.auth_secret and config.skip_lookupd_authorization):
         return config
@@ -110,13 +107,13 @@ def config_for(address: str, configured: Iterable[str], config: Config) -> Confi
 
 
 def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
-    """Ask one nsqlookupd for a topic. An unknown topic is no error: it may be created later.
+    """Ask one nsqlookupd for a topic. An unknown topic does not raise, as it may be created later.
 
     Blocks: ``dial_timeout`` to connect, then ``lookupd_poll_timeout`` for the whole answer.
 
     Raises:
-        DiscoveryError: it cannot be reached, its answer is unusable or has more than 16 MiB, or it
-            belongs to another kind of NSQ.
+        DiscoveryError: the nsqlookupd cannot be reached, its answer is invalid or larger than
+            16 MiB, or it belongs to another kind of NSQ.
     """
     with client_errors(address, config), open_client(address, config) as client:
         try:
@@ -132,7 +129,7 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
 
 
 def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> bool:
-    """Return whether an nsqlookupd has said that it does not know the topic."""
+    """True if an nsqlookupd does not know the topic."""
     if error.message != "TOPIC_NOT_FOUND":
         return False
     logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
@@ -142,7 +139,7 @@ def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> boo
 
 @contextlib.contextmanager
 def client_errors(address: str, config: Config) -> Iterator[None]:
-    """Raise what the client of an nsqlookupd raises as a DiscoveryError."""
+    """Turn errors of the HTTP client into DiscoveryErrors."""
     try:
         yield
     except (NSQHTTPError, TLSError) as exc:
@@ -156,14 +153,14 @@ def client_errors(address: str, config: Config) -> Iterator[None]:
 
 
 def lookup_nodes(address: str, config: Config) -> list[str]:
-    """Ask one nsqlookupd for the ``host:port`` of every nsqd; else like ``lookup_topic``."""
+    """Ask one nsqlookupd for the ``host:port`` of every nsqd. Otherwise like ``lookup_topic``."""
     with client_errors(address, config), open_client(address, config) as client:
         return usable(address, [node.producer for node in client.nodes()])
 
 
 def open_client(address: str, config: Config) -> NsqlookupdHTTP:
     """Return a client of one nsqlookupd with the limits of the config."""
-    # Here, since requests takes longer to import than the rest of the library.
+    # Imported here, because requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
     return NsqlookupdHTTP(address, config, **client_options(config))
@@ -180,33 +177,28 @@ def usable(address: str, producers: Iterable[Producer]) -> list[str]:
     """Return the TCP addresses of the producers that have one; log the others."""
     found = []
     for producer in producers:
-        if producer.problem:
-            logger.log(_unusable.level(logging.WARNING), "nsqlookupd %s: %s",
-                       without_password(address), producer.problem)
-        elif producer.broadcast_address and producer.tcp_port:
+        if producer.broadcast_address and producer.tcp_port and not producer.problem:
             found.append(producer.tcp_address)
         else:
             logger.log(
-                _unusable.level(logging.WARNING),
-                "nsqlookupd %s lists an unusable producer: %.200r", without_password(address),
-                producer,
-            )
+                _unusable.level(logging.WARNING), "nsqlookupd %s%s", without_password(address),
+                f": {producer.problem}" if producer.problem
+                else f" lists an unusable producer: {producer!r:.200}")
     return found
 
 
 class Poller(Generic[A]):
-    """Asks nsqlookupds one question, each of them one request at a time.
+    """Asks nsqlookupds the same question, with one request at a time to each of them.
 
-    When they are asked and what an answer means is the owner's business: a consumer asks for the
-    nsqds of its topic, a producer for all nsqds.
+    A consumer asks for the nsqds of its topic, and a producer asks for all nsqds.
 
     Args:
         question: asks one nsqlookupd; blocks, and raises DiscoveryError.
         run: queues a function that asks this nsqlookupd, for a thread that may block.
-        lock: the owner's; guards all that is here.
-        merge: takes in an answer or a failure, and returns further nsqlookupds to ask. Called with
-            the lock, together with the end of the request.
-        report: acts on an answer or a failure, without the lock.
+        lock: the owner's lock; guards the state of the Poller.
+        merge: records an answer or a failure, and returns further nsqlookupds to ask. Called with
+            the lock.
+        report: acts on an answer or a failure. Called without the lock.
 
     Threads: any.
     """
@@ -226,35 +218,35 @@ class Poller(Generic[A]):
         self._report = report
         #: nsqlookupd -> the number of the request to it, and when it was made, on time.monotonic()
         self._asking: dict[str, tuple[int, float]] = {}
-        self._again: set[str] = set()  # to be asked once more when they have answered
-        self.requests: int = 0  #: made so far
+        self._again: set[str] = set()  # to ask once more after their answer
+        self.requests: int = 0  #: calls of ask()
         self.answered: int = 0  #: the highest number of a request with an answer
 
     @property
     def is_asking(self) -> bool:
-        """Return whether a request is under way. Needs the lock."""
+        """True if a request is in progress. Needs the lock."""
         return bool(self._asking)
 
     def late(self, seconds: float) -> set[str]:
-        """Return the nsqlookupds that have not answered for so long. Needs the lock."""
+        """Return the nsqlookupds that have not answered for ``seconds``. Needs the lock."""
         until = time.monotonic() - seconds
         return {lookupd for lookupd, (_, since) in self._asking.items() if since < until}
 
     def all_late(self, seconds: float) -> bool:
-        """Return whether no answer can be expected soon. Needs the lock."""
+        """True if all requests in progress are late. Needs the lock."""
         return len(self.late(seconds)) == len(self._asking)
 
     def ask(self, lookupds: Iterable[str], again: bool = False) -> None:
-        """Ask these nsqlookupds soon, save those with a request under way. Needs the lock.
+        """Ask these nsqlookupds, unless a request to them is in progress. Needs the lock.
 
         Args:
-            again: those are asked once more when they have answered.
+            again: ask the nsqlookupds with a request in progress once more after their answer.
         """
         request = self.requests + 1, time.monotonic()
         for lookupd in lookupds:
             if lookupd not in self._asking:
-                # In this order: an exception of a signal handler in between must not leave a
-                # request that is waited for and was never queued.
+                # In this order: after an exception of a signal handler in between, nothing must
+                # wait for a request that was never queued.
                 self._run(lookupd, partial(self._ask, lookupd))
                 self._asking[lookupd] = request
             else:
@@ -262,13 +254,13 @@ class Poller(Generic[A]):
         self.requests += 1
 
     def _ask(self, lookupd: str) -> None:
-        """Ask one nsqlookupd. On a background thread."""
+        """On a background thread."""
         answer = error = None
         try:
             answer = self._question(lookupd)
         except DiscoveryError as exc:
             error = exc
-        except Exception as exc:  # otherwise the owner would wait forever
+        except Exception as exc:  # or the owner would wait forever
             logger.exception("unexpected error in the lookup at %s", without_password(lookupd))
             error = DiscoveryError(lookupd, repr(exc))
         with self._lock:

@@ -9,9 +9,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from nsqclient.runtime.addresses import format_address
+from nsqclient.runtime.addresses import format_address, listen
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.listening import listen
 from nsqclient.runtime.log_lines import LineLimit
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")

@@ -22,7 +22,7 @@ from nsqclient.log_records import log_fields
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.partitioned.lookup_table import LookupTable, TopicRoutes
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Monitor
 from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")

@@ -42,7 +42,7 @@ from nsqclient.protocol import commands
 from nsqclient.protocol.events import is_partitioned_version
 from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Monitor
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 

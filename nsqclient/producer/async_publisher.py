@@ -41,8 +41,7 @@ from nsqclient.producer.timer import PoolTimer
 from nsqclient.producer.unretrieved import UnretrievedErrors
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Lock, Monitor
 from nsqclient.runtime.threads import (
     LibraryThread, keep_running, need_threads, owner_of_thread,
 )

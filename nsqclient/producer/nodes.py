@@ -32,7 +32,7 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, DialScheduler
 from nsqclient.runtime.log_lines import LineLimit
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Monitor
 from nsqclient.runtime.threads import need_threads
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")

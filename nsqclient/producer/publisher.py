@@ -25,7 +25,7 @@ from nsqclient.producer.pool import ConnectionPool, PoolConnection, Taken
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Monitor
 
 T = TypeVar("T")
 

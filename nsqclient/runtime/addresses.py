@@ -1,21 +1,28 @@
-"""Addresses as text: ``host:port``, checked when they are given. No name is looked up. Pure."""
+"""Addresses as text, ``host:port``, and sockets that listen on them.
+
+The functions that parse look up no names.
+"""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
+import socket
 
 from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
 
-#: A name or an IP address, and nothing that a URL would take for more than a host.
+#: A name or an IP address. Nothing in it has a meaning of its own in a URL.
 _HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
 #: A part of a host name.
 _LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
+#: Errors of a machine without IPv6.
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def is_host(text: str) -> bool:
-    """Return whether text can be the host of an address; it may not exist."""
+    """True if text is well-formed as the host of an address."""
     return _HOST.fullmatch(text) is not None
 
 
@@ -25,19 +32,19 @@ def parse_address(
     """Split ``"host:port"`` or ``"[ipv6]:port"``.
 
     Args:
-        what: how the error calls it.
-        example: what the error shows where the port is missing.
-        lowest_port: 0 where that is a port, too: any one.
+        what: the name of the address in errors.
+        example: shown in the error if the port is missing.
+        lowest_port: 0 if port 0 (any) is allowed.
 
     Raises:
-        ConfigError: it is not of that form; the message shows what was given, without a password.
+        ConfigError: malformed; the message shows the address without a password.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
     if "," in address:
         raise _no_address(
             what, address,
-            f" is a list with commas: give each address as one of its own: {pieces_of(address)}")
+            f" is a list with commas: give each address separately: {pieces_of(address)}")
     if "://" in address:
         raise _no_address(what, address, " is a URL: give host:port, as in '127.0.0.1:4150'")
     host, colon, port = address.rpartition(":")
@@ -50,7 +57,7 @@ def parse_address(
     elif ":" in host:
         raise _no_address(what, address, ": write an IPv6 address as [host]:port")
     if not is_host(host):
-        raise _no_address(what, address, ": what stands before the port is no host name")
+        raise _no_address(what, address, ": the part before the port is not a host name")
     number = parse_uint(port, 5)
     if number is None or not lowest_port <= number < 65536:
         raise _no_address(
@@ -59,10 +66,10 @@ def parse_address(
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """Split the address of a listening port; the host may be empty (all), the port 0 (any).
+    """Split the address of a listening port. The host may be empty (all), the port 0 (any).
 
     Raises:
-        ConfigError: it is not of that form; the text does not name the flag.
+        ConfigError: malformed; the message does not name the flag.
     """
     host, colon, port = text.rpartition(":")
     has_brackets = host.startswith("[") and host.endswith("]")
@@ -76,28 +83,28 @@ def parse_listen_address(text: str) -> tuple[str, int]:
 
 
 def pieces_of(text: str) -> list[str]:
-    """Split a list with commas, as errors may show it: a comma may be part of a password."""
+    """Split a list with commas for an error message, without passwords."""
     return [piece.strip() for piece in masked_address(text).split(",")]
 
 
 def parse_local_address(text: str) -> tuple[str, int]:
-    """Split the local address of a connection: a host, or ``host:port``; port 0 is any port.
+    """Split the local address of a connection: a host, or ``host:port``. Port 0 is any port.
 
     Raises:
-        ConfigError: it is neither, or its host cannot be an IP address nor a name.
+        ConfigError: malformed.
     """
     host, port = text, 0
     if ":" in text or not re.fullmatch(r"[\w.-]+", text):
         host, port = parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)
     if (re.fullmatch(r"[\d.]+", host) or ":" in host) and ip_version(host) == 0:
-        raise _no_address("local_addr", text, ": its host is no IP address")
+        raise _no_address("local_addr", text, ": its host is not an IP address")
     if ":" not in host and not all(_LABEL.fullmatch(label) for label in host.split(".")):
-        raise _no_address("local_addr", text, ": its host is no host name")
+        raise _no_address("local_addr", text, ": its host is not a host name")
     return host, port
 
 
 def ip_version(host: str) -> int:
-    """Return 4 or 6; 0 for a name, and for anything else."""
+    """Return 4 or 6, or 0 if ``host`` is not an IP address."""
     try:
         return ipaddress.ip_address(host).version
     except ValueError:
@@ -114,8 +121,31 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_uint(text: str, most: int) -> int | None:
-    """Return the number; None for anything but ASCII digits, and for more than ``most`` of them.
-
-    The length is looked at first: int() refuses thousands of digits with a ValueError.
-    """
+    """Return the number, or None if text is not at most ``most`` ASCII digits."""
     return int(text) if len(text) <= most and text.isascii() and text.isdigit() else None
+
+
+def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
+    """Return a socket that listens for TCP connections, with Go's meaning of the address.
+
+    Args:
+        host: a name or an address. Empty or ``::``: all of IPv4 and IPv6, or of IPv4 if the machine
+            has no IPv6.
+        port: 0 for any free one.
+
+    Raises:
+        OSError: the address is in use, not allowed, or not one of this machine.
+    """
+    is_any = host in ("", "::")
+    if is_any and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+        except OSError as exc:
+            if exc.errno not in _NO_IPV6:
+                raise
+    if is_any:
+        return socket.create_server(("", port), backlog=backlog)
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(address[:2], family=family, backlog=backlog)

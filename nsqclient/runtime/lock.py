@@ -1,30 +1,39 @@
-"""``Lock``: the lock of everything that threads of the user's share with the library.
+"""``Lock`` and ``Monitor``: how users' threads share state with the library, and wait for it.
 
-A signal handler may raise an exception between any two calls of a thread of the user's, and a time
-limit may raise one in any thread. ``with`` on a lock of the standard library has a gap: up to
-Python 3.14 (cpython's issue 148874), such an exception can come when ``__enter__`` has acquired the
-lock and the ``with`` statement does not release it yet. If ``__enter__`` is a Python function,
-there is no such moment behind it, and within it this class releases the lock. ``__exit__`` is
-a function of C: a Python function could be interrupted before it releases.
+A signal handler may raise an exception between any two calls of a user's thread, and a time limit
+may raise one in any thread. ``with`` on a lock of the standard library has a gap: up to Python 3.14
+(cpython issue 148874), such an exception can come after ``__enter__`` has acquired the lock, before
+the ``with`` statement would release it. ``Lock.__enter__`` is a Python function, which has no such
+gap behind it and releases the lock itself. ``__exit__`` stays a C function, because a Python
+function could be interrupted before it releases.
 
-A signal handler, and a finalizer that the garbage collector runs, may also call the library while
-the interrupted call holds a lock. The thread would then wait for itself, so the lock knows
-its owner and raises ``ReentrantCallError``: the error-checking mutex of POSIX.
+A signal handler or a finalizer may also call the library while the interrupted call holds a lock.
+The thread would wait for itself, so the lock knows its owner and raises ``ReentrantCallError``,
+like an error-checking mutex of POSIX.
+
+``threading.Condition``, and with it ``Event``, ``Semaphore`` and ``queue.Queue``, waits in Python
+code that such an exception may leave with the wrong state of its lock. A Monitor waits without its
+lock, each thread for a queue of its own.
 """
 
 from __future__ import annotations
 
 import _thread
+import contextlib
+import math
+import threading
+import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from nsqclient.errors import ReentrantCallError
 
+T = TypeVar("T")
+
 
 class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
-    """A lock for ``with`` statements alone, whose owner gets an error if it enters it again.
-
-    Only its owner may release it: a lock that another thread releases is a ``threading.Lock``.
-    """
+    """A lock for ``with`` statements. Only its owner may release it."""
 
     __slots__ = ()
 
@@ -32,12 +41,11 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
     _acquire = _thread.RLock.acquire
 
     def __enter__(self) -> bool:  # type: ignore[override] # takes no arguments: quicker
-        """Acquire it; wait for another thread to release it.
+        """Acquire the lock, after another thread has released it.
 
         Raises:
             ReentrantCallError: the calling thread has it.
         """
-        # Only the calling thread can change the answer, so it holds until the lock is acquired.
         if self._is_owned():
             raise ReentrantCallError()
         try:
@@ -46,3 +54,43 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
             if self._is_owned():
                 self.release()
             raise
+
+
+class Monitor:
+    """A lock with waiting. ``with monitor.lock:`` guards the state. Threads: any."""
+
+    __slots__ = ("lock", "_waiting")
+
+    def __init__(self) -> None:
+        self.lock: Lock = Lock()
+        self._waiting: set[SimpleQueue[None]] = set()  # changed by single calls
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if a thread waits."""
+        return bool(self._waiting)
+
+    def notify_all(self) -> None:
+        """Wake every waiting thread, so that it checks its condition again. Needs no lock."""
+        for wakeups in self._waiting.copy():
+            wakeups.put(None)
+
+    def wait_for(self, condition: Callable[[], T], timeout: float | None) -> T:
+        """Wait until ``condition()``, called under the lock, is true; return its last result.
+
+        Blocks: at most ``timeout`` seconds, or without limit if it is None.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        wakeups: SimpleQueue[None] = SimpleQueue()
+        try:
+            while True:
+                self._waiting.add(wakeups)  # first: a later change wakes this thread
+                with self.lock:
+                    result = condition()
+                left = until - time.monotonic()
+                if result or left <= 0:
+                    return result
+                with contextlib.suppress(Empty):
+                    wakeups.get(timeout=min(left, threading.TIMEOUT_MAX))
+        finally:
+            self._waiting.discard(wakeups)

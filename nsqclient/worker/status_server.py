@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import format_address, parse_listen_address
-from nsqclient.runtime.listening import listen
+from nsqclient.runtime.addresses import format_address, listen, parse_listen_address
 from nsqclient.runtime.threads import LibraryThread
 from nsqclient.worker.loading import UsageError
 

@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import parse_listen_address
-from nsqclient.runtime.listening import listen
+from nsqclient.runtime.addresses import listen, parse_listen_address
 
 
 def reached(listener: socket.socket) -> list[str]:

@@ -4,7 +4,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from nsqclient.runtime.monitor import Monitor
+from nsqclient.runtime.lock import Monitor
 from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
