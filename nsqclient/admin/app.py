@@ -22,7 +22,8 @@ from nsqclient.admin.context import Context
 from nsqclient.admin.responses import error_response, response_for
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import format_address, listen
+from nsqclient.runtime.addresses import format_address
+from nsqclient.runtime.transport import listen
 from nsqclient.display import printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")

@@ -9,9 +9,10 @@ import socket
 import threading
 from collections.abc import Callable
 
-from nsqclient.runtime.addresses import format_address, listen
+from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.log_lines import LineLimit
+from nsqclient.runtime.transport import listen
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 

@@ -1,14 +1,9 @@
-"""Addresses as text, ``host:port``, and sockets that listen on them.
-
-The functions that parse look up no names.
-"""
+"""Addresses as text: ``host:port``. Looks up no names. Pure."""
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import re
-import socket
 
 from nsqclient.display import masked_address
 from nsqclient.errors import ConfigError
@@ -17,8 +12,6 @@ from nsqclient.errors import ConfigError
 _HOST = re.compile(r"[\w.-]{1,255}|[0-9a-fA-F:.]{2,45}(%[\w.-]{1,64})?")
 #: A part of a host name.
 _LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
-#: Errors of a machine without IPv6.
-_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def is_host(text: str) -> bool:
@@ -123,29 +116,3 @@ def format_address(host: str, port: int) -> str:
 def parse_uint(text: str, most: int) -> int | None:
     """Return the number, or None if text is not at most ``most`` ASCII digits."""
     return int(text) if len(text) <= most and text.isascii() and text.isdigit() else None
-
-
-def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
-    """Return a socket that listens for TCP connections, with Go's meaning of the address.
-
-    Args:
-        host: a name or an address. Empty or ``::``: all of IPv4 and IPv6, or of IPv4 if the machine
-            has no IPv6.
-        port: 0 for any free one.
-
-    Raises:
-        OSError: the address is in use, not allowed, or not one of this machine.
-    """
-    is_any = host in ("", "::")
-    if is_any and socket.has_dualstack_ipv6():
-        try:
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
-        except OSError as exc:
-            if exc.errno not in _NO_IPV6:
-                raise
-    if is_any:
-        return socket.create_server(("", port), backlog=backlog)
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    return socket.create_server(address[:2], family=family, backlog=backlog)

@@ -1,7 +1,4 @@
-"""A non-blocking TCP stream.
-
-This module turns OSError into the package's own errors.
-"""
+"""TCP sockets: a non-blocking stream, whose OSErrors become the package's own errors; listening."""
 
 from __future__ import annotations
 
@@ -30,6 +27,8 @@ _HINTS: dict[int | None, str] = {
 }
 #: The longest timeout of poll(), in milliseconds: 24 days.
 _MAX_POLL = 2**31 - 1
+#: Errors of a machine without IPv6.
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class _BindError(OSError):
@@ -249,3 +248,29 @@ class Transport:
         else:
             reason = str(exc)
         return ConnectionLostError(self.address, reason)
+
+
+def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
+    """Return a socket that listens for TCP connections, with Go's meaning of the address.
+
+    Args:
+        host: a name or an address. Empty or ``::``: all of IPv4 and IPv6, or of IPv4 if the machine
+            has no IPv6.
+        port: 0 for any free one.
+
+    Raises:
+        OSError: the address is in use, not allowed, or not one of this machine.
+    """
+    is_any = host in ("", "::")
+    if is_any and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+        except OSError as exc:
+            if exc.errno not in _NO_IPV6:
+                raise
+    if is_any:
+        return socket.create_server(("", port), backlog=backlog)
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(address[:2], family=family, backlog=backlog)

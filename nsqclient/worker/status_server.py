@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import format_address, listen, parse_listen_address
+from nsqclient.runtime.addresses import format_address, parse_listen_address
 from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.transport import listen
 from nsqclient.worker.loading import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")

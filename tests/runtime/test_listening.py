@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from nsqclient.errors import ConfigError
-from nsqclient.runtime.addresses import listen, parse_listen_address
+from nsqclient.runtime.addresses import parse_listen_address
+from nsqclient.runtime.transport import listen
 
 
 def reached(listener: socket.socket) -> list[str]:
