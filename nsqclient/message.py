@@ -1,7 +1,7 @@
 """``Message``: a body, its metadata from nsqd, and the methods to respond to it.
 
-A message does not know its connection; it calls a small :class:`Responder`. Source: TCP
-protocol spec, "Data Format"; client guide, "Message Handling".
+A message answers through a :class:`Responder`, its subscription. Source: TCP protocol spec, "Data
+Format"; client guide, "Message Handling".
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from nsqclient.display import counted
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import check_process
 
-#: Bytes that a message takes beside its body: the objects for it, its id and its times, its place
-#: in the queue and in the table of messages in flight. 365 to 430 were measured (CPython 3.11,
-#: 64 bit); a little more is counted, so that a queue of empty bodies stays under the limit too.
+#: Memory of a message besides its body, in bytes: its objects and its entries in the queue and the
+#: table of messages in flight. Measured: 365 to 430 (CPython 3.11, 64 bit).
 MESSAGE_OVERHEAD = 512
 
 
 class MessageId(bytes):
-    """The id of a message: the bytes from nsqd, which are printed as text.
+    """The id of a message: bytes that ``str(id)``, ``f"{id}"`` and ``print(id)`` show as text.
 
-    ``str(id)``, ``f"{id}"`` and ``print(id)`` give the 16 hex digits; otherwise it behaves as
-    bytes. The id of a partitioned NSQ is 16 arbitrary bytes, and its text their hex digits.
+    The text is the 16 hex digits from nsqd. An id of partitioned NSQ is 16 arbitrary bytes, shown
+    as 32 hex digits.
     """
 
     __slots__ = ()
@@ -38,12 +37,12 @@ class MessageId(bytes):
 
 
 class Requeue(Exception):
-    """Raise it in a handler, or return it, to requeue the message.
+    """Raised or returned by a handler to requeue the message.
 
     Args:
-        delay: seconds (float or timedelta) until the next delivery; None for the automatic one,
+        delay: seconds (float or timedelta) until the next delivery. None: the automatic delay,
             ``default_requeue_delay`` times attempts, at most ``max_requeue_delay``.
-        backoff: whether this counts as a failure, so that the consumer slows down.
+        backoff: whether this counts as a failure and slows the consumer down.
     """
 
     def __init__(self, delay: Duration | None = None, backoff: bool = True) -> None:
@@ -53,10 +52,10 @@ class Requeue(Exception):
 
 
 class GiveUp(Exception):
-    """Raise it in a handler, or return it, to give the message up: more attempts do not help.
+    """Raised or returned by a handler to give the message up, because retries do not help.
 
-    ``on_giving_up`` is called with the message, then it is finished. There is no backoff. In a
-    BatchHandler it applies to all messages of the batch that are not answered.
+    ``on_giving_up`` is called with the message, then the message is finished, without backoff. In a
+    BatchHandler it applies to all unanswered messages of the batch.
 
     Args:
         reason: for the dead letter and the log.
@@ -67,63 +66,44 @@ class GiveUp(Exception):
         self.reason = reason
 
 
-#: What a handler may return; other values than these decisions are ignored. The result of an
-#: ``async def`` is none of them.
+#: The result of a handler. Values other than Requeue and GiveUp are ignored. Excludes coroutines.
 HandlerResult = Union[
     None, Requeue, GiveUp, type[Requeue], type[GiveUp], float, str, bytes, Sized]
 
 
 def raise_decision(result: object) -> None:
-    """Raise what a handler returned if it is a Requeue or a GiveUp, which mean the same raised."""
+    """Raise a handler's result if it is a Requeue or a GiveUp."""
     if isinstance(result, type) and issubclass(result, (Requeue, GiveUp)):
         result = result()
     if isinstance(result, (Requeue, GiveUp)):
-        # One object may be returned many times: its traceback would grow with each.
+        # One object may be returned many times: its traceback would grow each time.
         raise result.with_traceback(None)
 
 
 class Failure(NamedTuple):
-    """Why a message is given up. Immutable."""
+    """The reason why a message is given up. Immutable."""
 
     reason: str  #: one line
-    #: What the handler raised; None where this delivery reached no handler: the message had been
-    #: delivered ``max_attempts`` times, and the last of them ended without an answer, or with a
-    #: call of ``requeue()``.
+    #: The handler's exception. None if this delivery did not reach a handler: the message had been
+    #: delivered ``max_attempts`` times, and the last one ended by timeout or ``requeue()``.
     exception: BaseException | None = None
 
 
 class Responder(Protocol):
-    """What a message needs of its connection. Thread-safe."""
+    """Answers messages. Thread-safe. See Subscription."""
 
-    def finish(self, message: Message) -> None:
-        """Send FIN."""
-        ...
-
-    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Send REQ."""
-        ...
-
-    def touch(self, message: Message) -> None:
-        """Send TOUCH."""
-        ...
-
-    def keep_alive(self, message: Message) -> None:
-        """Send TOUCH again and again until the message is answered."""
-        ...
-
-    def give_up(self, message: Message, reason: str) -> None:
-        """Call ``on_giving_up`` and send FIN."""
-        ...
-
-    def drop_expired(self, message: Message) -> None:
-        """Forget a message that nsqd has given to another consumer before it was handled."""
-        ...
+    def finish(self, message: Message) -> None: ...
+    def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
+    def touch(self, message: Message) -> None: ...
+    def keep_alive(self, message: Message) -> None: ...
+    def give_up(self, message: Message, reason: str) -> None: ...
+    def drop_expired(self, message: Message) -> None: ...
 
 
 class Message:
-    """A message as it was delivered.
+    """A delivered message.
 
-    Threads: any thread may answer it; one answer wins, a second raises AlreadyRespondedError.
+    Threads: any thread may answer it. A second answer raises AlreadyRespondedError.
     """
 
     __slots__ = (
@@ -131,31 +111,31 @@ class Message:
         "_responded", "_is_async", "_failure",
     )
 
-    _failure: Failure  # set while it is given up; with each message it would cost all of them
+    _failure: Failure  # set only while it is given up, to save time for all other messages
 
     #: The payload.
     body: bytes
-    #: How many times it has been delivered, this time included: 1 to 65535, then from 0 again.
+    #: Number of deliveries, including this one: 1 to 65535, then 0 again.
     attempts: int
-    #: When nsqd received it, in nanoseconds since the epoch.
+    #: Time at which nsqd received it, in nanoseconds since the epoch.
     timestamp: int
-    #: When the consumer received it, on the clock of ``time.monotonic()``.
+    #: Time at which the consumer received it, on the clock of ``time.monotonic()``.
     received: float
-    #: When nsqd delivers it again, unless it is answered or touched; same clock.
+    #: Time at which nsqd delivers it again, unless it is answered or touched; same clock.
     deadline: float
 
-    # What a partitioned nsqd says beside; a stock one says nothing of it.
-    #: Number of the partition it came from; None from a stock nsqd.
+    # Sent only by a partitioned nsqd.
+    #: Number of its partition; None from a stock nsqd.
     partition: int | None = None
     #: Grows from message to message of a partition; None from a stock nsqd.
     internal_id: int | None = None
-    #: Given by its publisher to follow it; 0 where it was not traced, None from a stock nsqd.
+    #: Set by the publisher for tracing; 0 if it is not traced, None from a stock nsqd.
     trace_id: int | None = None
-    #: Where it lies in its partition's queue, in bytes; only with ``ordered=True``.
+    #: Position in its partition's queue, in bytes; only with ``ordered=True``.
     offset: int | None = None
-    #: How many bytes it takes there; only with ``ordered=True``.
+    #: Length in its partition's queue, in bytes; only with ``ordered=True``.
     size: int | None = None
-    #: Bytes of its headers as they came.
+    #: Length of its raw headers, in bytes.
     _header_size: int = 0
 
     def __init__(
@@ -180,17 +160,17 @@ class Message:
 
     @property
     def id(self) -> MessageId:
-        """16 hex digits in ASCII; unique per topic and nsqd, and the same in all its channels.
+        """16 hex digits, as bytes that print as text.
 
-        They are bytes, and print as text.
+        Unique per topic and nsqd, and the same in all channels of the topic.
         """
-        return MessageId(self._id)  # made here, so that messages cost nothing for it
+        return MessageId(self._id)
 
     def json(self) -> Any:
         """Decode the body as JSON.
 
         Raises:
-            ValueError: the body is not JSON in UTF-8, or nested too deeply.
+            ValueError: the body is not valid JSON in UTF-8, or is nested too deeply.
         """
         try:
             return json.loads(self.body)
@@ -199,23 +179,23 @@ class Message:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Its JSON headers; empty if it has none, and always from a stock nsqd."""
+        """The JSON headers. Always empty from a stock nsqd."""
         return {}
 
     @property
     def failure(self) -> Failure | None:
-        """Why it is given up, while ``on_giving_up`` runs; otherwise None."""
+        """The reason for giving it up, while ``on_giving_up`` runs; otherwise None."""
         return getattr(self, "_failure", None)
 
     @property
     def topic(self) -> str:
-        """The topic that it was consumed from; empty for a message without a consumer."""
+        """The topic; empty for a message without a consumer."""
         topic: str = getattr(self._responder, "topic", "")
         return topic
 
     @property
     def channel(self) -> str:
-        """The channel that it was consumed from; empty for a message without a consumer."""
+        """The channel; empty for a message without a consumer."""
         channel: str = getattr(self._responder, "channel", "")
         return channel
 
@@ -227,12 +207,12 @@ class Message:
 
     @property
     def has_responded(self) -> bool:
-        """Whether it was finished or requeued."""
+        """True once it is finished or requeued."""
         return self._responded
 
     @property
     def time_left(self) -> float:
-        """Seconds until the message expires; negative when it has expired."""
+        """Seconds until the message expires; negative once it has expired."""
         return self.deadline - time.monotonic()
 
     def finish(self) -> None:
@@ -283,8 +263,8 @@ class Message:
     def keep_alive(self) -> None:
         """Touch the message in the background until it is answered.
 
-        It ends at ``max_msg_timeout`` after the delivery, or when the connection is lost. A handler
-        that hangs keeps its message until then, so use it only for work that ends.
+        Ends ``max_msg_timeout`` after the delivery, or when the connection is lost. A handler that
+        hangs keeps its message until then, so use it only for work that ends.
 
         Raises:
             AlreadyRespondedError: it was answered before.
@@ -301,11 +281,10 @@ class Message:
 
     @property
     def is_async(self) -> bool:
-        """Whether ``enable_async()`` was called."""
+        """True once ``enable_async()`` is called."""
         return self._is_async
 
     def __reduce__(self) -> NoReturn:
-        """It belongs to a connection, so it cannot be pickled or copied."""
         raise TypeError(
             "a Message cannot be pickled or copied: pass its body on; answer it in this process")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nsqclient.config import Config
 from nsqclient.consumer.drain_decision import DrainRules
 from nsqclient.consumer.draining import TICK, Drain
-from nsqclient.consumer.iteration import iterate
+from nsqclient.consumer.core import iterate
 from nsqclient.errors import ConnectError, NSQError
 from nsqclient.message import Message
 from nsqclient.partitioned.consumer import Consumer

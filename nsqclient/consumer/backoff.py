@@ -1,9 +1,9 @@
-"""When a consumer slows down, and when it dares again: go-nsq's machine as pure code.
+"""Decides when a consumer slows down and when it resumes: go-nsq's state machine. Does no I/O.
 
-One counter for the whole consumer. A failure stops the flow (RDY 0 everywhere) for a time that
-grows with the counter; then one message is let through (RDY 1 on one connection), and the first
-result after the wait decides, be it of that message or of an older one. Source: client guide,
-"Backoff".
+There is one counter for the whole consumer. A failure stops the flow (RDY 0 everywhere) for a time
+that grows with the counter. Then one message is let through (RDY 1 on one connection), and the
+first result after the wait decides, even if it is the result of an older message. Source: client
+guide, "Backoff".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """What the flow of messages may be."""
+    """The state of the flow."""
 
     FLOWING = "flowing"  #: full shares
     WAITING = "waiting"  #: RDY 0 everywhere until the wait is over
@@ -21,7 +21,7 @@ class Phase(Enum):
 
 
 class Outcome(Enum):
-    """How one message ended."""
+    """The result of one message."""
 
     SUCCESS = "success"  #: finished
     FAILURE = "failure"  #: requeued, and the consumer should slow down
@@ -40,36 +40,34 @@ class Backoff:
         self._delay = delay
         self._maximum = maximum
         self.phase: Phase = Phase.FLOWING
-        #: Failures not yet made good; saturates where the delay would pass the maximum.
+        #: Failures minus successes. Stops growing where the delay would exceed the maximum.
         self.counter: int = 0
 
     def on_result(self, outcome: Outcome) -> float | None:
-        """Take the result of one message.
+        """Record the result of one message.
 
-        Returns: the seconds of a wait that begins now (set RDY 0 everywhere, and call
-        ``on_wait_over()`` when it has passed), or None. Look at ``phase`` afterwards: it is
-        FLOWING again when a test succeeded for the last time.
+        Returns: the seconds of a wait that begins now, or None. During a wait RDY is 0 everywhere;
+        call ``on_wait_over()`` at its end. ``phase`` is FLOWING after the last successful test.
         """
         if self.phase is Phase.WAITING:
-            return None  # one result for each wait: those of older messages do not count
+            return None  # only one result counts for each wait
         counter = self.counter
         if outcome is Outcome.FAILURE:
             if self._maximum <= 0:
                 return None
-            # As in go-nsq the counter stops where the delay would pass the maximum; but the
-            # first failure always counts, else a large multiplier would mean "no backoff".
+            # As in go-nsq, the counter stops where the delay would exceed the maximum. The first
+            # failure always counts, otherwise a large multiplier would turn backoff off.
             if counter == 0 or self._delay(counter + 1) <= self._maximum:
                 counter += 1
         elif outcome is Outcome.SUCCESS and counter:
             counter -= 1
-        # Before anything changes: a strategy of the user's may raise, and a phase of waiting
-        # whose end nobody knows would never end.
+        # First, because the user's strategy may raise: a wait without a known end never ends.
         wait = min(self._delay(counter), self._maximum) if counter else None
         self.counter = counter
         self.phase = Phase.WAITING if counter else Phase.FLOWING
         return wait
 
     def on_wait_over(self) -> None:
-        """The wait has passed: let one message through."""
+        """The wait is over: let one message through."""
         if self.phase is Phase.WAITING:
             self.phase = Phase.TESTING

@@ -1,7 +1,4 @@
-"""``BatchHandler``: collects messages and calls your function with a list of them.
-
-For work that is cheaper in bulk: one INSERT, one request or one file for many messages.
-"""
+"""``BatchHandler``: collects messages and calls your function with a list of them."""
 
 from __future__ import annotations
 
@@ -22,54 +19,38 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 
 logger: logging.Logger = logging.getLogger("nsqclient.batch")
 
-#: Handles a batch; returns None, or those messages that are done.
+#: Handles a batch. Returns None, or the messages to finish.
 BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
 
 
 class BatchDelegate(Protocol):
-    """What a BatchHandler needs of its Consumer."""
+    """The interface that a BatchHandler needs. See MessageProcessor."""
 
     topic: str
     channel: str
 
-    def is_starved(self) -> bool:
-        """Return whether more messages will not come before some are answered."""
-        ...
-
-    def run_later(self, delay: float, task: Callable[[], None]) -> object:
-        """Run a short task on the timer thread."""
-        ...
-
-    def run_on_worker(self, task: Callable[[], None]) -> None:
-        """Run a task on a worker thread."""
-        ...
-
-    def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
-        """Decide about a message whose handler raised; None if it was answered."""
-        ...
-
-    def on_failure(self, message: Message, decision: Decision) -> None:
-        """Requeue a message whose handler raised, or give it up, unless it is answered."""
-        ...
-
-    def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
-        """A handler took longer than nsqd waits for these messages."""
-        ...
+    def is_starved(self) -> bool: ...
+    def run_later(self, delay: float, task: Callable[[], None]) -> object: ...
+    def run_on_worker(self, task: Callable[[], None]) -> None: ...
+    def decide_failure(self, message: Message, exc: BaseException) -> Decision | None: ...
+    def on_failure(self, message: Message, decision: Decision) -> None: ...
+    def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None: ...
 
 
 class BatchHandler:
     """A handler that collects messages into batches.
 
-    A batch is handled when it has ``size`` messages, when its first message has waited for
-    ``max_wait``, or when the consumer is starved, so that no more arrive before a response to
-    these. Set ``max_in_flight`` of the consumer to at least ``size``.
+    For work that is cheaper in bulk, such as one INSERT for many messages. A batch is handled when
+    it has ``size`` messages, when its first message has waited for ``max_wait``, or when the
+    consumer is starved: no more messages arrive before a response to these. Set ``max_in_flight``
+    of the consumer to at least ``size``.
 
     Args:
         handle: called on a worker thread with a list of messages. If it returns None, all messages
             without a response are finished. If it returns a list of messages, these are finished
             and the others requeued. If it raises, or returns ``Requeue`` or ``GiveUp``, they are
             requeued or given up, as after an exception in a handler. Any other result, such as a
-            coroutine, is a failure.
+            coroutine, counts as a failure.
         size: number of messages in a full batch.
         max_wait: maximum time, in seconds, that the first message of a batch waits.
 
@@ -91,20 +72,17 @@ class BatchHandler:
         self._max_wait = to_seconds(max_wait, "max_wait")
         self._lock = Lock()
         self._batch: list[Message] = []  # guarded by _lock
-        self._began = 0.0  # when its first message came; guarded by _lock
+        self._began = 0.0  # when its first message arrived; guarded by _lock
         self._is_timer_set = False  # guarded by _lock
         self._consumer: BatchDelegate | None = None
         self._log = PrefixedLogger(logger, "")  # until it is bound
 
     def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
-        """Return a BatchHandler of the same size for ``wrap(handle)``, to serve another consumer.
-
-        For code that must run around each batch, such as a transaction.
-        """
+        """Return a BatchHandler with the same options for ``wrap(handle)``."""
         return BatchHandler(wrap(self._handle), self.size, self._max_wait)
 
     def bind(self, consumer: BatchDelegate) -> None:
-        """Called by the Consumer that uses this handler.
+        """Called by the consumer that uses this handler.
 
         Raises:
             ConfigError: another consumer uses it.
@@ -120,11 +98,11 @@ class BatchHandler:
         self._is_timer_set = False
 
     def _unbind(self) -> None:
-        """Called by the Consumer in a forked child, before it binds the handler again."""
+        """Called by the consumer in a forked child, before it binds the handler again."""
         self._consumer = None
 
     def __call__(self, message: Message) -> None:
-        """Take one message; hand the batch over when it is due."""
+        """Add a message. Handle the batch if it is full or the consumer is starved."""
         message.enable_async()
         consumer = self._consumer
         assert consumer is not None, "bind() comes first"
@@ -140,34 +118,24 @@ class BatchHandler:
         if set_timer:
             consumer.run_later(self._max_wait, self._on_timer)
         if full:
-            self._hand_over(full)
+            self._handle_batch(full)
         elif consumer.is_starved():
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what there is now. On a worker thread."""
+        """Handle the messages collected so far. On a worker thread."""
         with self._lock:
             batch, self._batch = self._batch, []
-        self._hand_over(batch)
-
-    def _hand_over(self, batch: list[Message]) -> None:
-        in_time = []
-        for message in batch:
-            if message.time_left > 0:
-                in_time.append(message)
-            else:  # nsqd has given it to another consumer
-                message._responder.drop_expired(message)
-        if in_time:
-            self._run(in_time)
+        self._handle_batch(batch)
 
     def requeue_pending(self) -> None:
-        """Requeue what was collected and not handed over, at once and without backoff."""
+        """Requeue the messages collected so far, at once and without backoff."""
         with self._lock:
             batch, self._batch = self._batch, []
         self._answer(batch, lambda message: message.requeue(delay=0, backoff=False))
 
     def _on_timer(self) -> None:
-        """On the timer thread: see whether the batch is old."""
+        # On the timer thread.
         consumer = self._consumer
         assert consumer is not None
         with self._lock:
@@ -180,7 +148,15 @@ class BatchHandler:
         elif is_old:
             consumer.run_on_worker(self.flush)
 
-    def _run(self, batch: list[Message]) -> None:
+    def _handle_batch(self, messages: list[Message]) -> None:
+        batch = []
+        for message in messages:
+            if message.time_left > 0:
+                batch.append(message)
+            else:  # nsqd delivers it again
+                message._responder.drop_expired(message)
+        if not batch:
+            return
         began = time.monotonic()
         try:
             finished = self._check_finished(batch, self._handle(batch))
@@ -214,7 +190,7 @@ class BatchHandler:
 
     @staticmethod
     def _check_finished(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
-        """Return the messages to finish; raise when ``done`` says nothing about this batch."""
+        """Return the messages to finish. Raises if ``done`` is not a valid result."""
         check_result(done, may_be_future=False)
         raise_decision(done)
         finished = set(batch if done is None else done)

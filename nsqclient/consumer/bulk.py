@@ -1,13 +1,12 @@
 """``BulkConsumer``: consumes a channel without a ``Message`` for each message.
 
 For work that takes and answers thousands of messages at once, such as writing segments to a log.
-The messages of one read of the socket are passed on together, as they came; of those in flight only
-the number is known here.
+The messages of one read of the socket are passed on together. Of those in flight only the number is
+known here.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +17,8 @@ from nsqclient.connection.connection import Connection
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.nsqd_subscription import NsqdSubscription
+from nsqclient.consumer.shutdown import close_all, post_cls
+from nsqclient.consumer.subscription import NsqdSubscription
 from nsqclient.errors import NSQError, ServerError, with_hint
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import ClientProtocol
@@ -30,55 +30,55 @@ from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
-#: Seconds of a stop's time that are kept for closing connections.
+#: Seconds of a stop's timeout that are kept for closing connections.
 _GRACE = 1.0
 
 
 class BulkHandler(ABC):
-    """What a BulkConsumer calls, on the threads of its readers. Nothing may block.
+    """The interface that a BulkConsumer calls, on its reader threads. Methods must not block.
 
     A subclass defines ``on_batch``. The other methods do nothing by default.
     """
 
     @abstractmethod
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
-        """Messages have arrived: (timestamp, attempts, id, body), in this order.
+        """Messages have arrived, as (timestamp, attempts, id, body).
 
         Each must be answered once, by ``sub.finish_ids()`` or ``sub.requeue_ids()``.
         """
 
     def on_fin_refused(self, sub: BulkSubscription, message_id: bytes) -> None:
-        """nsqd had taken a message back before its FIN came, and will deliver it again."""
+        """nsqd had taken a message back before its FIN arrived, and will deliver it again."""
 
     def on_connected(self, sub: BulkSubscription) -> None:
-        """A connection is open, and gets RDY after this call."""
+        """A connection is open. It gets RDY after this call."""
 
     def on_lost(self, sub: BulkSubscription, error: NSQError) -> None:
-        """A connection has ended; what was not answered on it will be delivered again."""
+        """A connection has ended. nsqd delivers its unanswered messages again."""
 
     def on_error(self, error: NSQError) -> None:
-        """A dial or a lookup failed; it is tried again."""
+        """A dial or a lookup failed and will be retried."""
 
 
 class BulkSubscription(NsqdSubscription):
     """One connection of a BulkConsumer.
 
-    Threads: ``finish_ids``, ``requeue_ids`` and ``send_cls`` one at a time; ``on_...`` are called
-    by the reader.
+    Threads: ``finish_ids``, ``requeue_ids`` and ``post_cls`` one at a time. The reader calls the
+    ``on_...`` methods.
     """
 
     def __init__(self, address: str, context: ConsumerContext, owner: BulkConsumer) -> None:
         super().__init__(address, context, owner)
         self._owner = owner
-        #: Where its messages are from: an id is unique there.
+        #: Where its messages are from; ids are unique within a source.
         self.source: str = address
-        #: The most messages that nsqd sends before some are answered.
+        #: Maximum number of messages that nsqd sends before some are answered.
         self.window: int = 1
         self._is_ending = False  # CLS was sent
-        self._is_late = False  # FINs were sent after it, so CLOSE_WAIT does not prove them
+        self._is_late = False  # FINs were sent after CLS, so CLOSE_WAIT does not prove them
         self._is_lost = False
-        self._received = 0  # by the reader alone
-        self._answered = 0  # by the caller of finish_ids and requeue_ids alone
+        self._received = 0  # written only by the reader
+        self._answered = 0  # written only by the caller of finish_ids and requeue_ids
         self._lost_answers = 0
 
     def open(self, deadline: Deadline) -> None:
@@ -86,12 +86,8 @@ class BulkSubscription(NsqdSubscription):
         self.window = min(self.max_rdy, self.conn.settings.max_rdy_count)
 
     def __len__(self) -> int:
-        """The number of messages that are not answered."""
+        """Return the number of unanswered messages."""
         return 0 if self._is_lost else self._received - self._answered
-
-    @property
-    def received(self) -> int:
-        return self._received
 
     @property
     def is_lost(self) -> bool:
@@ -99,7 +95,7 @@ class BulkSubscription(NsqdSubscription):
 
     @property
     def is_proven(self) -> bool:
-        """Whether nsqd has surely read every FIN that was sent."""
+        """True if nsqd has certainly read every FIN that was sent."""
         return self.was_drained and not self._is_late
 
     def count_in_flight(self, now: float) -> int:
@@ -112,13 +108,9 @@ class BulkSubscription(NsqdSubscription):
         self._lost_answers += number
         return self._lost_answers
 
-    def send_cls(self) -> None:
-        """Ask for CLOSE_WAIT, which comes when nsqd has read every FIN before it.
-
-        Raises: as ``finish_ids``.
-        """
+    def post_cls(self) -> bool:
         self._is_ending = True
-        self.conn.send(lambda core: core.send_cls())
+        return super().post_cls()
 
     def finish_ids(self, ids: Sequence[bytes]) -> None:
         """Send FIN for messages. Blocks at most ``write_timeout``.
@@ -150,7 +142,7 @@ class BulkSubscription(NsqdSubscription):
         words = error.text.encode().split()
         if error.code == "E_FIN_FAILED" and len(words) > 1:
             self._owner.handler.on_fin_refused(self, words[1])
-        else:  # a REQ may be refused, too: nsqd has requeued the message
+        else:  # nsqd has refused a REQ, because it has requeued the message itself
             self._log.debug("%s: %s", self.address, error, extra=log_fields(nsqd=self.address))
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
@@ -162,13 +154,12 @@ class BulkConsumer:
     """Consumes one channel in bulk. The low-level counterpart of Consumer.
 
     Args:
-        handler: gets the messages.
         nsqds, lookupds: TCP addresses of nsqds, and HTTP addresses of nsqlookupds.
-        lanes: connections to each nsqd. ``config.max_in_flight`` is the limit of all together.
+        lanes: connections to each nsqd. ``config.max_in_flight`` limits all together.
 
-    A seam: ``make_lane``.
+    Method to override: ``make_lane``.
 
-    Life: ``start()``, ``stop()``; it cannot be started again. Threads: every method, any thread.
+    Life: ``start()``, ``stop()``; it cannot be started again. Threads: any.
     """
 
     def __init__(
@@ -193,7 +184,7 @@ class BulkConsumer:
     def make_lane(
         self, sources: NsqdSources, max_dials: int
     ) -> ConnectionManager[BulkSubscription]:
-        """Return what keeps one connection to each nsqd."""
+        """Build the part that keeps one connection to each nsqd."""
         return ConnectionManager(self.context, sources, self, max_dials=max_dials)
 
     @property
@@ -202,7 +193,7 @@ class BulkConsumer:
         return self._subs
 
     def start(self) -> None:
-        """Start the threads and begin to connect; returns at once.
+        """Start the threads and begin to connect. Returns at once.
 
         Raises:
             RuntimeError: no thread can be started.
@@ -214,7 +205,7 @@ class BulkConsumer:
             lane.start()
 
     def set_paused(self, paused: bool) -> None:
-        """Stop the flow (RDY 0), or let it go on. Messages in flight still arrive."""
+        """Stop the flow (RDY 0) or resume it. Messages in flight still arrive."""
         self.flow.set_paused(paused or self._stopping)
 
     def stop(
@@ -223,7 +214,8 @@ class BulkConsumer:
         """Stop within ``timeout`` seconds, and about two more. A second call returns at once.
 
         1. No more dials; RDY 0 on each connection.
-        2. ``settle(deadline)`` answers what has arrived. What arrives after it should be requeued.
+        2. ``settle(deadline)`` answers the received messages. Messages that arrive after it should
+           be requeued.
         3. CLS: CLOSE_WAIT proves that nsqd has read every FIN.
         4. Connections are closed, threads joined.
 
@@ -238,41 +230,20 @@ class BulkConsumer:
         self.flow.set_paused(True)
         self.flow.stop()
         settle(Deadline(max(0.5, deadline.at_most(timeout) - _GRACE)))
-        waiting = [sub for sub in subs if self._send_cls(sub)]
+        waiting = post_cls(subs)
         Deadline(_GRACE).wait_until(
             lambda: all(sub.was_drained or sub.is_lost for sub in waiting))
-        connected = set(self._subs)
-        for sub in subs:
-            if sub in connected:  # a connection that is being opened has nothing to write
-                sub.conn.drain(0.2)
-            sub.conn.close()
-        rest = Deadline(_GRACE)
-        stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
-        if not self._timer.stop(rest):
-            stuck.append("nsq-timer")
-        self._background.take_all()
-        stuck += self._background.stop(rest)
-        for lane in self._lanes:
-            stuck += lane.dials.join(rest)
-        return stuck
-
-    def _send_cls(self, sub: BulkSubscription) -> bool:
-        try:
-            sub.send_cls()
-            return True
-        except NSQError as exc:  # not open yet, or lost: nothing to drain
-            self.log.debug("%s: CLS not sent: %s", sub.place, exc,
-                           extra=log_fields(nsqd=sub.address))
-            return False
+        return close_all(
+            subs, self._timer, self._background, [lane.dials for lane in self._lanes])
 
     # -- for its connections
 
     def make_subscription(self, place: Endpoint) -> BulkSubscription:
-        """Return a subscription that is not open yet."""
+        """Build a subscription that is not open yet."""
         return BulkSubscription(place.address, self.context, self)
 
     def on_connected(self, sub: BulkSubscription) -> None:
-        """Give an open subscription RDY, and start it."""
+        """Give RDY to an open subscription and start it."""
         with self._lock:
             self._subs = (*self._subs, sub)
         self.handler.on_connected(sub)
@@ -289,9 +260,9 @@ class BulkConsumer:
             self._subs = tuple(other for other in self._subs if other is not sub)
         self.flow.detach(sub)
         if not self._stopping:
-            self.log.log(
-                logging.WARNING, "lost %s, connecting again: %s", sub.place,
-                with_hint(error, str(sub.place)), extra=log_fields(nsqd=str(sub.place)))
+            self.log.warning("lost %s, connecting again: %s", sub.place,
+                             with_hint(error, str(sub.place)),
+                             extra=log_fields(nsqd=str(sub.place)))
         self.handler.on_lost(sub, error)
         for lane in self._lanes:
             lane.lost(sub, error)

@@ -21,23 +21,22 @@ T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("nsqclient.http")
 
-#: Seconds for one answer.
+#: Timeout in seconds for one answer.
 _TIMEOUT = 2.0
 
 
 class DepthQuery:
-    """Asks the nsqds of one channel for its depth, again and again.
+    """Asks the nsqds of one channel for its depth, repeatedly.
 
-    An nsqd that has answered, or was connected, is asked from then on, also if no nsqlookupd lists
-    it any more: it may be restarting.
+    An nsqd that has answered or was connected is asked from then on, even if no nsqlookupd lists it
+    any more: it may be restarting. nsqlookupds report the HTTP address of each nsqd. An nsqd given
+    by its TCP address is asked at an address of ``sources.nsqd_http``, or at the port after its TCP
+    port. ``/info`` there must report its TCP port, see :func:`is_at`.
 
     Args:
-        sources: as the Consumer's. nsqlookupds name the HTTP address of each nsqd. An nsqd that is
-            given by its TCP address is asked at an address of ``nsqd_http`` or at the port after
-            its TCP port, if ``/info`` there has its TCP port; see :func:`is_at`.
-        http_of: HTTP addresses that are known, by TCP address.
-        creates_channel: the consumer creates the channel if it does not exist; the new channel
-            gets the messages that its topic has kept.
+        http_of: known HTTP addresses, by TCP address.
+        creates_channel: the consumer creates the channel if it does not exist. A new channel gets
+            the messages that its topic has kept.
 
     Threads: one at a time.
     """
@@ -51,19 +50,18 @@ class DepthQuery:
         self._channel = channel
         self._config = config
         self._sources = sources
-        self._nsqd_http = list(dict.fromkeys(sources.nsqd_http))
         self._http = dict(http_of)  # TCP address of an nsqd -> HTTP address
         self._infos: dict[str, NsqdInfo] = {}  # given HTTP address -> its /info
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
-        #: TCP addresses of the nsqds that the nsqlookupds named last.
+        #: TCP addresses of the nsqds in the last answers of the nsqlookupds.
         self.listed: frozenset[str] = frozenset()
 
     def fetch(self, connected: Iterable[str] = ()) -> ChannelDepths:
         """Ask every nsqd.
 
         Args:
-            connected: TCP addresses of nsqds to which there is, or was, a connection.
+            connected: TCP addresses of nsqds that are, or were, connected.
 
         Blocks: up to a few seconds for each nsqd that does not answer.
         """
@@ -73,11 +71,22 @@ class DepthQuery:
         found = self._ask_parts(unknown)
         if found is not None:
             return found
-        without = self._find_http(unknown)
-        addresses = {self._http[tcp]: tcp for tcp in self._nsqds() if self._http.get(tcp)}
+        without, addresses = [], {}
+        for nsqd in dict.fromkeys([*self._sources.nsqds, *self._kept, *self.listed]):
+            if not self._http.get(nsqd):
+                try:
+                    self._http[nsqd] = self._find_http(nsqd)
+                except NSQError as exc:
+                    unknown[nsqd] = str(exc)
+                    has_all = len(self._infos) == len(set(self._sources.nsqd_http))
+                    if not isinstance(exc, NSQHTTPTransportError) or (
+                            has_all and _runs_without_http(nsqd)):
+                        without.append(nsqd)
+            if self._http.get(nsqd):
+                addresses[self._http[nsqd]] = nsqd
         answers, failures = self._ask(
-            addresses, lambda nsqd: nsqd.stats(self._topic, include_clients=False))
-        unknown |= failures
+            addresses, lambda client: client.stats(self._topic, include_clients=False))
+        unknown.update((address, str(failure)) for address, failure in failures.items())
         known = {
             address: depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
             for address, stats in answers.items()
@@ -89,21 +98,35 @@ class DepthQuery:
             unknown[lookupds] = "no nsqlookupd lists an nsqd that has the topic"
         return ChannelDepths(known, unknown, tuple(without), is_unknown)
 
+    def fetch_one(self, nsqd: str) -> ChannelDepth:
+        """Ask one nsqd, by its TCP address. Raises an NSQError if it does not answer."""
+        with self._client(self.find_http(nsqd)) as client:
+            stats = client.stats(self._topic, include_clients=False)
+        return depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
+
     def find_http(self, nsqd: str) -> str:
-        """Return the address of the HTTP API of an nsqd, by its TCP address.
+        """Return the HTTP address of an nsqd, by its TCP address.
 
         Raises:
-            NSQError: it was not given, no nsqlookupd lists it, and its port is not the usual one.
+            NSQError: the address is not given or listed, and the nsqd is not at the next port.
         """
         self._look_up({})
-        self._ask_given()
-        return self._given_http(nsqd) or find_http_address(nsqd, self._config, _TIMEOUT)
+        return self._http.get(nsqd) or self._find_http(nsqd)
 
-    def _nsqds(self) -> list[str]:
-        return list(dict.fromkeys([*self._sources.nsqds, *self._kept, *self.listed]))
+    def _find_http(self, nsqd: str) -> str:
+        """Find the HTTP address among the given ones, or at the next port. Raises an NSQError."""
+        new = [each for each in self._sources.nsqd_http if each not in self._infos]
+        infos, failures = self._ask(new, NsqdHTTP.info)
+        self._infos |= infos
+        for http, info in self._infos.items():
+            if is_at(nsqd, http, info):
+                return http
+        for failure in failures.values():  # this address may be the nsqd's
+            raise failure
+        return find_http_address(nsqd, self._config, _TIMEOUT)
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
-        """Ask the nsqlookupds; return whether one has the topic."""
+        """Ask the nsqlookupds. Returns True if one of them has the topic."""
         is_listed = False
         listed: set[str] = set()
         lookupds = self._sources.lookupds
@@ -124,72 +147,10 @@ class DepthQuery:
         self.listed = frozenset(listed)
         return is_listed
 
-    def _find_http(self, unknown: dict[str, str]) -> list[str]:
-        """Find the HTTP address of each nsqd; return the nsqds without one."""
-        silent = self._ask_given()
-        without = []
-        for nsqd in self._nsqds():
-            if self._given_http(nsqd):
-                continue
-            if silent:  # one of these addresses may be the nsqd's
-                unknown |= silent
-            elif nsqd in self._sources.nsqds:
-                try:
-                    self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
-                except NSQError as exc:
-                    unknown[nsqd] = f"{exc}{self._others()}"
-                    if not isinstance(exc, NSQHTTPTransportError) or _has_no_http(nsqd):
-                        without.append(nsqd)
-            elif nsqd in self.listed:
-                unknown[nsqd] = f"nsqlookupd has no HTTP port of it{self._others()}"
-                without.append(nsqd)
-            else:
-                unknown[nsqd] = "no nsqlookupd lists it"
-        return without
-
-    def _ask_given(self) -> dict[str, str]:
-        """Ask each given HTTP address for its /info; return the failures."""
-        silent = {}
-        for address in self._nsqd_http:
-            if address not in self._infos:
-                try:
-                    with self._client(address) as client:
-                        self._infos[address] = client.info()
-                except NSQError as exc:
-                    silent[address] = str(exc)
-        return silent
-
-    def _given_http(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd; empty if it is neither known nor given."""
-        if not self._http.get(nsqd):
-            for http, info in self._infos.items():
-                if is_at(nsqd, http, info):
-                    self._http[nsqd] = http
-                    break
-        return self._http.get(nsqd, "")
-
-    def _others(self) -> str:
-        """Say whose the given HTTP addresses are."""
-        return "".join(f"; of the given HTTP addresses, {http} has the TCP port {info.tcp_port}"
-                       for http, info in self._infos.items())
-
-    # -- seams
-
-    def _ask_lookupd(
-        self, lookupd: str, config: Config
-    ) -> tuple[bool, Iterable[str], Mapping[str, str]]:
-        """Ask one nsqlookupd: does it know the topic, the nsqds to use, their HTTP addresses."""
-        found = lookup_topic(lookupd, self._topic, config)
-        return found.is_known, self._sources.choose(found.nsqds), found.http_addresses
-
-    def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
-        """Return the depths if the topic is more than a set of nsqds; None: it is not."""
-        return None
-
     def _ask(
         self, addresses: Iterable[str], ask: Callable[[NsqdHTTP], T]
-    ) -> tuple[dict[str, T], dict[str, str]]:
-        """Ask nsqds; return the answers, and the reasons of failures."""
+    ) -> tuple[dict[str, T], dict[str, NSQError]]:
+        """Ask nsqds by HTTP address. Returns the answers and the failures."""
         answers, failures = {}, {}
         for address in addresses:
             try:
@@ -197,24 +158,37 @@ class DepthQuery:
                     answers[address] = ask(client)
             except NSQError as exc:
                 logger.debug("no depth: %s", exc)
-                failures[address] = str(exc)
+                failures[address] = exc
         return answers, failures
 
     def _client(self, nsqd: str) -> NsqdHTTP:
         return NsqdHTTP(nsqd, self._config, connect_timeout=_TIMEOUT, timeout=_TIMEOUT)
 
+    # -- methods to override
+
+    def _ask_lookupd(
+        self, lookupd: str, config: Config
+    ) -> tuple[bool, Iterable[str], Mapping[str, str]]:
+        """Ask one nsqlookupd: whether it knows the topic, the nsqds, their HTTP addresses."""
+        found = lookup_topic(lookupd, self._topic, config)
+        return found.is_known, self._sources.choose(found.nsqds), found.http_addresses
+
+    def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
+        """Return the depths of a topic that is more than a set of nsqds, otherwise None."""
+        return None
+
 
 def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    """Whether the HTTP address that gave this ``/info`` belongs to the nsqd.
+    """True if the HTTP address that returned this ``/info`` belongs to the nsqd.
 
-    It has the TCP port of the nsqd, and is on its host or announces it. Blocks: until the names of
-    hosts are looked up.
+    The TCP port must be the nsqd's, and the host of the HTTP address or the broadcast address must
+    be the nsqd's host. Blocks while host names are resolved.
     """
     host, port = parse_address(nsqd)
-    beside = split_address(http, "nsqd_http_address").hostname or ""
+    http_host = split_address(http, "nsqd_http_address").hostname or ""
     return port == info.tcp_port and (
-        host in (beside, info.broadcast_address)
-        or not _ips(host).isdisjoint(_ips(beside) | _ips(info.broadcast_address)))
+        host in (http_host, info.broadcast_address)
+        or not _ips(host).isdisjoint(_ips(http_host) | _ips(info.broadcast_address)))
 
 
 def _ips(host: str) -> set[str]:
@@ -224,10 +198,10 @@ def _ips(host: str) -> set[str]:
         return set()
 
 
-def _has_no_http(nsqd: str) -> bool:
-    """Whether the nsqd runs without an HTTP API at the usual port.
+def _runs_without_http(nsqd: str) -> bool:
+    """True if the TCP port of an nsqd accepts connections and the next port does not.
 
-    A suspended nsqd accepts connections at both ports, one that restarts at none.
+    A suspended nsqd accepts connections at both ports, a restarting one at neither.
     """
     host, port = parse_address(nsqd)
     return _accepts(host, port) and not _accepts(host, port + 1)
@@ -244,11 +218,11 @@ def _accepts(host: str, port: int) -> bool:
 def depth_of(
     topic: TopicStats | None, channel_name: str, creates_channel: bool = True
 ) -> ChannelDepth:
-    """Return what one nsqd's answer says of a channel; a new channel gets what its topic kept."""
+    """Return the depth of a channel from the answer of one nsqd."""
     if topic is None:
         return ChannelDepth(0, 0, 0, has_topic=False)
     channel = topic.channel(channel_name)
-    if channel is None:
+    if channel is None:  # a new channel gets the messages that its topic has kept
         kept = topic.depth if creates_channel else 0
         return ChannelDepth(kept, 0, 0, is_paused=creates_channel and topic.paused)
     return ChannelDepth(

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from nsqclient.config import Config
 from nsqclient.connection.connection import InterruptedSendError
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.nsqd_subscription import NsqdSubscription
+from nsqclient.consumer.subscription import NsqdSubscription
 from nsqclient.discovery import LookupResult, Poller, config_for, lookup_topic
 from nsqclient.display import without_password
 from nsqclient.errors import ConnectError, DiscoveryError, NSQError, with_hint
@@ -31,8 +32,8 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import lookup_delay, reconnect_delay
 from nsqclient.runtime.dialing import DIRECT, MAX_DIALS, DialScheduler
 from nsqclient.runtime.lock import Lock
-from nsqclient.runtime.log_lines import LineLimit
-from nsqclient.runtime.timer import TimerTask
+from nsqclient.runtime.log_lines import LineLimit, PrefixedLogger
+from nsqclient.runtime.timer import Timer, TimerTask
 
 C = TypeVar("C")
 S = TypeVar("S", bound=NsqdSubscription)
@@ -103,15 +104,87 @@ class ConnectionsOwner(Protocol[S]):
 
     def make_subscription(self, place: Endpoint) -> S:
         """Build a Subscription that is not open yet."""
-        ...
 
     def on_connected(self, sub: S) -> None:
         """The Subscription is open; give it RDY and start it."""
-        ...
 
     def on_error(self, error: NSQError) -> None:
         """A dial or a lookup failed and will be retried."""
-        ...
+
+
+def call_filter(log: PrefixedLogger, function: Callable[[], C]) -> C | None:
+    """Call the user's filter. Returns None if it raises."""
+    try:
+        return function()
+    except BaseException:  # the next round asks again
+        log.exception("discovery_filter failed: this answer is not used")
+        return None
+
+
+class LookupRounds:
+    """Schedules the rounds of lookups, and notes which nsqlookupds know the topic. Not thread-safe.
+
+    Args:
+        poll: begins the next round.
+    """
+
+    def __init__(
+        self, config: Config, timer: Timer, rng: random.Random, poll: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._timer = timer
+        self._rng = rng
+        self._poll = poll
+        #: Consecutive rounds that began before any listed nsqd was connected.
+        self.unconnected: int = 0
+        #: Rounds since a connection was last lost.
+        self.since_loss: int = 0
+        #: When the next round begins, on time.monotonic().
+        self.next_at: float = 0.0
+        self._next: TimerTask | None = None
+        self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
+        self._is_unknown_logged = False
+
+    def schedule(self, has_lost: bool, limit: Callable[[float], float]) -> None:
+        """Schedule the next round and cancel the one scheduled before.
+
+        Args:
+            has_lost: a listed nsqd has lost its connection: retry soon, then less and less often.
+            limit: limits the delay.
+        """
+        if self._next is not None:
+            self._next.cancel()
+        config = self._config
+        delay = lookup_delay(
+            self.unconnected, config.lookupd_poll_interval, config.lookupd_poll_jitter, self._rng)
+        if has_lost:
+            delay = reconnect_delay(self.since_loss, delay, self._rng)
+        delay = limit(delay)
+        self.next_at = time.monotonic() + delay
+        self._next = self._timer.schedule(delay, self._poll)
+
+    def begin(self, is_connected: bool, has_lost: bool) -> None:
+        """Count a round. Arguments: a listed nsqd has been connected; one has been lost."""
+        self.unconnected = 0 if is_connected else self.unconnected + 1
+        self.since_loss += has_lost
+
+    def note_answer(self, lookupd: str, is_listed: bool, lookupds: Iterable[str]) -> bool:
+        """Record whether an nsqlookupd lists the topic. Returns True if none of them does."""
+        if is_listed:
+            self._is_unknown_logged = True  # once known, later silence is not worth a warning
+        else:
+            self._without_topic.add(lookupd)
+        return self._without_topic.issuperset(lookupds)
+
+    def warn_of_unknown(self, topic: str, log: PrefixedLogger) -> NSQError:
+        """Return the error that no nsqlookupd lists the topic. Logs it once."""
+        was_logged, self._is_unknown_logged = self._is_unknown_logged, True
+        if not was_logged:
+            log.warning(
+                "no nsqlookupd lists the topic %s yet: check its spelling, or publish to it or"
+                " create it; retrying after 1, 2, 4 ... s, at most %g s",
+                topic, self._config.lookupd_poll_interval)
+        return NSQError(f"no nsqlookupd lists the topic {topic}")
 
 
 class ConnectionManager(Generic[S]):
@@ -120,8 +193,8 @@ class ConnectionManager(Generic[S]):
     The ``max_dials`` concurrent dials are shared equally among the sources: each nsqlookupd given
     by the user is one source, and all nsqds given by the user are another.
 
-    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any. Methods do not block,
-    except for those that run on background and dialing threads.
+    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any. Only methods that run on
+    background and dialing threads block.
     """
 
     def __init__(
@@ -142,9 +215,7 @@ class ConnectionManager(Generic[S]):
         # Guarded by _lock, as all below.
         self._entries: dict[Endpoint, NsqdEntry] = {
             Endpoint(nsqd): self.make_entry(is_direct=True) for nsqd in sources.nsqds}
-        #: nsqds in the last answer of each nsqlookupd. _http maps an nsqd to its HTTP address.
-        self._listed: dict[str, frozenset[str]] = {}
-        self._http: dict[str, str] = {}
+        self._listed: dict[str, frozenset[str]] = {}  # nsqlookupd -> nsqds in its last answer
         #: ``stop()`` closes it; the caller then joins it.
         self.dials: DialScheduler[Endpoint] = DialScheduler(
             ([DIRECT] if self._entries else []) + list(sources.lookupds), self._dial,
@@ -158,13 +229,7 @@ class ConnectionManager(Generic[S]):
         self._poller: Poller[Any] = Poller(
             self.lookup, lambda lookupd, task: context.run_in_background(task), self._lock,
             self.merge, self._report)
-        self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
-        self._is_unknown_logged = False
-        self._retry_round = 0  # rounds since the last loss
-        #: Rounds in a row that began before any listed nsqd had been connected.
-        self._unconnected_rounds = 0
-        self._next_round: TimerTask | None = None
-        self._next_round_at = 0.0  # on time.monotonic()
+        self._rounds = LookupRounds(self._config, self._timer, self._rng, self.poll)
 
     def start(self) -> None:
         """Dial the nsqds given by the user and ask every nsqlookupd at once."""
@@ -189,7 +254,7 @@ class ConnectionManager(Generic[S]):
                 entry.sub.abandon()
 
     def subscriptions(self) -> list[S]:
-        """Return the subscriptions that are open or being opened."""
+        """Return the open subscriptions and those being opened."""
         with self._lock:
             return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
@@ -216,11 +281,6 @@ class ConnectionManager(Generic[S]):
         if not known.issuperset(listed):
             self.poll()
 
-    def http_address(self, nsqd: str) -> str:
-        """Return the HTTP address that nsqlookupds list for an nsqd, or "" if they do not."""
-        with self._lock:
-            return self._http.get(nsqd, "")
-
     def lost(self, sub: S, error: NSQError | None = None) -> None:
         """A connection ended: arrange for its replacement."""
         self.last_failure = error
@@ -233,14 +293,15 @@ class ConnectionManager(Generic[S]):
                 return
             had_worked = (
                 time.monotonic() - entry.opened_at >= _SHORT_LIFE
-                or isinstance(error, InterruptedSendError)  # by a signal handler of ours
+                or isinstance(error, InterruptedSendError)  # by a signal handler
             )
             entry.failures = 0 if had_worked else entry.failures + 1
             if entry.direct:
-                self._put_later(sub.place, entry)
+                self._put(sub.place, entry, is_retry=True)
             else:
                 # Not at once, but within 2 s: nsqd may just have been restarted several times.
-                self._retry_round = 0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS)
+                self._rounds.since_loss = (
+                    0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS))
                 if not had_worked:
                     self._schedule_round()
         if entry.direct:
@@ -248,7 +309,7 @@ class ConnectionManager(Generic[S]):
         elif had_worked:
             self.poll()
 
-    # -- seams
+    # -- methods to override
 
     def make_entry(self, *, is_direct: bool) -> NsqdEntry:
         """Build the entry of a new nsqd."""
@@ -281,14 +342,13 @@ class ConnectionManager(Generic[S]):
         """Dial newly listed nsqds and drop those that are no longer listed."""
         found: LookupResult = answer
         self.note_whether_known(lookupd, bool(found.nsqds))
-        nsqds = self.choose(lambda: self._sources.choose(found.nsqds))
+        nsqds = call_filter(self._log, lambda: self._sources.choose(found.nsqds))
         if nsqds is None:
             return
         with self._lock:
             if self._stopped:
                 return
             self._listed[lookupd] = frozenset(nsqds)
-            self._http.update(found.http_addresses)
             self._drop_unlisted()
             self._want([Endpoint(nsqd) for nsqd in nsqds], lookupd)
         self.dials.dispatch()
@@ -314,16 +374,15 @@ class ConnectionManager(Generic[S]):
 
     # -- dialing
 
-    def _put(self, place: Endpoint, entry: NsqdEntry, retry_at: float = 0.0) -> None:
-        """Queue a dial; dispatch() comes next. Needs _lock."""
+    def _put(self, place: Endpoint, entry: NsqdEntry, *, is_retry: bool = False) -> None:
+        """Queue a dial, after a pause if it is a retry; dispatch() comes next. Needs _lock."""
+        retry_at = 0.0
+        if is_retry:
+            delay = reconnect_delay(entry.failures, self._config.max_reconnect_delay, self._rng)
+            retry_at = time.monotonic() + self.limit_wait(delay, place)
         self.dials.put(
             place, self._named_by(place, entry), has_worked=entry.has_worked,
             failures=entry.failures, retry_at=retry_at)
-
-    def _put_later(self, place: Endpoint, entry: NsqdEntry) -> None:
-        """Queue a dial after a pause; dispatch() comes next. Needs _lock."""
-        delay = reconnect_delay(entry.failures, self._config.max_reconnect_delay, self._rng)
-        self._put(place, entry, time.monotonic() + self.limit_wait(delay, place))
 
     def _named_by(self, place: Endpoint, entry: NsqdEntry) -> set[str]:
         """Return the sources that name an nsqd. Needs _lock."""
@@ -341,20 +400,19 @@ class ConnectionManager(Generic[S]):
             if self._sources.check_nsqd is not None:
                 self._sources.check_nsqd(place)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
-        except NSQError as exc:
-            self._on_dial_failed(place, entry, exc)
-            return
         except Exception as exc:  # otherwise the address would count as connected forever
-            self._log.exception("%s: unexpected error while dialing", place,
-                                extra=log_fields(nsqd=place.address))
-            self._on_dial_failed(place, entry, ConnectError(place.address, repr(exc)))
+            if not isinstance(exc, NSQError):
+                self._log.exception("%s: unexpected error while dialing", place,
+                                    extra=log_fields(nsqd=place.address))
+                exc = ConnectError(place.address, repr(exc))
+            self._on_dial_failed(place, entry, exc)
             return
         with self._lock:
             entry.opened_at = time.monotonic()
             entry.has_worked = entry.is_open = True
             replaced = self.on_opened(place, entry)
-            if self._unconnected_rounds and not entry.direct and not self._stopped:
-                self._unconnected_rounds = 0  # no need to ask again so soon
+            if self._rounds.unconnected and not entry.direct and not self._stopped:
+                self._rounds.unconnected = 0  # no need to ask again so soon
                 self._schedule_round()
         self._log.info("consuming from %s", place, extra=log_fields(nsqd=str(place)))
         try:
@@ -380,7 +438,7 @@ class ConnectionManager(Generic[S]):
             elif redial is Redial.LATER and (
                 entry.direct or not entry.is_lost and self._named_by(place, entry)
             ):
-                self._put_later(place, entry)
+                self._put(place, entry, is_retry=True)
             elif redial is Redial.LATER and not entry.is_lost:  # no source names it any more
                 self._forget([place])
         self.dials.dispatch()
@@ -409,14 +467,12 @@ class ConnectionManager(Generic[S]):
         with self._lock:
             if self._stopped:
                 return
-            self._forget_old(time.monotonic())
+            self._drop_unlisted()
             # A listed nsqd is not enough. It may be dead with a stale registration, and the first
             # publish may add another nsqd.
             is_connected = any(
                 entry.has_worked and not entry.direct for entry in self._entries.values())
-            self._unconnected_rounds = 0 if is_connected else self._unconnected_rounds + 1
-            if self._has_lost():
-                self._retry_round += 1
+            self._rounds.begin(is_connected, self._has_lost())
             self._schedule_round()
             self._poller.ask(self.begin_round())
 
@@ -425,20 +481,8 @@ class ConnectionManager(Generic[S]):
         return any(entry.is_lost for entry in self._entries.values())
 
     def _schedule_round(self) -> None:
-        """Schedule the next round, and cancel the one before. Needs _lock."""
-        if self._next_round is not None:
-            self._next_round.cancel()
-        config = self._config
-        delay = lookup_delay(
-            self._unconnected_rounds, config.lookupd_poll_interval, config.lookupd_poll_jitter,
-            self._rng,
-        )
-        if self._has_lost():
-            # Retry soon, then less and less often, until all lost nsqds are connected again.
-            delay = reconnect_delay(self._retry_round, delay, self._rng)
-        delay = self.limit_wait(delay)
-        self._next_round_at = time.monotonic() + delay
-        self._next_round = self._timer.schedule(delay, self.poll)
+        """Needs _lock."""
+        self._rounds.schedule(self._has_lost(), self.limit_wait)
 
     def _report(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> None:
         """Act on an answer or a failure."""
@@ -455,44 +499,13 @@ class ConnectionManager(Generic[S]):
         self.last_failure = error
         self._owner.on_error(error)
 
-    def choose(self, function: Callable[[], C]) -> C | None:
-        """Call the user's filter. Returns None if it raises."""
-        try:
-            return function()
-        except BaseException:  # the next round asks again
-            self._log.exception("discovery_filter failed: this answer is not used")
-            return None
-
     def note_whether_known(self, lookupd: str, is_listed: bool) -> None:
         """Log once when all nsqlookupds have answered and none knows the topic."""
         with self._lock:
-            if not is_listed:
-                self._without_topic.add(lookupd)
-            else:
-                self._is_unknown_logged = True  # once known, later silence is not worth a warning
-            has_all = self._without_topic.issuperset(self._sources.lookupds)
-            if not has_all or self._entries:
+            is_unknown = self._rounds.note_answer(lookupd, is_listed, self._sources.lookupds)
+            if not is_unknown or self._entries:
                 return
-            was_logged, self._is_unknown_logged = self._is_unknown_logged, True
-        self.last_failure = NSQError(f"no nsqlookupd lists the topic {self._topic}")
-        if not was_logged:
-            self._log.warning(
-                "no nsqlookupd lists the topic %s yet: check its spelling, or publish to it or"
-                " create it; retrying after 1, 2, 4 ... s, at most %g s",
-                self._topic, self._config.lookupd_poll_interval)
-
-    def _forget_old(self, now: float) -> None:
-        """Drop lost nsqds that no nsqlookupd has listed for _FORGET_AFTER. Needs _lock.
-
-        A connected nsqd is never dropped, because it may still have messages.
-        """
-        limit = now - _FORGET_AFTER
-        for place, entry in list(self._entries.items()):
-            # stop() must find the connection of an nsqd that is being dialed.
-            if entry.is_lost and entry.listed_at < limit and entry.sub is None:
-                self._log.info("removed %s: no nsqlookupd lists it any more", place,
-                               extra=log_fields(nsqd=str(place)))
-                self._forget([place])
+        self.last_failure = self._rounds.warn_of_unknown(self._topic, self._log)
 
     def _forget(self, places: Iterable[Endpoint]) -> list[S]:
         """Stop dialing the given endpoints. Returns their connections. Needs _lock."""
@@ -505,14 +518,21 @@ class ConnectionManager(Generic[S]):
         return subs
 
     def _drop_unlisted(self) -> None:
-        """Drop nsqds without a source. Needs _lock."""
+        """Drop unlisted nsqds, lost ones after _FORGET_AFTER. Needs _lock.
+
+        A connected nsqd is never dropped, because it may still have messages.
+        """
+        oldest = time.monotonic() - _FORGET_AFTER
         for place, entry in list(self._entries.items()):
-            if self._named_by(place, entry):
-                continue
-            self.dials.discard(place)
-            # stop() must find the connection of an nsqd that is being dialed. A lost nsqd is
-            # remembered for _FORGET_AFTER.
-            if entry.sub is None and not entry.is_lost:
+            is_listed = bool(self._named_by(place, entry))
+            if not is_listed:
+                self.dials.discard(place)
+            is_old = entry.listed_at < oldest if entry.is_lost else not is_listed
+            # stop() must find the connection of an nsqd that is being dialed.
+            if is_old and entry.sub is None:
+                if entry.is_lost:
+                    self._log.info("removed %s: no nsqlookupd lists it any more", place,
+                                   extra=log_fields(nsqd=str(place)))
                 self._forget([place])
 
     def _want(self, places: Iterable[Endpoint], lookupd: str) -> None:

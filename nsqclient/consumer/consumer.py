@@ -1,6 +1,6 @@
 """``Consumer``: subscribes to a channel of a topic on every nsqd that has it, and runs a handler.
 
-Sources: client guide; TCP protocol spec. ``core`` makes and connects its parts.
+Sources: client guide; TCP protocol spec. ``core`` creates and connects the parts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from nsqclient.config import Config, checked_config
 from nsqclient.connection.blocking import need_real_sockets
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
-from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks
+from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks, iterate
 from nsqclient.dead_letters import log_giving_up
 from nsqclient.consumer.draining import TICK, Drain, check_rules
-from nsqclient.consumer.iteration import iterate
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
 from nsqclient.consumer.processor import Handler, HandlerSettings
 from nsqclient.consumer.retry import RetryPolicy, check_retry
@@ -35,11 +34,7 @@ from nsqclient.runtime.forking import check_process, register_for_fork
 from nsqclient.runtime.health import Health
 from nsqclient.runtime.threads import LibraryThread
 
-if TYPE_CHECKING:
-    from nsqclient.consumer.channel_depth import DepthQuery
-
-
-#: Seconds that a stop takes at most: less than the 30 s that Kubernetes gives a pod.
+#: Default timeout of a stop, in seconds: less than the 30 s that Kubernetes gives a pod.
 STOP_TIMEOUT = 25.0
 
 
@@ -56,9 +51,9 @@ class Consumer:
         nsqd_tcp_addresses: ``host:port`` of the nsqds to connect to.
         lookupd_http_addresses: ``host:port`` or URL of the nsqlookupds to ask. Both kinds of
             addresses may be combined.
-        max_in_flight: messages that may be in flight, over all nsqds. Default: the value of
-            ``config``; without one, one for each worker, or the ``size`` of a BatchHandler for
-            each worker.
+        max_in_flight: maximum number of messages in flight, over all nsqds. Default: the value of
+            ``config`` if it is set, otherwise one message, or one batch of a BatchHandler, for each
+            worker.
         workers: number of threads that call the handler.
         config: the options. None: the defaults.
         retry: called with a message and the exception of its handler; returns ``Requeue(...)``,
@@ -73,9 +68,9 @@ class Consumer:
         on_error: called with an NSQError that was logged; the operation is retried.
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, or with "testing" or "flowing" and 0.
-        on_stop: called without arguments when a stop has begun and no more messages arrive: for a
-            handler that collects messages (``enable_async()``), which answers them now.
-        discovery_filter: called with the addresses from one nsqlookupd; returns those to use.
+        on_stop: called without arguments when a stop has begun and no more messages arrive, so that
+            a handler that collects messages (``enable_async()``) answers them.
+        discovery_filter: called with the addresses from one nsqlookupd; returns the ones to use.
         middleware: functions that are called with a :class:`Handling` and return a context manager
             for each call of the handler; the first is the outermost. See
             ``docs/topics/middleware.rst``.
@@ -92,12 +87,11 @@ class Consumer:
     Threads: every method, from any thread.
     """
 
-    #: What is consumed.
     topic: str
     channel: str
-    #: The options, those that the arguments set included.
+    #: The options, including those set by arguments.
     config: Config
-    #: Whether it is to be warned of at its end: it was made, and neither started nor stopped.
+    #: True until start() or stop() is called; __del__ warns if it is still True.
     _is_forgotten = False
 
     def __init__(
@@ -121,7 +115,7 @@ class Consumer:
         discovery_filter: Callable[[list[str]], Iterable[str]] | None = None,
         middleware: Iterable[Middleware] = (),
     ) -> None:
-        # A generator can be read once, and a forked child needs the addresses again.
+        # As lists, because a forked child needs the addresses again.
         nsqd_tcp_addresses, lookupd_http_addresses = check_addresses(
             nsqd_tcp_addresses, lookupd_http_addresses
         )
@@ -163,17 +157,15 @@ class Consumer:
         register_for_fork(self)
 
     def _make_core(self) -> ConsumerCore:
-        """Return all that a forked child must have of its own. A seam."""
+        """Build the parts; a forked child builds its own. Overridden in subclasses."""
         return ConsumerCore(self._settings)
 
     def _check_nsqd(self, place: Endpoint) -> None:
-        """Return if an nsqd may be subscribed to, or raise an NSQError. On a thread that dials."""
-
-    # -- life
+        """Raise an NSQError if this nsqd must not be subscribed to. On a dialing thread."""
 
     def _reset_after_fork(self) -> None:
-        """For the library: become a consumer that was never started, in a forked child."""
-        self._is_forgotten = False  # it is the parent's to start
+        """Become a consumer that was never started. Called by the library in a forked child."""
+        self._is_forgotten = False  # the parent starts it
         self._core.connections.abandon()
         if isinstance(self._handler, BatchHandler):
             self._handler._unbind()
@@ -182,7 +174,7 @@ class Consumer:
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.
 
-        If it raises, or an exception in a signal handler interrupts it, call it again.
+        If it raises or is interrupted by an exception of a signal handler, call it again.
 
         Raises:
             ClosedError: the consumer was stopped.
@@ -201,13 +193,13 @@ class Consumer:
         """Stop the consumer; ``docs/topics/consumer.rst`` describes the steps.
 
         Messages that no handler has started are requeued at once. Running handlers may finish
-        within ``timeout`` seconds. When this method returns, no further handler is started, and
-        all threads have ended except for those that the report names.
+        within ``timeout`` seconds. When this method returns, no further handler is started, and all
+        threads have ended except for those named in the report.
 
-        Idempotent. Threads: any, and signal handlers. In a handler or a callback it only begins the
-        stop, because it cannot wait for its own caller; the report is then not complete.
+        Idempotent. Threads: any, and signal handlers. In a handler or a callback it begins the stop
+        and returns an incomplete report, because it cannot wait for its own caller.
 
-        Returns: a report, which is true unless the handling of a message was abandoned.
+        Returns: a report, which is true unless a message was abandoned.
         """
         check_process()
         seconds = to_seconds(timeout, "timeout")
@@ -217,8 +209,8 @@ class Consumer:
     def run(self, stop_timeout: Duration = STOP_TIMEOUT) -> StopReport:
         """Start, and block until SIGINT or SIGTERM (in the main thread) or ``stop()``.
 
-        The first signal restores the previous signal handlers, so that a second Ctrl-C interrupts
-        the stop.
+        The first signal restores the previous signal handlers, so a second Ctrl-C interrupts the
+        stop.
 
         Raises:
             ConfigError: the consumer has no handler.
@@ -242,8 +234,8 @@ class Consumer:
         Messages that were received before wait for the next loop, or expire.
 
         Args:
-            timeout: the loop ends when no message has arrived for so many seconds. It includes the
-                time to connect. None: the loop ends when the consumer is stopped.
+            timeout: seconds without a message after which the loop ends, including the time to
+                connect. None: the loop ends when the consumer is stopped.
 
         Blocks: until the next message.
 
@@ -278,9 +270,9 @@ class Consumer:
             nsqd_http_addresses: ``host:port`` or URLs of the HTTP APIs of nsqds that you passed by
                 TCP address. Not needed for nsqds that an nsqlookupd lists, or whose HTTP port is
                 the one after the TCP port, as 4150 and 4151.
-            end_after_silence: seconds; allows the loop to end when no message has arrived for so
-                long, although an nsqd cannot be asked. The log then says that the end is not
-                verified. None: such a loop raises.
+            end_after_silence: seconds without a message after which the loop may end although an
+                nsqd cannot be asked. The log then says that the end is not verified. None: the loop
+                raises.
 
         Messages that you left unanswered with ``enable_async()`` do not prevent the end: other
         threads have two seconds to answer them.
@@ -342,21 +334,15 @@ class Consumer:
         self, nsqd_http_addresses: Addresses, end_after_silence: Duration | None,
         wait_deferred: bool, *, is_loop: bool,
     ) -> Drain:
-        """Return a drain that can know its end. Asks every nsqd."""
+        """Build a drain and check that its end can be detected. Asks every nsqd."""
         rules = check_rules(end_after_silence, wait_deferred, self.config, is_loop=is_loop)
         nsqd_http = check_list(nsqd_http_addresses, "nsqd_http_addresses")
         for address in nsqd_http:
             nsqd_url(address, "")
         sources = self._settings.sources._replace(nsqd_http=nsqd_http)
-        drain = Drain(self._core, rules, self._make_depth_query(sources))
+        drain = Drain(self._core, rules, self._core.make_depth_query(sources))
         drain.check()
         return drain
-
-    def _make_depth_query(self, sources: NsqdSources) -> DepthQuery:
-        """Return what asks for the depth of the channel. A seam."""
-        from nsqclient.consumer.channel_depth import DepthQuery  # takes long to import
-
-        return DepthQuery(self.topic, self.channel, self.config, sources)
 
     if not TYPE_CHECKING:
 
@@ -370,7 +356,6 @@ class Consumer:
             raise TypeError("a Consumer is for threads: write with, not async with")
 
     def __reduce__(self) -> NoReturn:
-        """It has threads and sockets, so it cannot be pickled or copied."""
         raise TypeError("a Consumer cannot be pickled or copied: make one in each process")
 
     def __del__(self) -> None:
@@ -384,29 +369,27 @@ class Consumer:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    # -- questions and controls
-
     def is_starved(self) -> bool:
-        """Return whether a connection has nearly as many messages in flight as its RDY allows.
+        """True if a connection has nearly as many messages in flight as its RDY allows.
 
-        For a handler that collects a batch: handle it now, because few messages or none arrive
-        before you respond. False while messages wait for a worker. Source: client guide, "Message
+        A handler that collects a batch should then handle it, because few or no messages arrive
+        before it responds. False while messages wait for a worker. Source: client guide, "Message
         Flow Starvation".
         """
         return self._core.processor.is_starved()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether ``stop()`` was called: a handler that collects messages answers them now."""
+        """True once ``stop()`` is called: a handler that collects messages should answer them."""
         return self._core.shutdown.has_begun
 
     @property
     def max_in_flight(self) -> int:
-        """How many messages may be in flight."""
+        """Maximum number of messages in flight."""
         return self._core.flow.max_in_flight
 
     def set_max_in_flight(self, count: int) -> None:
-        """Change how many messages may be in flight; 0 stops the flow.
+        """Change the maximum number of messages in flight; 0 stops the flow.
 
         Raises:
             ConfigError: ``count`` is negative or not an integer.
@@ -423,11 +406,11 @@ class Consumer:
         self._core.flow.set_paused(False)
 
     def healthy(self) -> Health:
-        """Return whether the consumer can receive messages; for readiness probes.
+        """Return whether the consumer can receive messages, for readiness probes.
 
-        It can if it is started, connected to an nsqd, has a ``max_in_flight`` above 0 and a handler
-        or a loop, and is not stopping, paused, waiting in backoff or held by ``max_queued_bytes``.
-        The result is true or false; its ``reason`` says what is missing.
+        The result is true if the consumer is started, connected to an nsqd, has ``max_in_flight``
+        above 0 and a handler or a loop, and is not stopping, paused, waiting in backoff or held by
+        ``max_queued_bytes``. Otherwise its ``reason`` says what is missing.
         """
         check_process()
         return self._core.health()
@@ -443,7 +426,7 @@ class Consumer:
 
 
 def stop_all(consumers: Iterable[Consumer], timeout: float) -> list[StopReport]:
-    """Stop consumers at once; return their reports. Blocks: as ``Consumer.stop`` does."""
+    """Stop consumers concurrently and return their reports. Blocks as ``Consumer.stop``."""
     reports: list[StopReport] = []
     threads = [
         LibraryThread(lambda one=one: reports.append(one.stop(timeout)), "nsq-stop-all")

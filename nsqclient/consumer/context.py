@@ -1,7 +1,4 @@
-"""``ConsumerContext``: what all parts of one consumer use, and how they log.
-
-The tables in ``docs/topics/logging.rst`` have the lines that an operator needs.
-"""
+"""``ConsumerContext``: the values that all parts of one consumer share, and how they log."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class ConsumerContext:
     timer: Timer
     #: Runs a task that may block on a background thread.
     run_in_background: Callable[[Callable[[], None]], None]
-    log: PrefixedLogger  #: its lines begin with ``topic/channel:``
+    log: PrefixedLogger  #: prefixes ``topic/channel:``
 
 
 def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
@@ -39,12 +36,12 @@ def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
                           log_fields(topic=topic, channel=channel))
 
 
-#: The folder of the package, whose frames say nothing about the user's code.
+#: Frames of this folder are left out of tracebacks of the user's code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _of_user(error: BaseException) -> tuple[type[BaseException], BaseException, Any]:
-    """Return an exception for ``exc_info`` whose traceback begins with the user's code."""
+    """Return ``exc_info`` with a traceback that begins in the user's code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next
@@ -55,10 +52,10 @@ def log_failure(
     log: PrefixedLogger, error: BaseException, text: str, *args: object,
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Log, at ERROR, what user code raised.
+    """Log an exception of the user's code at ERROR.
 
-    Where the cause is known, such as an nsqd that a handler publishes to and that is down, it is
-    one line with what to do, and the traceback comes at DEBUG.
+    If the cause is known, for example an nsqd that is down, one line says what to do and the
+    traceback is logged at DEBUG.
     """
     known = known_failure(error)
     if known:
@@ -72,10 +69,7 @@ def log_retry(
     log: PrefixedLogger, error: BaseException, text: str, *args: object,
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Log, in one line at WARNING, a failure that the retry policy planned for.
-
-    The traceback comes at DEBUG: it would be repeated at each attempt.
-    """
+    """Log a failure that the retry policy expects, in one line at WARNING. Traceback at DEBUG."""
     known = known_failure(error)
     reason = f"{type(error).__name__}: {known}" if known else show_exception(error)
     log.warning(f"{text}: %s", *args, reason, extra=extra)

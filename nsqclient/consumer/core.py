@@ -1,26 +1,26 @@
-"""``ConsumerCore``: the private object behind a Consumer, which makes its parts and connects them.
+"""``ConsumerCore``: the private object behind a Consumer. Creates its parts and connects them.
 
 ::
 
     Consumer
-      core            what subscriptions and dials report to
+      core            receives the reports of subscriptions and dials
         shutdown      the stop procedure
-        connections   which nsqds it is connected to; discovery
-        backpressure  takes what arrives; max_queued_bytes
+        connections   connects to nsqds; discovery
+        backpressure  queues received messages; max_queued_bytes
         processor     the workers, the handler, its answer
         flow          RDY and backoff of all subscriptions
           subscription, one for each connection
 
-Each part knows those below it. Its counterpart in go-nsq is delegates.go.
+Each part knows only the parts below it. The counterpart in go-nsq is delegates.go.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from nsqclient.config import Config
 from nsqclient.consumer.backoff import Outcome, Phase
@@ -41,6 +41,7 @@ from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.health import Health
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
@@ -49,12 +50,11 @@ from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
 if TYPE_CHECKING:
-    from nsqclient.http.models import TopicStats
-    from nsqclient.http.nsqd import NsqdHTTP
+    from nsqclient.consumer.channel_depth import DepthQuery
 
-#: Seconds for one question about the depth.
-_DEPTH_TIMEOUT = 2.0
-#: What each function of the user's is called with.
+T = TypeVar("T")
+
+#: Parameters of each callback.
 _PARAMETERS = {
     "handler": ["message"],
     "on_giving_up": ["message"],
@@ -68,10 +68,10 @@ _PARAMETERS = {
 
 
 def check_callbacks(arguments: Mapping[str, Any]) -> None:
-    """Check the functions among the arguments of a consumer.
+    """Check the callbacks among the arguments of a consumer.
 
     Raises:
-        ConfigError: one cannot be called, or calling it would do nothing.
+        ConfigError: a callback cannot be called, or a call would not run its code.
     """
     for name, parameters in _PARAMETERS.items():
         if name == "on_giving_up" and isinstance(arguments[name], str):
@@ -87,24 +87,23 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The arguments of a Consumer, checked."""
+    """The checked arguments of a Consumer."""
 
     topic: str
     channel: str
     config: Config
     sources: NsqdSources
     handling: HandlerSettings
-    #: on_error and the like, by name
     callbacks: Mapping[str, Callable[..., Any] | None]
 
 
 class ConsumerCore:
-    """The parts of one consumer, and what its connections report to.
+    """The parts of one consumer. Its connections report to it.
 
-    Life: ``start()``, ``shutdown.stop()``; a forked child makes another one. Threads: any.
+    Life: ``start()``, ``shutdown.stop()``; a forked child creates another one. Threads: any.
 
-    Seams, for a subclass: ``make_processor``, ``make_connections``, ``make_subscription``,
-    ``show_connections``.
+    Methods to override: ``make_processor``, ``make_connections``, ``make_subscription``,
+    ``make_depth_query``, ``show_connections``.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -112,17 +111,17 @@ class ConsumerCore:
         config, handling = settings.config, settings.handling
         self.log: PrefixedLogger = consumer_log(settings.topic, settings.channel)
         self._lock = Lock()
-        self.is_started: bool = False  #: all threads run
-        self._has_begun = False  # it connects; guarded by _lock
-        #: When a connection was lost last, on time.monotonic().
+        self.is_started: bool = False  #: all threads are running
+        self._has_begun = False  # connecting has begun; guarded by _lock
+        #: When a connection was last lost, on time.monotonic().
         self._connected_until = -math.inf
-        #: The user chose it.
+        #: True if the user set max_in_flight.
         self.has_max_in_flight: bool = config.has_max_in_flight()
         self.unhandled: DeliveryCounts = DeliveryCounts()
         self._timer = Timer()
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background",
-            # A lookup may hang for a minute, and should not delay the others.
+            # A lookup may hang for a minute and must not delay the others.
             2 + len(settings.sources.lookupds), lambda task: task(),
         )
         context = ConsumerContext(
@@ -132,10 +131,10 @@ class ConsumerCore:
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
         if not handling.workers:
-            self.flow.set_paused(True)  # until messages() is called: nobody takes them before
+            self.flow.set_paused(True)  # until messages() is called
         self.processor: MessageProcessor = self.make_processor(handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
-        #: For a Subscription, without a call in between: it is called for every message.
+        #: Called by each Subscription. Not a method here, to save a call for each read.
         self.on_messages: Callable[[Subscription, list[Message], int], None] = (
             self.backpressure.enqueue)
         self.connections: ConnectionManager[Subscription] = self.make_connections(settings.sources)
@@ -157,8 +156,8 @@ class ConsumerCore:
         Raises:
             RuntimeError: no thread can be started.
         """
-        # Each step may be repeated, where a signal handler has interrupted them or no thread
-        # was left. The last ones are taken on a thread of ours, which nothing interrupts.
+        # The steps may be repeated: a signal handler may interrupt them, or no thread is left.
+        # The remaining steps run on a background thread, which no signal interrupts.
         if not self.is_started:
             self._timer.start()
             self._background.start()
@@ -167,7 +166,7 @@ class ConsumerCore:
             self.is_started = True
 
     def _begin(self) -> None:
-        """Connect. On a background thread, which may come here twice."""
+        """Connect. On a background thread; may be called twice."""
         with self._lock:
             if self._has_begun or self.shutdown.has_begun:
                 return
@@ -192,13 +191,13 @@ class ConsumerCore:
         return ""
 
     def flush_batch(self) -> None:
-        """Have a batch handled that is not full. On a worker thread; returns at once."""
+        """Handle an incomplete batch on a worker thread. Returns at once."""
         if self._batch is not None:
             self.processor.run_on_worker(self._batch.flush)
 
     def is_own_thread(self) -> bool:
-        """Return whether the caller is a thread that a stop waits for."""
-        owner = owner_of_thread()  # of a connection's reader
+        """True if the caller is a thread that a stop waits for."""
+        owner = owner_of_thread()  # the Subscription, on a reader thread
         return (
             self.processor.workers.is_worker() or self._background.is_worker()
             or self._timer.is_timer() or self.connections.dials.is_dialer()
@@ -209,76 +208,66 @@ class ConsumerCore:
     # -- seams
 
     def make_processor(self, handling: HandlerSettings) -> MessageProcessor:
-        """Return what runs the handler."""
+        """Build the part that runs the handler."""
         return MessageProcessor(self.context, self.flow, handling)
 
     def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
-        """Return what keeps the consumer connected."""
+        """Build the part that keeps the consumer connected."""
         return ConnectionManager(self.context, sources, self)
 
     def make_subscription(self, place: Endpoint) -> Subscription:
-        """Return a Subscription to an nsqd, not open yet."""
+        """Build a Subscription that is not open yet."""
         return Subscription(place.address, self.context, self, self.unhandled)
 
+    def make_depth_query(self, sources: NsqdSources) -> DepthQuery:
+        """Build the query for the depth of the channel."""
+        from nsqclient.consumer.channel_depth import DepthQuery  # slow to import, as requests is
+
+        context = self.context
+        return DepthQuery(context.topic, context.channel, context.config, sources)
+
     def show_connections(self) -> str:
-        """Return what the consumer is connected to, for its health."""
+        """Describe the connections, for ``health()``."""
         return counted(len({sub.address for sub in self.flow.subscriptions}), "nsqd")
 
     # -- for the ConnectionManager
 
     def on_connected(self, sub: Subscription) -> None:
-        """Start a Subscription that is open."""
+        """Start an open Subscription."""
         self.flow.attach(sub)
         self.call_back("on_connect", sub.address)
-        # Last, so that the loss of this connection is reported after all of the above. A stop that
-        # began meanwhile knows this connection and sends CLS on it, or closes it.
+        # Last, so that the loss of this connection is reported after all of the above. If a stop
+        # has begun meanwhile, it knows this connection and ends it.
         sub.conn.start()
 
     def on_error(self, error: NSQError) -> None:
-        """An error was logged, and what failed is tried again."""
+        """An error was logged, and the operation will be retried."""
         self.call_back("on_error", error)
 
     # -- for a Subscription
 
     def on_result(self, outcome: Outcome) -> None:
-        """A message is about to be answered; RDY that changes by it is written first."""
-        self.flow.on_result(outcome)
+        self.flow.backoff.on_result(outcome)
 
     def give_up(self, message: Message, reason: str) -> None:
-        """The user's code gives a message up."""
         self.processor.give_up(message, reason)
 
     def flush_soon(self, sub: Subscription) -> None:
-        """A FIN waits; that of a worker may wait for others."""
         if self.processor.workers.is_worker():
             self.processor.flush_soon(sub)
         else:
             sub.flush()
 
     def _fetch_depth(self, sub: Subscription) -> int | None:
-        """Ask the nsqd of a connection what waits in the channel; None if that is unknown."""
-        # Here, since requests takes longer to import than the rest of the library.
-        from nsqclient.http.nsqd import NsqdHTTP, find_http_address
-
-        config, topic = self._settings.config, self._settings.topic
+        """Return the number of messages waiting at an nsqd; None if unknown. Blocks."""
         try:
-            address = self.connections.http_address(sub.address) or find_http_address(
-                sub.address, config, _DEPTH_TIMEOUT)
-            with NsqdHTTP(address, config, connect_timeout=_DEPTH_TIMEOUT,
-                          timeout=_DEPTH_TIMEOUT) as client:
-                found = self.fetch_stats(client, topic)
+            query = self.make_depth_query(self._settings.sources)
+            return query.fetch_one(sub.address).coming
         except NSQError as exc:
             self.log.debug("%s: no depth: %s", sub.place, exc, extra=log_fields(nsqd=sub.address))
             return None
-        channel = None if found is None else found.channel(self._settings.channel)
-        return 0 if channel is None or channel.paused else channel.depth
-
-    def fetch_stats(self, client: NsqdHTTP, topic: str) -> TopicStats | None:
-        """Ask an nsqd for the counters of the topic; None if it does not have the topic."""
-        return client.stats(topic, include_clients=False).topic(topic)
 
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
-        """The connection ended."""
         try:
             self._connected_until = time.monotonic()  # first, see check_connected
             self.flow.detach(sub)
@@ -292,38 +281,38 @@ class ConsumerCore:
                     extra=log_fields(nsqd=str(sub.place)))
                 self.on_error(error)
             self.call_back("on_disconnect", sub.address)
-        finally:  # a MemoryError must not be the reason that nsqd is not dialed again
+        finally:  # dial nsqd again even after a MemoryError
             self.connections.lost(sub, error)
 
     def call_back(self, name: str, *arguments: object) -> None:
-        """Call a callback of the user's, if it was given. What it raises is logged.
+        """Call a callback if the user gave one. Its exceptions are logged.
 
-        On a thread of the user's a KeyboardInterrupt or the like goes on to the caller.
+        On a thread of the user's, a KeyboardInterrupt or SystemExit propagates.
         """
         function = self._settings.callbacks[name]
         if function is None:
             return
         try:
             check_result(function(*arguments))
-        except BaseException as exc:  # a SystemExit would end a thread of ours
+        except BaseException as exc:  # a SystemExit would end a library thread
             if is_for_caller(exc):
                 raise
             self.log.exception("%s failed", name)
 
-    # -- questions
+    # -- state
 
     def shown_addresses(self) -> str:
-        """Return the addresses that were given, as errors show them."""
+        """Return the user's addresses, for error texts."""
         sources = self._settings.sources
         return ", ".join([*sources.nsqds, *map(without_password, sources.lookupds)])
 
     def check_connected(self, since: float) -> bool:
-        """Return true; raise when no nsqd was connected at any time since then.
+        """Return True if an nsqd was connected at any time since ``since``.
 
         Raises:
-            ConnectError: says for how long, and the last reason.
+            ConnectError: no nsqd was; the text has the duration and the last failure.
         """
-        # In the opposite order of on_lost(): a connection that ends meanwhile is seen in one.
+        # In the opposite order of on_lost(), so that a connection that ends meanwhile is seen.
         if self.flow.subscriptions or self._connected_until >= since:
             return True
         failure = self.connections.incompatibility or self.connections.last_failure
@@ -338,7 +327,6 @@ class ConsumerCore:
         ) from failure
 
     def health(self) -> Health:
-        """Return whether messages can be received, and why not."""
         flow, workers = self.flow, self.processor.workers
         has_handler = self._settings.handling.workers > 0
         if not self.is_started:
@@ -362,8 +350,8 @@ class ConsumerCore:
         missing = self.connections.missing()
         if missing:
             return Health(False, missing)
-        if flow.phase is Phase.WAITING:
-            return Health(False, f"backing off after {counted(flow.backoff_counter, 'failure')}")
+        if flow.backoff.phase is Phase.WAITING:
+            return Health(False, f"backing off after {counted(flow.backoff.counter, 'failure')}")
         if self.backpressure.is_held:
             return Health(
                 False, "held by max_queued_bytes:"
@@ -372,7 +360,6 @@ class ConsumerCore:
         return Health(True, f"connected to {self.show_connections()}")
 
     def stats(self) -> ConsumerStats:
-        """Take a snapshot of the counters and of every connection."""
         rdy = self.flow.rdy_by_connection()
         return ConsumerStats(
             connections=[sub.stats(count) for sub, count in rdy.items()],
@@ -381,10 +368,75 @@ class ConsumerCore:
             queued_bytes=self.backpressure.queued_bytes(),
             is_held=self.backpressure.is_held,
             running=len(self.processor.running),
-            backoff=self.flow.phase.value,
+            backoff=self.flow.backoff.phase.value,
             is_paused=self.flow.is_paused,
             max_in_flight=self.flow.max_in_flight,
             level=self.flow.level,
             level_reason=self.flow.level_reason.value,
-            handler_time=self.flow.handler_time,
+            handler_time=max(self.flow.handler_times.copy(), default=None),
         )
+
+
+def iterate(
+    core: ConsumerCore,
+    timeout: float | None,
+    is_end: Callable[[float], bool],
+    idle: Iterable[T] = (),
+) -> Generator[Union[Message, T], None, None]:
+    """Yield messages until the consumer stops or ``is_end`` returns True.
+
+    The calling thread takes the place of the workers. A message is finished when the loop asks for
+    the next one, unless it was answered or is async. If the loop is left during an iteration, the
+    message is requeued at once.
+
+    Args:
+        timeout: seconds without a message after which ``is_end`` is called.
+        is_end: called with the time.monotonic() since which the loop has waited. If it returns
+            False, ``idle`` is yielded and the loop goes on. Its exceptions end the loop.
+    """
+    loop = object()
+    processor = core.processor
+    message: Message | None = None  # of the current iteration
+    since, deadline = time.monotonic(), Deadline(timeout)
+
+    def is_stopping() -> bool:
+        return core.shutdown.has_begun
+
+    core.flow.begin_loop(loop)
+    try:
+        while not is_stopping():
+            # Send the answers of earlier iterations before waiting.
+            if not len(processor.workers):
+                processor.flush()
+            message = processor.workers.take(deadline.remaining())
+            if message is None:
+                if is_stopping() or is_end(since):
+                    break
+                yield from idle
+                deadline = Deadline(timeout)
+                continue
+            sub = processor.should_handle(message, time.monotonic())
+            if sub is None:
+                message = None
+                continue
+            processor.begin_iteration(message)
+            if is_stopping():
+                # A stop that saw no iteration could close the connection during this one.
+                sub.requeue_unstarted([message])
+                break
+            yield message
+            if not (message.has_responded or message.is_async):
+                processor.finish(message, sub)
+            processor.end_iteration(message)
+            message = None
+            since, deadline = time.monotonic(), Deadline(timeout)
+        processor.flush()
+    finally:
+        # The loop was left during an iteration, or a signal handler raised.
+        try:
+            if message is not None and not (message.has_responded or message.is_async):
+                message.requeue(delay=0, backoff=False)
+        finally:
+            if message is not None:
+                processor.end_iteration(message)
+            core.flow.end_loop(loop)

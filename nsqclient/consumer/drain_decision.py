@@ -1,8 +1,8 @@
-"""Whether a channel was seen empty: answers of nsqds in, a decision out. Pure.
+"""Decides whether a channel was seen empty, from the answers of its nsqds. Does no I/O.
 
-The same decision serves ``drain()``, ``run_until_empty()`` and drains of the Spark source. NSQ's
-TCP protocol does not say how many messages wait, so each nsqd is asked at its HTTP port. A question
-without an answer is "unknown", never "empty".
+Used by ``drain()``, ``run_until_empty()`` and the Spark source. NSQ's TCP protocol does not report
+how many messages wait, so each nsqd is asked at its HTTP port. A question without an answer is
+"unknown", never "empty".
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-#: Answers in a row that say "empty". Between a queue and its messages in flight nsqd counts a
-#: message nowhere for a moment, and no message is there twice.
+#: Number of consecutive "empty" answers that end a drain. For a moment nsqd does not count a
+#: message that it moves from the queue to the messages in flight.
 EMPTY_ANSWERS = 2
-#: Seconds after which nsqd has put deferred messages that are due back into the queue: it looks at
-#: a new channel up to 5 s late.
+#: Seconds within which nsqd requeues deferred messages that are due. It looks at a new channel up
+#: to 5 s late.
 DUE_TIME = 6.0
-#: Seconds in which other threads may answer messages that a loop over drain() left open.
+#: Seconds that other threads have to answer messages that a loop over drain() left open.
 ANSWER_TIME = 2.0
 
 
 class ChannelDepth(NamedTuple):
     """The channel's messages at one nsqd."""
 
-    depth: int  #: waiting, also messages that the topic has not given to its channels yet
-    in_flight: int  #: sent to a consumer, ours or another
+    depth: int  #: waiting, including messages that the topic has not given to its channels yet
+    in_flight: int  #: sent to any consumer
     clients: int  #: connections of consumers
     deferred: int = 0  #: requeued or published with a delay that is not over
     is_paused: bool = False  #: the channel or its topic
@@ -38,10 +38,7 @@ class ChannelDepth(NamedTuple):
 
 
 class ChannelDepths(NamedTuple):
-    """The channel's messages at all nsqds.
-
-    An nsqd is named by its HTTP address if that is known, otherwise by its TCP address.
-    """
+    """The channel's messages at all nsqds, by HTTP address if known, otherwise by TCP address."""
 
     known: Mapping[str, ChannelDepth] = {}
     unknown: Mapping[str, str] = {}  #: an nsqd or an nsqlookupd -> why
@@ -50,12 +47,11 @@ class ChannelDepths(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the depth of every nsqd is known."""
+        """True if the depth of every nsqd is known."""
         return bool(self.known) and not self.unknown
 
     @property
     def waiting(self) -> int:
-        """Messages that wait."""
         return sum(one.depth for one in self.known.values())
 
     @property
@@ -70,71 +66,69 @@ class ChannelDepths(NamedTuple):
 
     @property
     def in_flight(self) -> int:
-        """Messages that are sent to a consumer."""
         return sum(one.in_flight for one in self.known.values())
 
     @property
     def deferred(self) -> int:
-        """Deferred messages."""
         return sum(one.deferred for one in self.known.values())
 
 
 class DrainRules(NamedTuple):
-    """What one drain was asked for."""
+    """The options of one drain."""
 
-    #: Seconds for which an nsqd may not answer, or its messages not come, before the drain fails.
+    #: Seconds after which a drain fails if an nsqd does not answer, or its messages do not arrive.
     patience: float = 60.0
-    #: Seconds without a message that end a drain if an nsqd cannot be asked; None: that fails.
+    #: Seconds without a message that end a drain if an nsqd cannot be asked; None: it fails.
     silence: float | None = None
     wait_deferred: bool = False
-    is_loop: bool = False  #: the caller holds messages, and cannot answer them while it waits
+    is_loop: bool = False  #: the caller holds messages and cannot answer them while it waits
 
 
 class Step(enum.Enum):
     """The next step of a drain."""
 
     WAIT = enum.auto()
-    FLUSH = enum.auto()  #: nothing more comes for now: handle a batch that is not full
-    END = enum.auto()  #: the channel was seen empty; or silence, if some nsqd is unknown
-    FAIL = enum.auto()  #: some nsqd is in the way for too long, see ``stuck``
+    FLUSH = enum.auto()  #: handle an incomplete batch: no more messages arrive for now
+    END = enum.auto()  #: the channel was seen empty, or was silent while some nsqd is unknown
+    FAIL = enum.auto()  #: an nsqd has blocked the drain for too long, see ``stuck``
 
 
 class DrainDecision:
-    """The answers of the nsqds in one drain, and the next step.
+    """The answers received in one drain, and the next step.
 
-    Time counts from look to look, at most ``longest_look`` seconds each: in the rest the process
-    was suspended, or busy.
+    At most ``longest_look`` seconds count between two looks. A longer pause means that the process
+    was suspended or busy.
     """
 
     def __init__(self, rules: DrainRules, longest_look: float) -> None:
         self._rules = rules
         self._longest = longest_look
-        self.depths: ChannelDepths | None = None  #: the last answer
+        self.depths: ChannelDepths | None = None  #: the last answers
         self._looked: float | None = None
-        self._waited = 0.0  # seconds in all; the next two are moments of it
+        self._waited = 0.0  # total seconds of waiting; the next two are values of it
         self._silent_since = self._last_message = 0.0
-        #: An nsqd that is unknown or whose messages do not come -> since when.
+        #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited.
         self._blocked: dict[str, float] = {}
         self._asked = self._changed = 0.0
         self._has_answered: set[str] = set()
-        self._empty_answers = 0  # in a row, since the last change
+        self._empty_answers = 0  # consecutive, since the last change
 
     def look(self, now: float) -> float:
-        """Return the seconds of waiting since the last look. Call it before the others."""
+        """Return the seconds of waiting since the last look. Call it before the other methods."""
         seconds = min(now - (now if self._looked is None else self._looked), self._longest)
         self._looked = now
         self._waited += seconds
         return seconds
 
     def on_change(self, now: float, *, is_message: bool = False) -> None:
-        """A message came, or a connection was made or lost: older answers do not count."""
+        """A message arrived, or a connection was made or lost. Earlier answers are now invalid."""
         self._changed, self._empty_answers = now, 0
         self._silent_since = self._waited
         if is_message:
             self._last_message = self._waited
 
     def on_answer(self, asked: float, depths: ChannelDepths, own: int = 0) -> bool:
-        """Record the answers to a question that was asked at a time; return whether they are new.
+        """Record the answers to a question asked at time ``asked``. Returns True if they are new.
 
         Args:
             own: messages that this consumer has not answered.
@@ -153,12 +147,12 @@ class DrainDecision:
         return True
 
     def decide(self, own: int, quiet: float, are_all_connected: bool = True) -> Step:
-        """Return the next step of a drain. Call it while no message waits for a worker.
+        """Return the next step. Call it while no message waits for a worker.
 
         Args:
             own: messages that this consumer has not answered.
-            quiet: seconds for which every connection had RDY to spare and no message came.
-            are_all_connected: there is a connection to each nsqd to which there was one.
+            quiet: seconds for which every connection had unused RDY and no message arrived.
+            are_all_connected: False if the connection to an nsqd is lost.
         """
         rules, depths = self._rules, self.depths
         if depths is None:
@@ -185,7 +179,7 @@ class DrainDecision:
         return Step.END if self._empty_answers >= EMPTY_ANSWERS else Step.WAIT
 
     def stuck(self, quiet: float) -> list[str]:
-        """Say which nsqds have been unknown, or kept their messages, for longer than the patience.
+        """Describe the nsqds that have blocked the drain for longer than the patience.
 
         ``quiet`` is as in ``decide``.
         """
@@ -201,7 +195,7 @@ class DrainDecision:
         return found
 
     def _is_empty(self, depths: ChannelDepths, own: int) -> bool:
-        """Whether no nsqd that has answered has a message that the drain waits for."""
+        """True if no nsqd that has answered has a message that the drain waits for."""
         others = depths.in_flight - (own if self._rules.is_loop else 0)
         return others <= 0 and not (
             depths.coming or self._rules.wait_deferred and depths.deferred)

@@ -1,7 +1,7 @@
 """``Drain``: one run of ``drain()`` or ``run_until_empty()``.
 
-It asks the nsqds for the depth of the channel on a background thread, sees how long connections are
-quiet, and follows ``DrainDecision``.
+Asks the nsqds for the depth of the channel on a background thread, measures how long connections
+are quiet, and follows ``DrainDecision``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from nsqclient.runtime.deadline import Duration, to_seconds
 if TYPE_CHECKING:
     from nsqclient.consumer.channel_depth import DepthQuery
 
-#: Seconds between two looks while no message comes, and the most that count as waiting.
+#: Seconds between two looks while no message arrives, and the longest time that counts as waiting.
 TICK = 0.1
 _LONGEST_LOOK = 2 * TICK
-#: Seconds between two questions for the depth: twice as long from one to the next.
+#: Seconds between two questions for the depth. Doubles with each question.
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
 
 
@@ -62,29 +62,29 @@ class Drain:
         self._rules = rules
         self._query = query
         self._decision = DrainDecision(rules, _LONGEST_LOOK)
-        #: Connection -> when its last message came, and for how long it has been quiet.
+        #: Connection -> (when its last message arrived, seconds for which it has been quiet).
         self._quiet: dict[Subscription, tuple[float, float]] = {}
         self._own = 0
         self._before = core.stats().total
-        # Replaced by the background thread, never changed: when it asked, and the answers.
-        self._answer: tuple[float, ChannelDepths | None] = (0.0, None)
+        # (when it was asked, answers). Replaced as a whole by the background thread.
+        self._answer: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._is_asking = False
         self._next_question = 0.0
         self._pause = _FIRST_PAUSE
         self._logged: set[str] = set()
 
     def check(self) -> None:
-        """Check that the end can be known, before a message is taken or a topic is created.
+        """Check that the end can be detected, before the first message is taken.
 
         Blocks: as ``DepthQuery.fetch``.
 
         Raises:
-            ConfigError: an nsqd cannot be asked, since its HTTP address is not known.
+            ConfigError: the HTTP address of an nsqd is not known.
             ConnectError: no nsqd has the topic.
         """
         if not self._core.shutdown.has_begun:
             self._fetch()
-            self._check_answer(self._answer[1] or ChannelDepths())
+            self._check_answer(self._answer[1])
 
     def _check_answer(self, depths: ChannelDepths) -> None:
         core = self._core
@@ -115,7 +115,7 @@ class Drain:
         now = time.monotonic()
         quiet = self._look(now)
         asked, depths = self._answer
-        if depths is not None and self._decision.on_answer(asked, depths, self._own):
+        if asked and self._decision.on_answer(asked, depths, self._own):
             self._check_answer(depths)
             self._log_waiting(depths)
         worked = self._connections.worked()
@@ -136,7 +136,7 @@ class Drain:
         return False
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
-        """Return how the drain went; ``has_ended``: ``is_over`` has returned true."""
+        """Return the result of the drain; ``has_ended``: ``is_over`` has returned True."""
         after, depths = self._core.stats().total, self._decision.depths or ChannelDepths()
         return DrainReport(
             finished=after.finished - self._before.finished,
@@ -146,10 +146,10 @@ class Drain:
             is_empty=has_ended and not depths.unknown, stop=stop)
 
     def _look(self, now: float) -> float:
-        """Note messages and connections that came or went.
+        """Note new messages, and connections that were made or lost.
 
         Returns:
-            The seconds for which every connection had RDY to spare and no message came.
+            The seconds for which every connection had unused RDY and no message arrived.
         """
         waited = self._decision.look(now)
         quiet: dict[Subscription, tuple[float, float]] = {}
@@ -190,23 +190,22 @@ class Drain:
     # -- logs and errors
 
     def _log_waiting(self, depths: ChannelDepths) -> None:
-        """Log, once each, the reasons for which the drain waits."""
-        for address, why in depths.unknown.items():
-            self._log_once(
-                address, f"until {address} says how many messages are left: {why}", nsqd=address)
-        if self._own or depths.coming:
-            return
-        if depths.in_flight:
-            self._log_once("in flight", f"for {counted(depths.in_flight, 'message')} in flight at"
-                           " other consumers or at a process that was killed: nsqd requeues them"
-                           " after msg_timeout")
-        elif depths.deferred and self._rules.wait_deferred:
-            self._log_once("deferred", f"for {counted(depths.deferred, 'deferred message')}")
-
-    def _log_once(self, what: str, text: str, nsqd: str = "") -> None:
-        if what not in self._logged:
-            self._logged.add(what)
-            self._log.info("drain: waiting %s", text, extra=log_fields(nsqd=nsqd) if nsqd else None)
+        """Log each reason to wait once."""
+        reasons = {
+            address: f"until {address} says how many messages are left: {why}"
+            for address, why in depths.unknown.items()
+        }
+        if depths.in_flight and not (self._own or depths.coming):
+            reasons["in flight"] = (
+                f"for {counted(depths.in_flight, 'message')} in flight at other consumers or at a"
+                " process that was killed: nsqd requeues them after msg_timeout")
+        elif depths.deferred and self._rules.wait_deferred and not (self._own or depths.coming):
+            reasons["deferred"] = f"for {counted(depths.deferred, 'deferred message')}"
+        for key, reason in reasons.items():
+            if key not in self._logged:
+                self._logged.add(key)
+                self._log.info("drain: waiting %s", reason,
+                               extra=log_fields(nsqd=key) if key in depths.unknown else None)
 
     def _log_end(self) -> None:
         report = self.report(True, StopReport(0, 0, 0))

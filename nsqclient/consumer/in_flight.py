@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -13,8 +12,6 @@ from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.lock import Lock
 
-#: Seconds between reports of messages that expired unhandled.
-_REPORT_INTERVAL = 60.0
 #: Number of unhandled messages to remember. A full table takes 11 MB.
 MAX_UNHANDLED_REMEMBERED = 50_000
 
@@ -64,8 +61,6 @@ class InFlightTable:
         #: True once the connection has ended and nsqd has taken its messages back. Written under
         #: _lock.
         self.is_lost: bool = False
-        self._unreported = 0  # messages expired since the last report; guarded by _lock
-        self._next_report = -math.inf  # on time.monotonic(); guarded by _lock
 
     def __len__(self) -> int:
         """Return the number of messages, including expired ones."""
@@ -147,16 +142,11 @@ class InFlightTable:
         """
         try:
             with self._lock:
-                self._mark_responded(message)
-        except ReentrantCallError:  # a finalizer may run in the thread that holds the lock
-            self._mark_responded(message)
-
-    @staticmethod
-    def _mark_responded(message: Message) -> None:
-        """Needs _lock."""
-        if message.has_responded:
+                is_first, message._responded = not message._responded, True
+        except ReentrantCallError:  # called by a finalizer in the thread that holds the lock
+            is_first, message._responded = not message._responded, True
+        if not is_first:
             raise AlreadyRespondedError(f"{message!r} was answered before")
-        message._responded = True
 
     def take_unanswered(self, messages: Iterable[Message]) -> list[Message]:
         """Mark unanswered messages as answered and remove them. Returns those still in flight."""
@@ -206,23 +196,6 @@ class InFlightTable:
             total: int = getattr(self.counters, counter) + number
             setattr(self.counters, counter, total)
             return total
-
-    def count_expired(self, now: float, number: int = 1) -> int:
-        """Count messages that expired unhandled. Returns how many to report now.
-
-        The first one is reported at once, later ones together every minute. Messages lost with
-        their connection are not reported, because the loss of the connection is.
-        """
-        with self._lock:
-            self.counters.expired += number
-            if self.is_lost:
-                return 0
-            self._unreported += number
-            if now < self._next_report:
-                return 0
-            count, self._unreported = self._unreported, 0
-            self._next_report = now + _REPORT_INTERVAL
-            return count
 
     def extend(self, message: Message, deadline: float) -> None:
         """Set the new deadline of a message after a TOUCH."""

@@ -1,8 +1,4 @@
-"""Middleware: context managers that stand around each call of a handler.
-
-``with_middleware`` puts them there when a Consumer is created. Without any it returns the handler
-itself, so that a message costs no call more.
-"""
+"""Middleware: context managers around each call of a handler."""
 
 from __future__ import annotations
 
@@ -20,15 +16,14 @@ from nsqclient.runtime.arguments import check_function
 
 
 class Handling(NamedTuple):
-    """One call of a handler, as a middleware sees it. Immutable."""
+    """One call of a handler, passed to each middleware. Immutable."""
 
     topic: str
     channel: str
-    #: What the handler gets: one message, or all of a batch, never none.
+    #: The messages that the handler gets: one, or those of a batch. Never empty.
     messages: Sequence[Message]
-    #: Whether the handler is a BatchHandler.
     is_batch: bool
-    #: Returns whether the consumer stops: a middleware that waits ends its wait.
+    #: Returns True once the consumer stops: a middleware that waits ends its wait.
     is_stopping: Callable[[], bool] = lambda: False
 
 
@@ -40,7 +35,7 @@ def check_middleware(middleware: object) -> tuple[Middleware, ...]:
     """Return the middleware of a list, outermost first.
 
     Raises:
-        ConfigError: it is no list, or one of them returns no context manager.
+        ConfigError: not a list, or an element does not return a context manager.
     """
     if not isinstance(middleware, Iterable) or isinstance(middleware, (str, bytes)):
         raise ConfigError(f"middleware must be a list of functions, not {middleware!r:.80}")
@@ -67,11 +62,10 @@ def with_middleware(
 ) -> Handler:
     """Return a handler that runs ``handler`` inside of all ``middleware``, the first outermost.
 
-    For a BatchHandler it returns a copy of the same size that runs each batch inside. Without
-    middleware it returns ``handler``.
+    Returns a copy of a BatchHandler, and ``handler`` itself if there is no middleware.
 
     Raises:
-        ConfigError: ``handler`` is no usable handler, such as an async function.
+        ConfigError: ``handler`` cannot be called with a message, or is an async function.
     """
     if not middleware:
         return handler
@@ -81,7 +75,7 @@ def with_middleware(
         def call(argument: Any, handling: Handling, around: Sequence[Middleware]) -> Any:
             if not around:
                 result = function(argument)
-                raise_decision(result)  # here, so that a transaction is rolled back
+                raise_decision(result)  # inside, so that a transaction is rolled back
                 return result
             with around[0](handling):
                 return call(argument, handling, around[1:])

@@ -1,9 +1,10 @@
-"""``MessageProcessor``: from the queue of the workers through the handler to the answer."""
+"""``MessageProcessor``: takes messages from the queue, runs the handler, and answers them."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -19,60 +20,44 @@ from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_result, show_function
-from nsqclient.runtime.lock import Lock
+from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import is_for_caller
 from nsqclient.runtime.workers import WorkerPool
 
 Handler = Callable[[Message], HandlerResult]
 
-#: Seconds between two warnings of late handlers: twice as long from one to the next.
-_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0
-
-#: Seconds after which a waiting FIN leaves even if its worker is busy with the next message.
+#: Seconds after which a collected FIN is sent even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
 #: Seconds for which a worker waits for the next message of a connection, before the reader does.
 _RECEIVE_TIME = 0.02
 
 
 class HandlerSettings(NamedTuple):
-    """The functions of the user's that decide about messages."""
+    """The user's functions that decide about messages."""
 
-    handler: Handler | None  #: None: messages are taken by a loop
+    handler: Handler | None  #: None: a loop takes the messages
     on_giving_up: Callable[[Message], Any]
     #: Decides about messages whose handler raised; None: they are requeued.
     retry: RetryPolicy | None = None
-    workers: int = 0  #: how many threads run the handler
+    workers: int = 0  #: number of threads that run the handler
 
 
 class WorkerTask(Message):
-    """Something else for a worker to do, in the queue of messages."""
+    """A task for a worker, in the queue of messages."""
 
     __slots__ = ("task",)
 
     def __init__(self, task: Callable[[], None]) -> None:
         self.task: Callable[[], None] = task
-        self.body = b""  # the queue's bytes are counted
-        # Looks like an answered message, so that only run() has to know about it, and only in
-        # the branch that is rare.
+        self.body = b""  # read by Backpressure
+        # It looks like an answered message, so that run() meets it in a rare branch.
         self._responded = True
 
 
-def by_subscription(messages: Iterable[Message]) -> dict[Subscription, list[Message]]:
-    """Return messages of nsqds by the connections that they came from."""
-    found: dict[Subscription, list[Message]] = {}
-    for message in messages:
-        sub = message._responder
-        assert isinstance(sub, Subscription)
-        found.setdefault(sub, []).append(message)
-    return found
-
-
 class MessageProcessor:
-    """Runs the user's handler on the worker threads, and sees to the answer.
+    """Runs the user's handler on the worker threads and answers the messages.
 
-    It is the BatchDelegate of a BatchHandler.
-
-    ``run`` is called by every worker, concurrently.
+    The BatchDelegate of a BatchHandler. Every worker calls ``run``, concurrently.
     """
 
     def __init__(
@@ -83,56 +68,61 @@ class MessageProcessor:
         self.channel: str = context.channel
         self.workers: WorkerPool[Message] = WorkerPool(
             "nsq-worker", settings.workers, self.run, self.on_idle)
-        #: Puts messages into the queue; returns whether some waited there already.
-        self.queue: Callable[[list[Message]], bool] = self.workers.put_many
         self._worker_count = settings.workers
-        #: A stop has begun: what arrives goes back.
+        #: A stop has begun: received messages are requeued.
         self.requeues_incoming: bool = False
         self._handler = settings.handler or _no_handler
         self._max_attempts = context.config.max_attempts
         self._on_giving_up = settings.on_giving_up
         self._retry = settings.retry
         self._flow = flow
+        self._backoff = flow.backoff
         self._timer = context.timer
         self._is_flush_scheduled = False
         self._warned_about_false = False
-        #: The messages that are being handled now, and since when; those of a loop over
-        #: ``messages()`` also with the loop's thread.
+        #: Messages being handled -> since when. Includes those of loops over ``messages()``.
         self.running: dict[Message, float] = flow.running
-        self._turns: dict[Message, int] = {}
+        self._turns: dict[Message, int] = {}  # message of a loop -> its thread
         self._note_time = flow.handler_times.append
-        #: Deliveries whose handler succeeded later than nsqd waits.
+        #: Deliveries whose handler succeeded after the message's deadline.
         self._late = DeliveryCounts()
         self._handler_name = show_function(settings.handler)
-        self._warning_lock = Lock()
-        self._next_warning = 0.0  # of late handlers; guarded by _warning_lock
-        self._warning_pause = _FIRST_PAUSE  # guarded by _warning_lock
+        self._late_lines = LineLimit(1)
 
     # -- the queue
 
+    def queue(self, messages: list[Message]) -> bool:
+        """Queue messages. Returns True if others were queued before them."""
+        return self.workers.put_many(messages)
+
     def requeue_queued(self) -> int:
-        """Requeue every message that no worker has taken; return how many that were."""
+        """Requeue every message that no worker has taken. Returns their number."""
         queued = self.workers.take_all()
-        # What has a response is a task for a worker, not from nsqd.
+        # A message with a response is a task for a worker.
         tasks = [message for message in queued if message._responded]
         if tasks:
             self.workers.put_many(tasks)
-        by_sub = by_subscription(message for message in queued if not message._responded)
+        by_sub: dict[Subscription, list[Message]] = {}
+        for message in queued:
+            if not message._responded:
+                sub = message._responder
+                assert isinstance(sub, Subscription)
+                by_sub.setdefault(sub, []).append(message)
         return sum(sub.requeue_unstarted(messages) for sub, messages in by_sub.items())
 
     def waiting(self) -> list[Message]:
-        """Return what waits for a worker, and leave it there."""
+        """Return the messages that wait for a worker, without taking them."""
         return self.workers.items()
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove and return what waits and for which ``condition`` is true."""
+        """Remove and return the waiting messages for which ``condition`` is true."""
         taken = self.workers.take_where(condition)
         if self.requeues_incoming:
-            self.requeue_queued()  # the stop may have missed what was turned round meanwhile
+            self.requeue_queued()  # a stop may have missed messages that were moved meanwhile
         return taken
 
     def is_starved(self) -> bool:
-        """Return whether nothing waits, and a connection has nearly all out that RDY allows."""
+        """True if no message waits and a connection has nearly used up its RDY."""
         return not len(self.workers) and self._flow.is_starved()
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
@@ -144,9 +134,9 @@ class MessageProcessor:
         self.workers.put(WorkerTask(task))
 
     def drop_expired(self) -> None:
-        """Forget what expired while it was first in the queue; called when more was put behind it.
+        """Drop expired messages from the front of the queue. Called when messages are added.
 
-        Else the queue would grow for as long as a handler hangs: nsqd sends each again.
+        Otherwise the queue would grow while a handler hangs, because nsqd sends each again.
         """
         now = monotonic()
 
@@ -154,14 +144,12 @@ class MessageProcessor:
             return not message._responded and message.deadline <= now
 
         while (message := self.workers.take_if(is_expired)) is not None:
-            sub = message._responder
-            assert isinstance(sub, Subscription)
-            sub.drop_expired(message)
+            message._responder.drop_expired(message)
 
     # -- one message, on a worker
 
     def run(self, message: Message) -> None:
-        """Handle one message and see to its answer. Never raises."""
+        """Handle one message and answer it. Never raises."""
         began = monotonic()
         sub = self.should_handle(message, began)
         if sub is None:
@@ -173,7 +161,7 @@ class MessageProcessor:
             result = self._handler(message)
             if result is not None:
                 self._check_result(result, message)
-        except BaseException as exc:  # whatever it is, the message must be answered
+        except BaseException as exc:  # the message must be answered in any case
             has_failed = True
             self._on_exception(message, exc)
         else:
@@ -192,30 +180,25 @@ class MessageProcessor:
                     self.note_late([message], now - began, has_failed)
 
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
-        """Note that a handler took longer than nsqd waits; warn of it now and then.
+        """Record that a handler took longer than nsqd waits, and warn of it.
 
         A handler that touches its message in time is not late.
         """
-        for message in messages:
-            if not has_failed:
+        if not has_failed:
+            for message in messages:
                 self._late.add(Endpoint(message.nsqd_address), message._id)
         sub = messages[0]._responder
-        now = monotonic()
-        with self._warning_lock:
-            is_due = now >= self._next_warning
-            if is_due:
-                self._next_warning = now + self._warning_pause
-                self._warning_pause = min(2 * self._warning_pause, _LONGEST_PAUSE)
-        if is_due and isinstance(sub, Subscription):
-            self._log.warning(
+        if isinstance(sub, Subscription):
+            self._log.log(
+                self._late_lines.level(logging.WARNING),
                 "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or call"
                 " touch() or keep_alive()", self._handler_name, seconds, sub.msg_timeout,
                 extra=log_fields(message=messages[0]))
 
     def finish(self, message: Message, sub: Subscription) -> None:
-        """Finish a message that was handled; its FIN is sent together with others."""
-        if self._flow.is_backing_off:
-            self._flow.on_result(Outcome.SUCCESS)
+        """Finish a handled message. Its FIN is sent together with others."""
+        if self._backoff.is_active:
+            self._backoff.on_result(Outcome.SUCCESS)
         sub.finished.append(message)
         message._responded = True
         if len(sub.finished) >= sub.fin_batch:
@@ -224,18 +207,18 @@ class MessageProcessor:
             self._schedule_flush()
 
     def flush_soon(self, sub: Subscription) -> None:
-        """See to it that the FINs that wait leave, now or in a moment, whatever workers do."""
+        """Send the collected FINs, now or within a few ms, even if the workers are busy."""
         if len(sub.finished) >= sub.fin_batch:
             sub.flush()
         elif not self._is_flush_scheduled:
             self._schedule_flush()
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
-        """Check a message before the handler sees it; None when it must not."""
+        """Return the message's subscription, or None if the handler must not see the message."""
         if message._responded:
             if isinstance(message, WorkerTask):
                 message.task()
-            return None  # else it was requeued while it was queued
+            return None  # otherwise it was requeued while it was queued
         sub = message._responder
         assert isinstance(sub, Subscription)
         if now >= message.deadline:
@@ -248,7 +231,7 @@ class MessageProcessor:
         return sub
 
     def _why_undone(self, message: Message, sub: Subscription) -> str:
-        """Say why a message was delivered too often, although no handler failed here last."""
+        """Explain why a message was delivered too often, although its last handler did not fail."""
         reason = (f"delivered {counted(message.attempts, 'time')}, and max_attempts is"
                   f" {self._max_attempts}")
         late = self._late.count(Endpoint(message.nsqd_address), message._id)
@@ -261,12 +244,12 @@ class MessageProcessor:
     # -- loops over messages()
 
     def begin_iteration(self, message: Message) -> None:
-        """A loop over ``messages()`` has this message now."""
+        """A loop over ``messages()`` handles this message now."""
         self._turns[message] = threading.get_ident()
         self.running[message] = monotonic()
 
     def end_iteration(self, message: Message) -> None:
-        """The loop is done with it."""
+        """The loop has handled the message. Idempotent."""
         self._turns.pop(message, None)
         began = self.running.pop(message, None)
         if message.is_async and not message.has_responded:
@@ -275,22 +258,24 @@ class MessageProcessor:
             self._note_time(monotonic() - began)
 
     def is_iterated_by_caller(self) -> bool:
-        """Return whether the calling thread is a loop in the middle of a turn."""
+        """True if the calling thread is a loop that handles a message."""
         return threading.get_ident() in self._turns.copy().values()
 
+    # -- sending FINs and receiving, on a worker
+
     def on_idle(self) -> None:
-        """Called by a worker that found the queue empty: send all FINs, and maybe receive."""
+        """Send all FINs, and maybe receive. Called by a worker that found the queue empty."""
         self.flush()
         subs = self._flow.subscriptions
         if self._worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
             self.receive_next(subs[0])
 
     def receive_next(self, sub: Subscription) -> None:
-        """Receive the next message of a connection on this worker, which would only wait for it.
+        """Receive the next message of a connection on this worker's thread.
 
-        nsqd sends nothing before the last message is finished, so that each message would cost two
-        wake-ups of threads: of the reader, and of a worker. Only where there is a worker for each
-        connection: none of the others waits for this one then.
+        nsqd sends nothing before the last message is finished, so each message would otherwise wake
+        two threads, the reader and a worker. Only if there is a worker for each connection, so that
+        no other connection waits for this worker.
         """
         if (
             len(self.workers) or len(sub.in_flight) or self.requeues_incoming
@@ -301,25 +286,26 @@ class MessageProcessor:
         sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
 
     def flush(self) -> None:
-        """Send all FINs that wait."""
+        """Send all collected FINs."""
         for sub in self._flow.subscriptions:
             sub.flush()
 
     def _schedule_flush(self) -> None:
-        """Make sure that a FIN leaves soon even if this worker's next message takes an hour."""
+        """Send the FINs soon, even if this worker's next message takes an hour."""
         self._is_flush_scheduled = True  # first: the task may run before schedule() returns
         try:
             self._timer.schedule(_FIN_DELAY, self._flush_on_timer)
-        except BaseException:  # of a signal handler, or in one
+        except BaseException:  # raised by, or inside of, a signal handler
             self._is_flush_scheduled = False
             raise
 
     def _flush_on_timer(self) -> None:
-        # Reset first: what is appended after this line sets it again, and what was appended
-        # before it is flushed now.
+        # Reset first: a FIN that is collected later schedules a new flush.
         self._is_flush_scheduled = False
         for sub in self._flow.subscriptions:
             sub.flush(waits=False)
+
+    # -- messages that failed
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         fields = log_fields(message=message)
@@ -333,17 +319,18 @@ class MessageProcessor:
             self.on_failure(message, decision)
 
     def on_failure(self, message: Message, decision: Decision) -> None:
-        """Requeue a message whose handler raised, or give it up. Never raises."""
+        """Requeue or give up a message whose handler raised, unless it is answered. Never raises.
+        """
         if message._responded:
-            return  # the user's code answered it
+            return
         requeue, failure = decision.requeue, decision.failure
         if requeue is not None:
             delay, backoff = requeue.delay, requeue.backoff
             self._answer(lambda: message.requeue(delay, backoff))
         elif failure is not None:
             if decision.backoff:
-                self._flow.on_result(Outcome.FAILURE)
-            message._is_async = False  # the handler has failed: it answers no more
+                self._backoff.on_result(Outcome.FAILURE)
+            message._is_async = False  # after a failure the handler does not answer
             self._give_up(message, failure)
 
     def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
@@ -361,14 +348,14 @@ class MessageProcessor:
             return decide(None, message, exc, attempts, most)
 
     def give_up(self, message: Message, reason: str) -> None:
-        """Give a message up because the user's code says so; see ``Message.give_up``.
+        """See ``Message.give_up``.
 
         Raises:
             AlreadyRespondedError: it was answered before.
         """
         if message._responded:
             raise AlreadyRespondedError(f"{message!r} was answered before")
-        message._is_async = False  # whoever has called this answers it here
+        message._is_async = False  # the caller answers it here
         self._give_up(message, Failure(printable(reason, LONGEST_TEXT) or "no reason was given"))
 
     def _give_up(self, message: Message, failure: Failure) -> None:
@@ -377,8 +364,7 @@ class MessageProcessor:
             result = self._on_giving_up(message)
             check_result(result, may_be_future=message._is_async or message._responded)
             raise_decision(result)
-        except BaseException as exc:
-            # What was to keep the message failed, so it must not be finished.
+        except BaseException as exc:  # the message was not kept, so it must not be finished
             log_failure(self._log, exc, "on_giving_up failed for %r: requeued", message,
                         extra=log_fields(message=message))
             self._answer(message.requeue)
@@ -386,7 +372,7 @@ class MessageProcessor:
                 raise
             return
         finally:
-            # The traceback of the exception leads back to the message.
+            # The traceback of the exception refers to the message.
             del message._failure
         sub = message._responder
         assert isinstance(sub, Subscription)
@@ -401,7 +387,7 @@ class MessageProcessor:
             pass  # the user's code answered it
 
     def _check_result(self, result: object, message: Message) -> None:
-        """Raise when the handler returned a Requeue or a GiveUp, or has only begun its work."""
+        """Raise if the handler returned a Requeue, a GiveUp, or work that is not done yet."""
         check_result(result, may_be_future=message._is_async or message._responded)
         raise_decision(result)
         if result is False and not self._warned_about_false:

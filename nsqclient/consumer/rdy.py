@@ -62,7 +62,7 @@ class RdyLevel:
     """
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         #: Durations of the last handlers, in seconds. Any thread appends.
         self.handler_times: deque[float] = deque(maxlen=WINDOW)
         #: The level. It may exceed a max_in_flight that was lowered since.
@@ -104,7 +104,7 @@ class RdyLevel:
             if self.reason is LevelReason.START:
                 return max(least, seen.connections), LevelReason.START
             return self.value, self.reason
-        in_time = seen.workers * self._share * seen.msg_timeout / slowest
+        in_time = seen.workers * self.share * seen.msg_timeout / slowest
         level = self.value
         if in_time < level:
             level = max(least, int(in_time))

@@ -1,7 +1,7 @@
-"""What happens to a message whose handler has failed: requeued, and when, or given up.
+"""Decides whether a message whose handler failed is requeued, after which delay, or given up.
 
-``Retry`` and ``RetryTable`` are ready-made policies for the argument ``retry`` of a Consumer;
-``decide`` is what the consumer asks. No socket, thread, clock or log.
+``Retry`` and ``RetryTable`` are policies for the argument ``retry`` of a Consumer. ``decide``
+applies a policy. Does no I/O.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.delays import growing_delay
 
-#: (message, what the handler raised) -> what to do; None: what happens without a policy.
+#: (message, exception of the handler) -> decision; None: as without a policy.
 RetryPolicy = Callable[[Message, BaseException], Union[Requeue, GiveUp, None]]
 
-#: Deliveries that nsqd can count.
+#: nsqd counts no more deliveries.
 _MOST_ATTEMPTS = 65535
 
 
 class Retry:
     """A retry policy: requeue with a delay that grows with the message's attempts.
 
-    The delay is ``base`` after the first delivery, ``factor`` times as long after each further
-    one, and ``maximum`` at most.
+    The delay is ``base`` after the first delivery. Each further delivery multiplies it by
+    ``factor``, up to ``maximum``.
 
     Args:
         base: seconds (float or timedelta).
-        factor: 1 or more; 1: the delay stays the same.
+        factor: 1 or more; 1 means a constant delay.
         maximum: seconds; nsqd limits a delay to its ``--max-req-timeout``.
-        jitter: 0 to 1; a random part of the delay, up to this share, is subtracted.
-        max_attempts: deliveries after which the message is given up; 0: the option
+        jitter: 0 to 1; up to this fraction of the delay is randomly subtracted.
+        max_attempts: deliveries after which the message is given up. 0: the option
             ``max_attempts`` of the consumer, which is the limit in any case.
         backoff: whether the consumer slows down.
 
@@ -70,7 +70,7 @@ class Retry:
             raise ConfigError(f"backoff must be True or False, not {backoff!r}")
         self.max_attempts = max_attempts
         self._backoff = backoff
-        # The system's numbers: forked processes would share those of a generator.
+        # Not Random, whose state forked processes would share.
         self._rng = random.SystemRandom()
 
     def delay(self, attempts: int) -> float:
@@ -79,30 +79,29 @@ class Retry:
             attempts, self._base, self._factor, self._maximum, self._jitter, self._rng)
 
     def __call__(self, message: Message, exception: BaseException) -> Requeue | GiveUp:
-        """Decide about one message."""
         if 0 < self.max_attempts <= message.attempts:
             reason = f"{show_exception(exception)}, after {counted(message.attempts, 'attempt')}"
             return GiveUp(reason)
         return Requeue(self.delay(message.attempts), self._backoff)
 
 
-#: What a RetryTable has for a type of exception.
+#: An entry of a RetryTable.
 Rule = Union[Requeue, GiveUp, type[Requeue], type[GiveUp], RetryPolicy]
 
 
 class RetryTable:
-    """A retry policy: a table of types of exceptions.
+    """A retry policy: a table of exception types.
 
-    The entry for the type of the exception applies, otherwise the entry for its nearest base class,
-    in the method resolution order.
+    The entry of the exception's type applies, otherwise that of its nearest base class in the
+    method resolution order.
 
     Args:
-        rules: type of exception -> ``Requeue(...)``, ``GiveUp(...)``, a :class:`Retry`, or any
-            other policy; the classes ``Requeue`` and ``GiveUp`` mean instances without arguments.
+        rules: exception type -> ``Requeue(...)``, ``GiveUp(...)``, a :class:`Retry`, or another
+            policy. The classes ``Requeue`` and ``GiveUp`` mean instances without arguments.
         default: the rule for other exceptions; None: the default of the consumer.
 
     Raises:
-        ConfigError: a key is not a type of exception, or an entry is none of these.
+        ConfigError: a key or an entry has another type.
 
     Life: usable for any number of consumers. Threads: any.
     """
@@ -115,11 +114,11 @@ class RetryTable:
         self._rules: dict[type[BaseException], RetryPolicy] = {}
         for kind, rule in rules.items():
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                raise ConfigError(f"retry: {kind!r:.80} is no type of exception")
+                raise ConfigError(f"retry: {kind!r:.80} is not an exception type")
             if issubclass(kind, (Requeue, GiveUp)):
                 raise ConfigError(
-                    f"retry: a handler that raises {kind.__name__} has decided itself; no rule is"
-                    " asked")
+                    f"retry: a rule for {kind.__name__} is never used: a handler that raises it has"
+                    " decided itself")
             self._rules[kind] = _policy_of(rule, kind.__name__)
         self._default = None if default is None else _policy_of(default, "default")
         policies = [*self._rules.values(), self._default]
@@ -128,7 +127,6 @@ class RetryTable:
             (policy.max_attempts for policy in policies if isinstance(policy, Retry)), default=0)
 
     def __call__(self, message: Message, exception: BaseException) -> Requeue | GiveUp | None:
-        """Decide about one message."""
         for kind in type(exception).__mro__:
             policy = self._rules.get(kind)
             if policy is not None:
@@ -145,7 +143,7 @@ def check_retry(
         max_attempts: the consumer's.
 
     Raises:
-        ConfigError: it does not fit; says what to do.
+        ConfigError: it is invalid, or does not fit the other arguments.
     """
     if retry is None:
         return
@@ -164,13 +162,13 @@ def check_retry(
 
 
 class Decision(NamedTuple):
-    """What happens to a message whose handler has failed; one of the two is None."""
+    """What to do with a message whose handler failed. Either ``requeue`` or ``failure`` is None."""
 
     requeue: Requeue | None
     failure: Failure | None
-    #: Whether the consumer should slow down, although the message is given up.
+    #: Whether the consumer slows down although the message is given up.
     backoff: bool = False
-    #: Whether the policy decided on the requeue: a failure that the user expects.
+    #: True if the policy decided on the requeue: the user expects this failure.
     is_planned: bool = False
 
 
@@ -178,15 +176,15 @@ def decide(
     policy: RetryPolicy | None, message: Message, exception: BaseException, attempts: int,
     max_attempts: int,
 ) -> Decision:
-    """Decide about a message whose handler has raised.
+    """Decide about a message whose handler raised.
 
     Args:
-        attempts: deliveries that a handler had, this one included.
-        max_attempts: how many it may have; 0: any number.
+        attempts: number of deliveries that a handler has seen, including this one.
+        max_attempts: maximum of ``attempts``; 0: no limit.
 
     Raises:
-        TypeError: the policy returned something else than it should.
-        Exception: what the policy raised.
+        TypeError: the policy returned an invalid result.
+        Exception: the policy raised it.
     """
     result: object = exception
     is_planned = False
@@ -202,15 +200,14 @@ def decide(
         raise TypeError(f"retry returns Requeue(...), GiveUp(...) or None, not {result!r:.200}")
     is_failure = result is not exception or result.backoff
     if is_failure and 0 < max_attempts <= attempts:
-        # The next delivery would reach no handler, and perhaps another process, which cannot say
-        # what was wrong.
+        # At the next delivery, perhaps to another process, the exception would be unknown.
         reason = f"{show_exception(exception)}, after {counted(attempts, 'attempt')}"
         return Decision(None, Failure(reason, exception), result.backoff)
     return Decision(result, None, is_planned=is_planned)
 
 
 def show_delays(decisions: Collection[Decision]) -> str:
-    """Return the delay of planned retries as text, or the shortest and the longest one."""
+    """Return the delays of planned retries as text: the delay, or the shortest and longest one."""
     delays = [decision.requeue.delay for decision in decisions if decision.requeue is not None]
     known = [delay for delay in delays if delay is not None]
     if len(known) < len(delays):
@@ -220,7 +217,7 @@ def show_delays(decisions: Collection[Decision]) -> str:
 
 
 def show_exception(exception: BaseException) -> str:
-    """Return type and text of an exception in one line; of a Requeue or GiveUp, of its cause."""
+    """Return the type and text of an exception, or of the cause of a Requeue or GiveUp."""
     if isinstance(exception, (Requeue, GiveUp)):
         cause = exception.__cause__ or exception.__context__
         if cause is None:
@@ -228,7 +225,7 @@ def show_exception(exception: BaseException) -> str:
         exception = cause
     try:
         text = _line(str(exception))
-    except Exception:  # of the user's class
+    except Exception:  # raised by the user's class
         text = ""
     name = type(exception).__name__
     return f"{name}: {text}" if text else name

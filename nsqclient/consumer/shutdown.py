@@ -1,15 +1,15 @@
-"""``Shutdown``: how a consumer stops in bounded time and requeues what it has not done.
+"""``Shutdown``: stops a consumer in bounded time and requeues unhandled messages.
 
-1. No more dials and lookups; no RDY is raised.
-2. CLS on each connection: nsqd sends no more messages, and answers CLOSE_WAIT.
-3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), also those that
-   still arrive before CLOSE_WAIT. ``on_stop`` is called.
-4. Running handlers finish, a last batch is handled, and messages that handlers left to others
-   (``enable_async()``) are answered, up to the deadline; readers go on, so heartbeats are answered.
-5. The last FINs are sent, the sockets shut down, and the threads joined.
+1. Dials and lookups end; RDY is not raised any more.
+2. CLS is sent on each connection. nsqd sends no more messages and answers CLOSE_WAIT.
+3. Messages that no handler has seen are requeued at once (REQ 0, no backoff), including those that
+   arrive before CLOSE_WAIT. ``on_stop`` is called.
+4. Up to the deadline, running handlers finish, a last batch is handled, and async messages are
+   answered. Readers continue to answer heartbeats.
+5. The last FINs are sent, the connections closed, and the threads joined.
 
-It runs in a thread of its own, so that ``stop()`` may be called in a signal handler while the
-interrupted thread holds one of our locks: only that thread waits, and never past its deadline.
+These steps run in a thread of their own. ``stop()`` may be called in a signal handler while the
+interrupted thread holds a lock of the consumer: only that thread waits, until its deadline.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager
@@ -32,19 +32,23 @@ from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters, StopReport
-from nsqclient.consumer.subscription import Subscription
+from nsqclient.consumer.subscription import NsqdSubscription, Subscription
 from nsqclient.display import counted
-from nsqclient.errors import NSQError
-from nsqclient.log_records import log_fields
+from nsqclient.message import Message
+from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.dialing import DialScheduler
 from nsqclient.runtime.threads import LibraryThread
+from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 
+S = TypeVar("S", bound=NsqdSubscription)
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Seconds kept back for the last steps when the handlers use up the whole timeout.
+#: Seconds for each part of the last step, even if the handlers use up the whole timeout.
 _GRACE = 0.4
-#: stop() returns so many seconds after its timeout at the latest.
+#: stop() returns at most this many seconds after its timeout.
 _LONGEST = 0.95
 
 
@@ -70,10 +74,10 @@ class Shutdown:
         self._background = background
         self._batch = batch
         self._on_stop = on_stop
-        #: A stop was asked for.
+        #: stop() was called.
         self.has_begun: bool = False
-        # Plain locks, since stop() may come in a signal handler: the thread that acquires the first
-        # one runs the procedure; the second is held until it is over.
+        # Plain locks, because stop() may be called in a signal handler. The thread that acquires
+        # the first one runs the steps. The second one is held until they are over.
         self._first = threading.Lock()
         self._over = threading.Lock()
         self._over.acquire()
@@ -81,14 +85,14 @@ class Shutdown:
         self._report = StopReport(0, 0, 0, complete=False)
 
     def stop(self, timeout: float, wait: bool) -> StopReport:
-        """Stop within ``timeout`` seconds; later calls wait for the first one's end."""
+        """Stop within ``timeout`` seconds. Later calls wait for the first one."""
         deadline = Deadline(timeout)
         self.has_begun = True
-        if not self._first.locked():  # else it runs; where a call was interrupted it may not
+        if not self._first.locked():  # otherwise the steps are running
             try:
                 LibraryThread(self._run, "nsq-stop", (deadline,)).launch()
             except RuntimeError:  # no thread can be started
-                if sys.is_finalizing():  # no other thread runs any more
+                if sys.is_finalizing():  # no other thread runs
                     self._connections.abandon()
                     return self._report
                 self._run(deadline)
@@ -104,8 +108,7 @@ class Shutdown:
         subs: list[Subscription] = []
         report = self._report
         try:
-            # Whatever goes wrong with the work, the rest must end.
-            try:
+            try:  # a failure here must not skip step 5
                 report = self._end_work(deadline, subs)
             except Exception:
                 self._log.exception("stop: a step failed")
@@ -125,16 +128,16 @@ class Shutdown:
             self._over.release()
 
     def _end_work(self, deadline: Deadline, subs: list[Subscription]) -> StopReport:
-        """Steps 1 to 4; ``subs`` gets the connections to end."""
+        """Steps 1 to 4; ``subs`` receives the connections to close."""
         before = self._total()
         self._log.debug("stop: no more dials, no more RDY")
         subs += self._connections.stop()
         self._flow.stop()
-        draining = self._send_cls(subs)
+        draining = post_cls(subs)
         self._processor.requeues_incoming = True
         self._background.put(self._on_stop)
         self._processor.requeue_queued()
-        # An nsqd that does not answer costs a second.
+        # Wait at most a second for an nsqd that does not answer.
         Deadline(deadline.at_most(1.0)).wait_until(
             lambda: all(sub.was_drained or sub.is_lost for sub in draining))
         # A message may have been queued between the last look and CLOSE_WAIT.
@@ -160,20 +163,11 @@ class Shutdown:
         return self.totals.total(sub.counters for sub in self._connections.subscriptions())
 
     def _end_all(self, subs: list[Subscription]) -> tuple[str, ...]:
-        """Step 5; return the threads that did not end. Takes a second at most, in any case."""
+        """Step 5, in about a second at most. Returns the names of threads that did not end."""
         self._log.debug("stop: closing %s", counted(len(subs), "connection"))
-        rest = Deadline(_GRACE)
-        for sub in subs:
-            sub.conn.drain(rest.at_most(_GRACE))
-            sub.conn.close()
-        # Readers end at once. A background task may hang in a lookup: it is not waited for long.
-        rest = Deadline(_GRACE)
-        stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
-        if not self._timer.stop(rest):
-            stuck.append("nsq-timer")
-        self._background.take_all()
-        stuck += self._connections.dials.join(rest)
-        stuck += self._background.stop(rest) + self._processor.workers.stop(rest)
+        stuck = close_all(
+            subs, self._timer, self._background, [self._connections.dials],
+            self._processor.workers)
         if stuck:
             self._log.warning(
                 "stop: these threads did not end in time: %s (a slow handler or lookup; they are"
@@ -181,33 +175,51 @@ class Shutdown:
             )
         return tuple(stuck)
 
-    def _send_cls(self, subs: list[Subscription]) -> list[Subscription]:
-        """Send CLS to all; return those that will answer it."""
-        draining = []
-        for sub in subs:
-            try:
-                if not sub.conn.send(lambda core: core.send_cls(), waits=False):
-                    self._background.put(sub.flush_rest)
-            except NSQError as exc:  # not open yet, or lost: nothing to drain
-                self._log.debug("%s: CLS not sent: %s", sub.address, exc,
-                                extra=log_fields(nsqd=sub.address))
-                sub.conn.close()
-            else:
-                draining.append(sub)
-        return draining
-
     def _count_open(self, subs: list[Subscription]) -> int:
-        """How many messages are being handled, or wait for an answer from elsewhere."""
+        """Return the number of messages that are being handled or are async."""
         now = time.monotonic()
         messages = set(self._processor.running)
         return len(messages.union(*(sub.in_flight.unanswered(now) for sub in subs)))
 
 
-class SignalFlag:
-    """Set once, by a signal handler, and waited for by the thread that it interrupts.
+def post_cls(subs: Iterable[S]) -> list[S]:
+    """Send CLS on connections. Closes, and does not return, those that are lost or not open yet."""
+    draining = []
+    for sub in subs:
+        if sub.post_cls():
+            draining.append(sub)
+        else:
+            sub.conn.close()
+    return draining
 
-    Not an Event: its lock may be held by the very code that the handler interrupts, which would
-    then wait for itself.
+
+def close_all(
+    subs: Sequence[NsqdSubscription], timer: Timer, background: WorkerPool[Callable[[], None]],
+    dials: Iterable[DialScheduler[Endpoint]], workers: WorkerPool[Message] | None = None,
+) -> list[str]:
+    """Close connections and join the threads of a consumer, in about a second at most.
+
+    Returns: the names of threads that did not end, such as one that hangs in a lookup.
+    """
+    rest = Deadline(_GRACE)
+    for sub in subs:
+        sub.conn.drain(rest.at_most(_GRACE))
+        sub.conn.close()
+    rest = Deadline(_GRACE)
+    stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
+    if not timer.stop(rest):
+        stuck.append("nsq-timer")
+    background.take_all()
+    for each in dials:
+        stuck += each.join(rest)
+    stuck += background.stop(rest)
+    return stuck if workers is None else stuck + workers.stop(rest)
+
+
+class SignalFlag:
+    """Set once by a signal handler; the interrupted thread waits for it.
+
+    Not an Event: its lock may be held by the code that the signal handler interrupts.
     """
 
     def __init__(self) -> None:
@@ -215,12 +227,12 @@ class SignalFlag:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Set it. A second signal may call this in the middle of the first call."""
+        """Set the flag. A second signal may call this in the middle of the first call."""
         with contextlib.suppress(RuntimeError):
             self._unset.release()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is set; False when it was not, in this time. Not after it was true."""
+        """Return True once the flag is set, False after ``timeout``. Not usable after a True."""
         return self._unset.acquire(timeout=timeout)
 
 
@@ -228,14 +240,14 @@ class SignalFlag:
 def catch_shutdown_signals() -> Iterator[SignalFlag]:
     """Yield a flag that the first SIGINT or SIGTERM sets.
 
-    The former handlers are put back with the first signal, so a second Ctrl-C interrupts, and at
-    the end of the block. Outside the main thread no signal is caught.
+    The first signal, or the end of the block, restores the previous signal handlers, so that a
+    second Ctrl-C interrupts. Outside the main thread no signal is caught.
     """
     came = SignalFlag()
     former: dict[int, Any] = {}
 
     def put_back() -> None:
-        with contextlib.suppress(KeyError):  # both signals may be under way at once
+        with contextlib.suppress(KeyError):  # both signals may arrive at once
             while True:
                 process_signals.give_back(*former.popitem())
 

@@ -1,4 +1,4 @@
-"""What a consumer reports about itself: the stop report, its health and the statistics."""
+"""The reports of a consumer: of a stop, of a drain, and its statistics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nsqclient.runtime.lock import Lock
 class StopReport:
     """The result of ``Consumer.stop()``.
 
-    False if a message was abandoned, or if the stop is not over.
+    False if a message was abandoned or the stop is not complete.
     """
 
     finished: int  #: messages finished while stopping
     requeued_unstarted: int  #: messages that no handler had started, requeued at once
-    #: messages without a response at the deadline: their handlers were running, or had called
+    #: messages without a response at the deadline, whose handlers were running or had called
     #: ``enable_async()``; nsqd delivers them again
     abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
@@ -42,8 +42,8 @@ class DrainReport:
     given_up: int  #: messages given up; these are in ``finished``, too
     deferred: int  #: deferred messages that are left, if known
     paused: int  #: messages that are left in a paused channel or topic, if known
-    #: addresses of nsqds and nsqlookupds that did not answer, so that it is unknown whether they
-    #: have messages left: the drain ended by ``end_after_silence``, a signal or ``stop()``
+    #: addresses of nsqds and nsqlookupds that did not answer and may have messages left; the drain
+    #: was ended by ``end_after_silence``, a signal or ``stop()``
     unknown: tuple[str, ...]
     is_empty: bool  #: every nsqd reported that no message was left
     stop: StopReport  #: the result of the stop at the end
@@ -54,14 +54,14 @@ class DrainReport:
 
 @dataclass
 class ConnectionCounters:
-    """What happened on one connection."""
+    """Numbers of messages on one connection."""
 
     received: int = 0
     finished: int = 0
     requeued: int = 0
-    given_up: int = 0  #: given up, and kept by ``on_giving_up``; these are in ``finished``, too
+    given_up: int = 0  #: given up and kept by ``on_giving_up``; these are in ``finished``, too
     touched: int = 0
-    requeued_unstarted: int = 0  #: requeued unstarted: at stop, or far above ``max_queued_bytes``
+    requeued_unstarted: int = 0  #: requeued at a stop, before a handler had started
     expired: int = 0  #: dropped unhandled, because nsqd had given them to another consumer
     lost_answers: int = 0  #: responses that were lost with the connection
     late_answers: int = 0  #: responses that nsqd rejected: the message had timed out
@@ -75,7 +75,7 @@ class ConnectionStats:
     address: str  #: host:port of the nsqd
     rdy: int  #: the RDY that was sent last
     in_flight: int  #: messages without a response yet
-    version: str  #: of the nsqd
+    version: str  #: the nsqd's
     counters: ConnectionCounters
     #: nsqd's answer to IDENTIFY under its own names; empty if it negotiates nothing
     negotiated: Mapping[str, Any] = field(repr=False)
@@ -88,14 +88,14 @@ class ConsumerStats:
     connections: list[ConnectionStats]
     total: ConnectionCounters  #: sums over all connections, closed ones included
     queued: int  #: messages that wait for a worker
-    queued_bytes: int  #: their memory: the bodies, and 512 bytes for each message
+    queued_bytes: int  #: memory of their bodies and headers, and 512 bytes for each message
     running: int  #: handlers that run now
     backoff: str  #: "flowing", "waiting" or "testing"
     is_paused: bool
     is_held: bool  #: RDY is 0 because of ``max_queued_bytes``
     max_in_flight: int
     level: int  #: messages that may be in flight now: ``max_in_flight`` or fewer
-    #: what decides the level: "max_in_flight", "handler_time", "start" before handler times are
+    #: what limits the level: "max_in_flight", "handler_time", "start" before handler times are
     #: known, "held" while messages are collected, "off" with ``rdy_share_of_timeout=0``
     level_reason: str
     #: seconds that the slowest of the last 128 handlers took; None if unknown
@@ -117,18 +117,18 @@ class ClosedConnectionTotals:
         self._closed: list[ConnectionCounters] = [ConnectionCounters()]  # guarded by _lock
 
     def add(self, counters: ConnectionCounters) -> None:
-        """Keep the counters of a connection that ended."""
+        """Add the counters of a closed connection."""
         with self._lock:
             self._closed.append(counters)
             if len(self._closed) > 16:
-                # Late answers may still be counted on a young one; old ones do not change.
+                # Late answers may still be counted on recent ones; old ones do not change.
                 self._closed = [_sum(self._closed[:8]), *self._closed[8:]]
 
     def total(self, live: Iterable[ConnectionCounters]) -> ConnectionCounters:
-        """Sums over the closed connections and the ``live`` ones."""
+        """Return the sums over the closed connections and the ``live`` ones."""
         with self._lock:
             closed = list(self._closed)
-        # A connection that just ended may be in both.
+        # A connection that has just ended may be in both.
         seen = {id(counters) for counters in closed}
         return _sum(closed + [counters for counters in live if id(counters) not in seen])
 

@@ -1,7 +1,7 @@
 """``Subscription``: one connection of a consumer, its messages in flight, and their answers.
 
-What arrives becomes a Message and is noted in the InFlightTable. FINs are collected and sent
-together: a system call for each would halve the speed.
+``NsqdSubscription`` is the base class that it shares with ``BulkSubscription``: the connection and
+its RDY. FINs are collected and sent together, because a system call for each halves the speed.
 """
 
 from __future__ import annotations
@@ -9,65 +9,232 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from operator import itemgetter, methodcaller
 from typing import Any, Protocol
 
 from nsqclient.connection.connection import Connection
+from nsqclient.connection.handshake import Subscribe
 from nsqclient.consumer.backoff import Outcome
 from nsqclient.consumer.context import ConsumerContext
-from nsqclient.consumer.in_flight import InFlightTable, DeliveryCounts
-from nsqclient.consumer.nsqd_subscription import NsqdSubscription
+from nsqclient.consumer.in_flight import DeliveryCounts, InFlightTable
+from nsqclient.consumer.rdy import RdyState
 from nsqclient.consumer.stats import ConnectionCounters, ConnectionStats
 from nsqclient.display import counted
 from nsqclient.errors import (
-    AlreadyRespondedError,
-    NSQError,
-    ReentrantCallError,
+    AlreadyRespondedError, ClosedError, NSQConnectionError, NSQError, ReentrantCallError,
     ServerError,
 )
 from nsqclient.log_records import log_fields
 from nsqclient.message import Message
 from nsqclient.protocol.client import ClientProtocol
+from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.frames import RawMessage
+from nsqclient.protocol.names import is_ephemeral
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import requeue_delay
+from nsqclient.runtime.log_lines import LineLimit
 
+#: Maximum number of FINs that are sent together.
+MAX_FIN_BATCH = 256
 #: The body of a RawMessage.
 body_of: itemgetter[int] = itemgetter(3)
 
 
+class NsqdSubscription(ABC):
+    """One connection that is subscribed to a channel, and its RDY. Threads: any."""
+
+    def __init__(self, address: str, context: ConsumerContext, owner: object) -> None:
+        config = context.config
+        self._log = context.log
+        self._config = config
+        self._context = context
+        self._reports_to = owner
+        self.topic: str = context.topic
+        self.channel: str = context.channel
+        self.address = address
+        self.place: Endpoint = Endpoint(address)
+        self.conn: Connection = Connection(address, config, self)
+        self.rdy_state: RdyState | None = None  # guarded by FlowControl's lock
+        #: The command that ``open()`` subscribes with.
+        self.wanted: Subscribe = Subscribe(self.topic, self.channel)
+        self._rdy_on_wire = 0  # guarded by the connection's lock
+        #: Number of FINs that are sent together. Low if RDY is low, because nsqd would be idle.
+        self.fin_batch: int = 1
+        #: Seconds after which nsqd delivers a message again.
+        self.msg_timeout: float = 60.0
+        self._max_msg_timeout = 900.0
+        #: CLOSE_WAIT has arrived: nsqd sends no more messages.
+        self.was_drained: bool = False
+        #: Whether the Watchdog may replace it. An ephemeral channel would be deleted with its
+        #: messages.
+        self.is_watched: bool = not (config.sample_rate or is_ephemeral(self.channel))
+        #: Being replaced: it gets no more RDY, and is closed once its messages are answered.
+        self.is_retired: bool = False
+
+    def reports_to(self, owner: object) -> bool:
+        """True if this is the owner that it was created with."""
+        return self._reports_to is owner
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect and subscribe, with RDY 0. Blocks and raises as ``Connection.open``."""
+        self.conn.open(deadline, subscribe=self.wanted)
+        settings = self.conn.settings
+        self.msg_timeout = settings.msg_timeout_ms / 1000
+        self._max_msg_timeout = settings.max_msg_timeout_ms / 1000
+        if not settings.raw and self._config.msg_timeout:
+            self.msg_timeout = self._config.msg_timeout
+
+    def abandon(self) -> None:
+        """Close the inherited socket in a forked child. Later answers count as lost."""
+        self.fin_batch = 0  # count them at once, because no timer runs here
+        self.conn.abandon()
+
+    @property
+    def max_rdy(self) -> int:
+        """The highest useful RDY."""
+        return self.conn.settings.max_rdy_count
+
+    # -- for a subclass
+
+    @property
+    @abstractmethod
+    def is_lost(self) -> bool:
+        """True if the connection has ended and nsqd has taken its messages back."""
+
+    @abstractmethod
+    def count_in_flight(self, now: float) -> int:
+        """Return the number of messages that nsqd counts as in flight here."""
+
+    @abstractmethod
+    def forget_orphans(self, before: float) -> None:
+        """Drop unanswered messages whose deadline lies before ``before``."""
+
+    @abstractmethod
+    def count_more(self, counter: str, number: int = 1) -> int:
+        """Add to one of the counters and return its new value."""
+
+    @abstractmethod
+    def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
+        """Messages have arrived. Called by the reader, as the methods below."""
+
+    @abstractmethod
+    def on_command_failed(self, conn: Connection, error: ServerError) -> None:
+        """nsqd has rejected a FIN, REQ or TOUCH, because the message had timed out."""
+
+    @abstractmethod
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
+        """The connection has ended."""
+
+    # -- sending
+
+    def post_rdy(self) -> None:
+        """Send the RDY of ``rdy_state``, unless it was sent last. Never waits or raises."""
+
+        def queue(core: ClientProtocol) -> None:
+            # Read under the connection's lock: of two racing threads both send the newest value.
+            wanted = 0 if self.rdy_state is None else self.rdy_state.rdy
+            if wanted != self._rdy_on_wire:
+                core.send_rdy(wanted)
+                self._rdy_on_wire = wanted
+                self.fin_batch = max(1, min(MAX_FIN_BATCH, wanted // 8))
+
+        try:
+            self._post(queue)
+        except NSQError as exc:
+            self._log.debug("%s: RDY not sent: %s", self.address, exc,
+                            extra=log_fields(nsqd=self.address))
+
+    def post_cls(self) -> bool:
+        """Send CLS, which nsqd answers with CLOSE_WAIT. Never waits.
+
+        Returns: False if the connection is lost or not open yet.
+        """
+        try:
+            self._post(lambda core: core.send_cls())
+        except NSQError as exc:
+            self._log.debug("%s: CLS not sent: %s", self.place, exc,
+                            extra=log_fields(nsqd=self.address))
+            return False
+        return True
+
+    def _post(self, queue: Callable[[ClientProtocol], None]) -> None:
+        """Send without waiting. A background task sends the bytes that the socket does not take."""
+        if not self.conn.send(queue, waits=False):
+            self._context.run_in_background(self._flush_socket)
+
+    def _flush_socket(self) -> None:
+        try:
+            self.conn.flush()
+        except NSQError as exc:
+            self._log.debug("%s: not all was written: %s", self.address, exc,
+                            extra=log_fields(nsqd=self.address))
+
+    def _send(
+        self, queue: Callable[[ClientProtocol], None], answers: int, *, waits: bool = True
+    ) -> bool:
+        """Send answers. Returns False if they are lost with the connection."""
+        try:
+            if not self.conn.send(queue, waits=waits):
+                self._context.run_in_background(self._flush_socket)
+        except ReentrantCallError:  # nothing was queued
+            self._context.run_in_background(lambda: self._send_again(queue, answers))
+        except (ClosedError, NSQConnectionError) as exc:
+            self._count_lost(answers, exc)
+            return False
+        return True
+
+    def _send_again(self, queue: Callable[[ClientProtocol], None], answers: int) -> None:
+        self._send(queue, answers, waits=False)
+
+    def _count_lost(self, answers: int, error: NSQError | None = None) -> None:
+        is_first = self.count_more("lost_answers", answers) == answers
+        self._log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "%s: %s lost with the connection; nsqd delivers again%s",
+            self.address, counted(answers, "response"), "" if error is None else f": {error}",
+            extra=log_fields(nsqd=self.address),
+        )
+
+    # -- from the connection's reader
+
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
+        """Not used: consumers do not publish."""
+
+    def on_close_wait(self, conn: Connection) -> None:
+        """nsqd has answered CLS, and every FIN before it."""
+        self.was_drained = True
+
+
 class SubscriptionOwner(Protocol):
-    """What a Subscription reports to. Nothing here may block."""
+    """The interface that a Subscription reports to. Methods do not block."""
 
     def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
-        """Messages came whose bodies have ``size`` bytes; called by the reader thread.
+        """Messages have arrived; their bodies have ``size`` bytes. Called by the reader thread.
 
         Raises:
-            RemoteProtocolError: they should not have been sent; the connection ends.
+            RemoteProtocolError: nsqd must not have sent them; the connection is closed.
         """
-        ...
 
     def on_result(self, outcome: Outcome) -> None:
-        """A message is about to be answered; RDY that changes by it is written first."""
-        ...
+        """A message is about to be answered. If RDY changes, it is sent first."""
 
     def flush_soon(self, sub: Subscription) -> None:
-        """See to it that ``sub.finished`` leaves: at once, or with others in a moment."""
-        ...
+        """Send the FINs of ``sub.finished``, at once or within a few ms."""
 
     def give_up(self, message: Message, reason: str) -> None:
         """Call ``on_giving_up`` with a message and finish it."""
-        ...
 
     def on_lost(self, sub: Subscription, error: NSQError) -> None:
-        """The connection ended."""
-        ...
+        """The connection has ended."""
 
 
 class Subscription(NsqdSubscription):
     """The messages and answers of one connection; the Responder of its messages.
 
-    Threads: any; ``on_...`` are called by the connection's reader.
+    Threads: any. The connection's reader calls the ``on_...`` methods.
     """
 
     def __init__(
@@ -77,29 +244,24 @@ class Subscription(NsqdSubscription):
         super().__init__(address, context, owner)
         self.in_flight: InFlightTable = InFlightTable()
         self.counters: ConnectionCounters = self.in_flight.counters
-        self.finished: deque[Message] = deque()  # to be sent with the next flush
+        self.finished: deque[Message] = deque()  # to be sent by the next flush()
         self._owner = owner
-        #: Of the consumer; a message that comes again by another connection is still the same.
+        #: Shared by the consumer's subscriptions: a message may come again on another connection.
         self._unhandled = DeliveryCounts() if unhandled is None else unhandled
         self._has_warned_of_delay = False
+        self._expired_lines = LineLimit(1)
         #: A message that nsqd has delivered, and counted, twice on this connection.
         self.delivered_twice: Message | None = None
-
-    # -- numbers
 
     @property
     def is_lost(self) -> bool:
         return self.in_flight.is_lost
 
-    @property
-    def received(self) -> int:
-        return self.counters.received
-
     def count_more(self, counter: str, number: int = 1) -> int:
         return self.in_flight.count_more(counter, number)
 
     def __len__(self) -> int:
-        """How many messages are in flight, expired ones included."""
+        """Return the number of messages in flight, including expired ones."""
         return len(self.in_flight)
 
     def count_in_flight(self, now: float) -> int:
@@ -109,7 +271,7 @@ class Subscription(NsqdSubscription):
         self.in_flight.forget(before)
 
     def stats(self, rdy: int) -> ConnectionStats:
-        """Take a snapshot; ``rdy`` was sent last."""
+        """Take a snapshot; ``rdy`` is the last RDY sent."""
         settings = self.conn.settings
         counters = dataclasses.replace(self.counters)
         return ConnectionStats(
@@ -118,13 +280,13 @@ class Subscription(NsqdSubscription):
     # -- answers (the Responder of messages)
 
     def finish(self, message: Message) -> None:
-        """Send FIN; a worker's FIN is collected for a few ms and sent together with others."""
+        """Send FIN. The FINs of workers are collected for a few ms and sent together."""
         self.in_flight.mark_responded(message)
         try:
             self._owner.on_result(Outcome.SUCCESS)
             self.finished.append(message)
             self._owner.flush_soon(self)
-        except ReentrantCallError:  # a finalizer or signal handler, in the middle of another call
+        except ReentrantCallError:  # called by a finalizer or signal handler during another call
             self._context.run_in_background(lambda: self._finish_again(message))
 
     def _finish_again(self, message: Message) -> None:
@@ -133,7 +295,7 @@ class Subscription(NsqdSubscription):
         self.flush(waits=False)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Send REQ, after what backoff has to say."""
+        """Send REQ, after the RDY of the backoff."""
         if delay is None:
             config = self._config
             delay = requeue_delay(
@@ -151,7 +313,7 @@ class Subscription(NsqdSubscription):
             core.send_req(message._id, delay_ms)
 
         def send(waits: bool) -> None:
-            if self.in_flight.take([message]):  # else it was sent already
+            if self.in_flight.take([message]):  # otherwise it was sent already
                 self.in_flight.count_more("requeued")
                 self._send(queue, 1, waits=waits)
             elif self.is_lost:
@@ -161,15 +323,14 @@ class Subscription(NsqdSubscription):
         try:
             self._owner.on_result(Outcome.FAILURE if backoff else Outcome.NEUTRAL)
             send(True)
-        except ReentrantCallError:  # a finalizer or signal handler, in the middle of another call
+        except ReentrantCallError:  # called by a finalizer or signal handler during another call
             self._context.run_in_background(lambda: send(False))
 
     def give_up(self, message: Message, reason: str) -> None:
-        """Call ``on_giving_up`` with a message and finish it."""
         self._owner.give_up(message, reason)
 
     def touch(self, message: Message) -> None:
-        """Send TOUCH and move the message's deadline as nsqd does."""
+        """Send TOUCH and extend the message's deadline as nsqd does."""
         if message.has_responded:
             raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
         try:
@@ -186,23 +347,23 @@ class Subscription(NsqdSubscription):
             self.touch(message)
 
     def keep_alive(self, message: Message) -> None:
-        """Touch now, and again whenever half of the timeout has passed."""
+        """Send TOUCH now, and again whenever half of the timeout has passed."""
         message_id, received = message._id, message.received
         if received + self._max_msg_timeout > message.deadline or message.has_responded:
-            self.touch(message)  # else nsqd would shorten its time
+            self.touch(message)  # otherwise nsqd would shorten its time
         try:
             self._touch_later(message_id, received)
         except ReentrantCallError:
             self._context.run_in_background(lambda: self._touch_later(message_id, received))
 
     def _touch_later(self, message_id: bytes, received: float) -> None:
-        # Not the message itself: its body need not stay in memory when it was answered.
+        # Without a reference to the message, so that the body of an answered one is freed.
         self._context.timer.schedule(
             self.msg_timeout / 2, lambda: self._touch_again(message_id, received)
         )
 
     def _touch_again(self, message_id: bytes, received: float) -> None:
-        # On the timer thread: posts, never waits.
+        # On the timer thread, so it must not wait.
         message = self.in_flight.get(message_id)
         if message is None or message.received != received or message.has_responded:
             return  # answered, or nsqd has delivered it again
@@ -220,16 +381,13 @@ class Subscription(NsqdSubscription):
             self._touch_later(message_id, received)
 
     def _extend(self, message: Message) -> None:
-        # Before TOUCH is sent, since nsqd's refusal may come at once and must have the last word.
+        # Before TOUCH is sent, because nsqd's refusal, which expires the message, may come at once.
         self.in_flight.extend(message, min(
             time.monotonic() + self.msg_timeout, message.received + self._max_msg_timeout
         ))
 
     def requeue_unstarted(self, messages: list[Message]) -> int:
-        """Requeue messages that no handler has seen, at once and without backoff.
-
-        Never waits: the reader comes here with what still arrives during a stop.
-        """
+        """Requeue messages that no handler has seen, at once and without backoff. Never waits."""
         mine = self.in_flight.take_unanswered(messages)
 
         def queue(core: ClientProtocol) -> None:
@@ -242,38 +400,31 @@ class Subscription(NsqdSubscription):
         return len(mine)
 
     def drop_expired(self, message: Message) -> None:
-        """Forget a message that nsqd has given to another consumer while it was queued."""
-        self.drop_all_expired([message])
-
-    def drop_all_expired(self, messages: list[Message]) -> None:
-        """Forget messages that nsqd has taken back while they were queued."""
-        self.in_flight.take_unanswered(messages)
-        self._note_unhandled(messages)
-        count = self.in_flight.count_expired(time.monotonic(), len(messages))
-        if count:
-            self._log.warning(
+        """Forget a message that expired while it was queued: nsqd delivers it again."""
+        self.in_flight.take_unanswered([message])
+        self._unhandled.add(self.place, message._id)
+        count = self.in_flight.count_more("expired")
+        if not self.is_lost:  # otherwise the loss of the connection is logged
+            self._log.log(
+                self._expired_lines.level(logging.WARNING),
                 "%s from %s expired in the queue and will be delivered again: lower max_in_flight,"
                 " or raise workers or msg_timeout", counted(count, "message"), self.place,
                 extra=log_fields(nsqd=self.address),
             )
 
-    def _note_unhandled(self, messages: list[Message]) -> None:
-        for message in messages:
-            self._unhandled.add(self.place, message._id)
-
     def count_handled(self, message: Message) -> int:
-        """Return how many deliveries of the message a handler had, or may have had.
+        """Return the number of deliveries of the message that a handler may have seen.
 
-        This delivery counts, and so do those to other consumers: only what expired in this one's
-        queue, or was not queued at all, does not.
+        Counts this delivery and those to other consumers, but not those that expired in the queue
+        of this consumer.
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 
     def flush(self, *, waits: bool = True) -> None:
-        """Send the FINs that wait. Blocks at most ``write_timeout``; never raises.
+        """Send the collected FINs. Blocks at most ``write_timeout``; never raises.
 
         Args:
-            waits: False: what does not fit into the socket is left to a background task.
+            waits: False: a background task sends the bytes that the socket does not take.
         """
         if not self.finished:
             return
@@ -287,7 +438,6 @@ class Subscription(NsqdSubscription):
     # -- from the connection's reader
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
-        """Make Messages of what came, and hand them on."""
         now = time.monotonic()
         deadline = now + self.msg_timeout
         messages = [
@@ -304,15 +454,13 @@ class Subscription(NsqdSubscription):
         self._owner.on_messages(self, messages, sum(map(len, map(body_of, batch))))
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:
-        """An answer came after the message's timeout."""
         if error.code == "E_TOUCH_FAILED":
-            # "TOUCH <id> failed ...": the time that touch() gave the message is not nsqd's.
+            # "TOUCH <id> failed ...": nsqd has not extended the deadline.
             words = error.text.encode().split()
             self.in_flight.expire(words[1] if len(words) > 1 else b"")
         self._log_late_answer(error, self.in_flight.count_more("late_answers") == 1)
 
     def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
-        """Say why nsqd refused an answer, and what to do."""
         self._log.log(
             logging.WARNING if is_first else logging.DEBUG,
             "%s: %s (the message timed out and is delivered again; raise msg_timeout, touch it,"
@@ -320,8 +468,7 @@ class Subscription(NsqdSubscription):
         )
 
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection ended: its messages are nsqd's again."""
-        self.fin_batch = 0  # what is finished from now on is counted at once
+        self.fin_batch = 0  # answers from now on are counted as lost at once
         self.in_flight.mark_lost()
-        self.flush()  # FINs that waited for others are lost answers
+        self.flush()  # count the collected FINs as lost
         self._owner.on_lost(self, error)

@@ -42,13 +42,13 @@ class DepthQuery(StockDepthQuery):
         if not self._numbers:
             return None
         answers, failures = self._ask(
-            dict.fromkeys([*self._nsqd_http, *filter(None, self._http.values())]),
+            dict.fromkeys([*self._sources.nsqd_http, *filter(None, self._http.values())]),
             lambda nsqd: led_topics(
                 nsqd.stats_json(self._topic, include_clients=False), self._topic))
         found = {number: _depth_of(topic, self._channel)
                  for topics in answers.values() for number, topic in topics.items()}
         missing = sorted(self._numbers.difference(found))
-        reason = "; ".join(failures.values()) or "no nsqd that was asked leads it"
+        reason = "; ".join(map(str, failures.values())) or "no nsqd that was asked leads it"
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]

@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import Any, Protocol
 
 from nsqclient.consumer.connections import (
-    ConnectionManager, ConnectionsOwner, NsqdEntry, NsqdSources, Redial, S,
+    ConnectionManager, ConnectionsOwner, NsqdEntry, NsqdSources, Redial, S, call_filter,
 )
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.discovery import config_for
@@ -176,14 +176,11 @@ class PartitionedConnections(ConnectionManager[S]):
     def given_lookupds(self, place: Endpoint) -> set[str]:
         return {self._seeds[one] for one in self._table.naming(place)}
 
-    def http_address(self, nsqd: str) -> str:
-        with self._lock:
-            return self._table.merged().http_addresses.get(nsqd, "")
-
     def on_lookup(self, lookupd: str, answer: Any) -> None:
         found: RoutesResult = answer
         self.note_whether_known(lookupd, bool(found.routes.plain or found.routes.partitions))
-        routes = self.choose(lambda: choose_routes(self._sources, found.routes, self._partitions))
+        routes = call_filter(self._log, lambda: choose_routes(
+            self._sources, found.routes, self._partitions))
         if routes is None:
             return
         with self._lock:
@@ -206,7 +203,7 @@ class PartitionedConnections(ConnectionManager[S]):
             self.incompatibility = news
             if news is None:
                 self._want_all(lookupd, places, merged)
-            is_late = self._next_round_at - time.monotonic() > MAX_LEADER_WAIT
+            is_late = self._rounds.next_at - time.monotonic() > MAX_LEADER_WAIT
             if is_late and self._leaders.unread(self._entries):
                 self._schedule_round()
             count = 0 if news is not None else merged.usable_partitions

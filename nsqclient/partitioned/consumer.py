@@ -31,8 +31,6 @@ from nsqclient.runtime.arguments import check_function, checks_names
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from nsqclient.http.models import TopicStats
-    from nsqclient.http.nsqd import NsqdHTTP
     from nsqclient.partitioned.channel_depth import DepthQuery
 
 
@@ -58,13 +56,15 @@ class PartitionedCore(ConsumerCore):
             return OrderedProcessor(self.context, self.flow, handling, self._on_blocked)
         return super().make_processor(handling)
 
-    def fetch_stats(self, client: NsqdHTTP, topic: str) -> TopicStats | None:
-        from nsqclient.partitioned.http import fetch_stats
-
-        return fetch_stats(client, topic).topic(topic)
-
     def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
         return PartitionedConnections(self.context, sources, self, self._options)
+
+    def make_depth_query(self, sources: NsqdSources) -> DepthQuery:
+        from nsqclient.partitioned.channel_depth import DepthQuery  # slow to import
+
+        context = self.context
+        return DepthQuery(context.topic, context.channel, context.config, sources,
+                          partitions=self._options.partitions)
 
     def make_partition_subscription(self, target: PartitionTarget) -> Subscription:
         """Return a Subscription to a partition, not open yet."""
@@ -171,12 +171,6 @@ class Consumer(StockConsumer):
 
     def _make_core(self) -> PartitionedCore:
         return PartitionedCore(self._settings, self._options, self._on_blocked)
-
-    def _make_depth_query(self, sources: NsqdSources) -> DepthQuery:
-        from nsqclient.partitioned.channel_depth import DepthQuery
-
-        return DepthQuery(
-            self.topic, self.channel, self.config, sources, partitions=self._options.partitions)
 
     def set_tracing(self, enabled: bool) -> None:
         """Turn the trace log (logger ``nsqclient.trace``) on or off."""

@@ -59,7 +59,6 @@ class OrderedProcessor(MessageProcessor):
         self._max_attempts = 0
         self._on_blocked = on_blocked
         self._lock = Lock()
-        self.queue: Callable[[list[Message]], bool] = self._put_or_keep
         self._receivers: set[int] = set()  # receiving workers; changed only by atomic calls
         #: Partition -> (message being handled, messages received meanwhile). Guarded by _lock.
         self._busy: dict[int | None, tuple[Message, list[Message]]] = {}
@@ -96,7 +95,7 @@ class OrderedProcessor(MessageProcessor):
         finally:
             self._receivers.discard(me)
 
-    def _put_or_keep(self, messages: list[Message]) -> bool:
+    def queue(self, messages: list[Message]) -> bool:
         """Queue received messages. If a worker received them, it takes them next."""
         if self._receivers and threading.get_ident() in self._receivers:
             return self.workers.put_many(messages, wakes=False)

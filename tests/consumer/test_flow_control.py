@@ -9,7 +9,7 @@ import pytest
 
 from nsqclient import Config
 from nsqclient.consumer.backoff import Backoff, Outcome, Phase
-from nsqclient.consumer.flow_control import FlowControl
+from nsqclient.consumer.flow_control import BackoffControl, FlowControl
 from nsqclient.consumer.subscription import Subscription
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
@@ -40,7 +40,6 @@ class SimulatedNsqd(Subscription):
             self._wire = count = self.rdy_state.rdy
             self._log.append((round(self._timer.now, 3), f"{self.address} RDY {count}"))
             self._timer.schedule(self._lag, lambda: self._take_effect(count))
-        return True
 
     def _take_effect(self, count):
         self._in_force = count
@@ -136,7 +135,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
 
     def is_stuck():
         may_flow = world.nsqds and flow.max_in_flight and not flow.is_paused and not held and (
-            flow.phase is not Phase.WAITING
+            flow.backoff.phase is not Phase.WAITING
         )
         return may_flow and not out() and not any(nsqd.rdy_state.rdy for nsqd in world.nsqds)
 
@@ -165,7 +164,7 @@ def test_a_day_of_random_faults_keeps_both_promises(seed, workers):
             if busy:
                 flow.handler_times.append(10 ** rng.uniform(-6, 2))
                 outcome = rng.choices(list(Outcome), [200, 1, 1])[0]
-                flow.on_result(outcome)
+                flow.backoff.on_result(outcome)
                 rng.choice(busy).finish_one()
         timer.advance(rng.choice([0.0, 0.01, 0.3, 5.0, 30.0]))
         if may_be_out() <= flow.max_in_flight:
@@ -181,14 +180,13 @@ def test_phases_are_reported_in_their_order_with_the_wait():
     """The message of the test may be handled before the test is reported."""
     world = World(Config(backoff_multiplier=1.0), max_in_flight=5)
     nsqd = world.add("a")
-    world.flow.on_result(Outcome.FAILURE)
+    world.flow.backoff.on_result(Outcome.FAILURE)
     posted = nsqd.post_rdy
 
     def post_and_handle():
         posted()
-        if world.flow.phase is Phase.TESTING:
-            world.flow.on_result(Outcome.SUCCESS)  # by a worker, at once
-        return True
+        if world.flow.backoff.phase is Phase.TESTING:
+            world.flow.backoff.on_result(Outcome.SUCCESS)  # by a worker, at once
 
     nsqd.post_rdy = post_and_handle
     world.timer.advance(10)
@@ -196,22 +194,22 @@ def test_phases_are_reported_in_their_order_with_the_wait():
 
 
 @pytest.mark.parametrize("function", [
-    FlowControl.on_result, FlowControl._take_result, Backoff.on_result,
+    BackoffControl.on_result, BackoffControl._take_result, Backoff.on_result,
 ])
 def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
     def work():
         world = World(Config(), 10)
         world.add("a")
         with contextlib.suppress(KeyboardInterrupt):
-            world.flow.on_result(Outcome.FAILURE)
+            world.flow.backoff.on_result(Outcome.FAILURE)
 
         def check():
             world.timer.advance(20)
-            if world.flow.phase is not Phase.FLOWING:
-                assert world.flow.phase is Phase.TESTING
+            if world.flow.backoff.phase is not Phase.FLOWING:
+                assert world.flow.backoff.phase is Phase.TESTING
                 assert world.commands()[-1][1] == "a RDY 1"
-                world.flow.on_result(Outcome.SUCCESS)
-                assert world.flow.phase is Phase.FLOWING
+                world.flow.backoff.on_result(Outcome.SUCCESS)
+                assert world.flow.backoff.phase is Phase.FLOWING
             world.timer.advance(20)
             assert world.nsqds[0].rdy_state.rdy == 10
 
@@ -223,14 +221,14 @@ def test_an_interrupted_requeue_leaves_no_backoff_without_an_end(function):
 def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
     world = World(Config(), 10)
     world.add("a")
-    world.flow.on_result(Outcome.FAILURE)
+    world.flow.backoff.on_result(Outcome.FAILURE)
     world.timer.advance(2)
-    world.flow.on_result(Outcome.FAILURE)
-    world.flow._on_wait_over()
+    world.flow.backoff.on_result(Outcome.FAILURE)
+    world.flow.backoff.end_wait()
     world.timer.advance(3.9)
-    assert world.flow.phase is Phase.WAITING
+    assert world.flow.backoff.phase is Phase.WAITING
     world.timer.advance(0.2)
-    assert world.flow.phase is Phase.TESTING
+    assert world.flow.backoff.phase is Phase.TESTING
 
 
 def test_loops_that_come_and_go_leave_the_right_state():

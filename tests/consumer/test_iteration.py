@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.consumer.iteration import iterate
+from nsqclient.consumer.core import iterate
 from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool

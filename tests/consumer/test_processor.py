@@ -20,11 +20,12 @@ from tests.support.virtual_time import VirtualTimer
 
 
 class FakeFlow:
-    is_backing_off = counts_arrivals = False
+    counts_arrivals = is_active = False
     times_handlers = is_limited = True
 
     def __init__(self):
         self.results, self.handler_times, self.running = [], [], {}
+        self.backoff = self
 
     def hold(self):
         """Nothing is in flight."""

@@ -128,7 +128,7 @@ def test_a_requeue_that_was_raised_from_an_exception_names_that():
     (lambda: Retry(max_attempts=-1), "max_attempts must be a whole number"),
     (lambda: Retry(backoff=1), "backoff must be True or False"),
     (lambda: RetryTable([ValueError]), "rules must map"),
-    (lambda: RetryTable({"ValueError": GiveUp}), "is no type of exception"),
+    (lambda: RetryTable({"ValueError": GiveUp}), "is not an exception type"),
     (lambda: RetryTable({Requeue: GiveUp}), "has decided itself"),
     (lambda: RetryTable({ValueError: 5}), "rule for ValueError is not callable"),
     (lambda: RetryTable({ValueError: lambda error: None}), "rule for ValueError"),

@@ -12,7 +12,6 @@ import nsqclient
 from nsqclient import Consumer
 from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
 from nsqclient.consumer.in_flight import InFlightTable
-from nsqclient.errors import ConnectionLostError
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
 from nsqclient.worker.runner import _first_signal
@@ -25,17 +24,8 @@ PACKAGE = nsqclient.__path__[0]
 
 
 class FakeConnection:
-    def __init__(self, sub, log, behaviour):
-        self._sub, self._log, self._behaviour = sub, log, behaviour
-
-    def send(self, queue, *, waits):
-        assert not waits
-        self._log.append("CLS")
-        if self._behaviour == "lost":
-            raise ConnectionLostError("nsqd:4150", "gone")
-        if self._behaviour == "good":
-            self._sub.was_drained = True
-        return self._behaviour != "full"
+    def __init__(self, log, behaviour):
+        self._log, self.behaviour = log, behaviour
 
     def drain(self, timeout):
         assert 0 <= timeout <= 0.5
@@ -45,7 +35,7 @@ class FakeConnection:
         self._log.append("close")
 
     def join(self, deadline):
-        return self._behaviour != "stuck"
+        return self.behaviour != "stuck"
 
 
 class FakeSubscription:
@@ -56,14 +46,16 @@ class FakeSubscription:
         self._log = log
         self.in_flight = InFlightTable()
         self.counters = self.in_flight.counters
-        self.conn = FakeConnection(self, log, behaviour)
+        self.conn = FakeConnection(log, behaviour)
 
     def flush(self, *, waits):
         assert not waits
         self._log.append("FIN")
 
-    def flush_rest(self):
-        self._log.append("rest")
+    def post_cls(self):
+        self._log.append("CLS")
+        self.was_drained = self.conn.behaviour != "lost"
+        return self.was_drained
 
 
 class World:
@@ -108,13 +100,6 @@ def test_a_lost_connection_is_not_waited_for():
 
     # Once is enough: a machine may be busy, and a CLOSE_WAIT that is awaited takes a second always.
     assert any(seconds() < 0.9 for _ in range(20))
-
-
-def test_a_connection_that_takes_nothing_is_left_to_a_background_task():
-    """The stop waits a second for CLOSE_WAIT, and for nothing else."""
-    world = World("full")
-    assert world.stop().complete
-    assert "rest" in world.log
 
 
 def test_a_reader_that_does_not_end_is_named():

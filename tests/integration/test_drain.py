@@ -182,7 +182,7 @@ def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):
                        max_in_flight=300)
     report = consumer.run_until_empty(
         end_after_silence=0.5, nsqd_http_addresses=["127.0.0.1:1"])
-    assert sum(sizes) == 200 and report.unknown == ("127.0.0.1:1",)
+    assert sum(sizes) == 200 and report.unknown == (server.tcp_address,)
     assert not report and not report.is_empty
     (line,) = lines(caplog, "ended after 0.5 s without a message")
     assert "127.0.0.1:1" in line

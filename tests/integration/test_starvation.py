@@ -67,7 +67,7 @@ def test_a_silent_nsqd_is_replaced_after_msg_timeout(nsqd, caplog, monkeypatch, 
         "nsqclient.consumer.watchdog.Watchdog._replace_miscounted", lambda *args: None)
     if knows_depth:
         monkeypatch.setattr(
-            "nsqclient.http.nsqd.find_http_address", lambda *args: nsqd.http_address)
+            "nsqclient.consumer.channel_depth.find_http_address", lambda *args: nsqd.http_address)
     handler, held = Handler(), []
     handler.may_end.set()
 

@@ -20,7 +20,7 @@ class World(OrderedProcessor):
 
     def __init__(self, during):
         flow = SimpleNamespace(
-            subscriptions=(), handler_times=[], running={})
+            subscriptions=(), handler_times=[], running={}, backoff=None)
         super().__init__(make_context(), flow, HandlerSettings(None, None), None)
         self._during = during
         self.seen = None

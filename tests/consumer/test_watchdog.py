@@ -1,11 +1,11 @@
 """Which nsqds were silent for too long, by value."""
 
-from nsqclient.consumer.starvation import Observed, StarvationWatch
+from nsqclient.consumer.watchdog import Observed, SilenceWatch
 
 
 class World:
     def __init__(self):
-        self.watch, self.now = StarvationWatch(2.0), 100.0
+        self.watch, self.now = SilenceWatch(2.0), 100.0
         self.state = dict(connection="one", received=0, rdy=1, in_flight=0, msg_timeout=10.0)
 
     def found_at(self, seconds=60, **state):
