@@ -62,7 +62,6 @@ class Acceptor:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
         return format_address(self.host, self._port)
 
     def listen(self) -> None:

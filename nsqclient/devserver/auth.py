@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from nsqclient.devserver.protocol.commands import (
     Auth, CommandError, Dpub, Event, OpenTopic, Pub, Sub,
 )
-from nsqclient.devserver.protocol.go_compat import decode_json, quote, read_fields
+from nsqclient.devserver.protocol.commands import decode_json, quote, read_fields
 from nsqclient.display import LONGEST_TEXT, printable
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
@@ -110,7 +110,6 @@ class Authorizer:
 
     @property
     def is_authorized(self) -> bool:
-        """Whether AUTH succeeded."""
         return self._state is not None and bool(self._state.authorizations)
 
     def must_ask(self, event: Event) -> bool:
@@ -180,7 +179,6 @@ class Authorizer:
             raise CommandError("E_UNAUTHORIZED", f"AUTH failed for {command} on ".encode() + names)
 
     def _ask(self) -> AuthState:
-        """Request from one auth server after the other until one answers."""
         start = random.randrange(len(self._addresses))
         is_secure, common_name = self._describe_tls()
         query: dict[str, str | bytes] = {

@@ -80,28 +80,24 @@ class Broker:
         self._changes: list[TopicChange] = []
 
     def take_changes(self) -> list[TopicChange]:
-        """Remove and return the changes of topics and channels, in order."""
         changes, self._changes = self._changes, []
         return changes
 
     # -- finding and creating
 
     def topic(self, name: str) -> Topic:
-        """Return an existing topic. Raises TopicNotFound."""
         try:
             return self.topics[name]
         except KeyError:
             raise TopicNotFound(name) from None
 
     def channel(self, topic: str, name: str) -> Channel:
-        """Return an existing channel. Raises TopicNotFound or ChannelNotFound."""
         try:
             return self.topic(topic).channels[name]
         except KeyError:
             raise ChannelNotFound(name) from None
 
     def open_topic(self, name: str) -> Topic:
-        """Return the topic; create it if it does not exist."""
         topic = self.topics.get(name)
         if topic is None:
             self._check_exiting()
@@ -195,7 +191,6 @@ class Broker:
     # -- operators
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its channels and messages; its consumers are ended."""
         topic = self.topic(name)
         # As nsqd: the topic first, then its channels.
         del self.topics[name]
@@ -221,7 +216,6 @@ class Broker:
         self._changes.append(TopicChange(False, channel.topic, channel.name))
 
     def pause_topic(self, name: str, paused: bool, now: float) -> None:
-        """Stop or resume the flow from a topic to its channels."""
         topic = self.topic(name)
         topic.paused = paused
         topic.flow(now)
@@ -229,7 +223,6 @@ class Broker:
     # -- over a restart
 
     def metadata(self) -> list[TopicMetadata]:
-        """Return every topic and channel that is not ephemeral."""
         return [
             TopicMetadata(topic.name, topic.paused, {
                 name: channel.paused for name, channel in topic.channels.items()
@@ -268,7 +261,6 @@ class Broker:
 
 
 def _flush(name: str, queue: MessageQueue, *others: Iterable[StoredMessage]) -> list[Unwritten]:
-    """Move the messages in memory, and the others, to the backend."""
     count, reason = 0, ""
     for messages in (list(queue.memory), *others):
         for message in messages:

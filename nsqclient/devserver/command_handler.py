@@ -1,4 +1,4 @@
-"""Executes the commands of one client on the broker, and answers them.
+"""Executes the commands of one client on the broker, and starts the layers that it negotiated.
 
 Between the protocol core and the broker; no socket, no thread of its own.
 """
@@ -16,14 +16,16 @@ from nsqclient.devserver.protocol.commands import (
     Auth, ClientSettings, Cls, CommandError, Dpub, Event, Fin, Identify, Mpub, OpenTopic, Pub, Rdy,
     Req, Sub, Touch,
 )
-from nsqclient.devserver.protocol.go_compat import encode_json
+from nsqclient.devserver.protocol.commands import encode_json
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.devserver.queues import Channel, Consumer
-from nsqclient.devserver.tls_compression import NegotiatedLayers
 from nsqclient.protocol.frames import CLOSE_WAIT, OK, RawMessage
 
 if TYPE_CHECKING:
+    import ssl
+
     from nsqclient.devserver.partitioned.queue import PartitionChannel
+    from nsqclient.protocol.layers.tls import TLSLayer
 
 #: The result of authorizing a command: an error, the response to an AUTH, or None.
 AuthResult = Union[CommandError, dict[str, Any], None]
@@ -31,6 +33,74 @@ AuthResult = Union[CommandError, dict[str, Any], None]
 
 #: In ms. With ``--msg-timeout`` 0 or less nsqd finds a message timed out when it next looks.
 _LEAST_TIMEOUT = 1
+#: Seconds that a TLS handshake may take: nsqd's.
+HANDSHAKE_TIMEOUT = 5.0
+
+
+class NegotiatedLayers:
+    """TLS and compression of one client; ``context`` is None for a server without a certificate.
+
+    The libraries of a layer are loaded with its first use, so that a server starts without them.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self._tls: TLSLayer | None = None
+        self._due = float("inf")
+
+    def apply(self, core: ServerProtocol, settings: ClientSettings) -> None:
+        """Start the layers that IDENTIFY granted, in nsqd's order, with an OK inside each.
+
+        The OKs wait in the TLS layer until its handshake is over.
+        """
+        if settings.tls and self._context is not None:
+            from nsqclient.protocol.layers.tls import TLSLayer
+
+            self._due = time.monotonic() + HANDSHAKE_TIMEOUT
+            self._tls = TLSLayer(self._context, server_side=True)
+            core.start_layer(self._tls)
+            core.respond(OK)
+        if settings.snappy:
+            from nsqclient.protocol.layers.snappy import SnappyLayer
+
+            core.start_layer(SnappyLayer())
+            core.respond(OK)
+        if settings.deflate:
+            from nsqclient.protocol.layers.deflate import DeflateLayer
+
+            core.start_layer(DeflateLayer(settings.deflate_level))
+            core.respond(OK)
+
+    @property
+    def is_secure(self) -> bool:
+        return self._tls is not None and self._tls.is_established
+
+    def handshake_due(self) -> float:
+        """When the TLS handshake must be over, on the monotonic clock; endless if it is."""
+        return float("inf") if self._tls is None or self._tls.is_established else self._due
+
+    def common_name(self) -> str:
+        """Return the name in the client's certificate; empty without one."""
+        certificate = self._tls.tls.getpeercert() if self._tls and self.is_secure else None
+        if not certificate:
+            return ""
+        fields: Any = certificate.get("subject", ())  # ((("commonName", "x"),), ...)
+        return next((value for field in fields for key, value in field if key == "commonName"), "")
+
+    def stats(self) -> dict[str, Any]:
+        """Return the keys of /stats about TLS."""
+        version = suite = ""
+        if self._tls is not None and self.is_secure:
+            version = (self._tls.tls.version() or "").replace("TLSv", "TLS")
+            suite = (self._tls.tls.cipher() or ("",))[0]
+        return {
+            "tls": self.is_secure,
+            "tls_cipher_suite": suite,
+            "tls_version": "TLS1.0" if version == "TLS1" else version,
+            "tls_negotiated_protocol": "",
+            # Always true in nsqd, whose Go has retired the field.
+            "tls_negotiated_protocol_is_mutual": self.is_secure,
+        }
 
 
 class _Answer(NamedTuple):
@@ -65,7 +135,6 @@ class CommandHandler:
     def handle(
         self, event: Event, broker: Broker, now: float, auth_result: AuthResult = None
     ) -> None:
-        """Execute one command and answer it."""
         failure = self._faults.receive(self.number, event)
         if failure is not None:
             self._answer(event, now, failure.code, failure.text.encode())
@@ -104,7 +173,6 @@ class CommandHandler:
         return outbox
 
     def unsubscribe(self, broker: Broker) -> None:
-        """Remove the client from its channel: it has disconnected. Idempotent."""
         channel, self.channel = self.channel, None
         if isinstance(channel, Channel) and self.consumer is not None:
             broker.unsubscribe(channel, self.consumer)
@@ -116,7 +184,6 @@ class CommandHandler:
         return self._held[0].due if self._held else None
 
     def release(self, now: float) -> None:
-        """Send the held answers that are due."""
         while self._held and self._faults.may_leave(self._held[0].due, now):
             answer = self._held.popleft()
             self._send(answer.code, answer.data, answer.settings)
@@ -193,7 +260,6 @@ class CommandHandler:
         data: bytes,
         settings: ClientSettings | None = None,
     ) -> None:
-        """Answer a command, or hold the answer as long as a fault asks for."""
         due = self._faults.answer_due(event, now)
         if due is not None or self._held:
             self._held.append(_Answer(0.0 if due is None else due, code, data, settings))

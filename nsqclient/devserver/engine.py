@@ -40,7 +40,6 @@ class BrokerProtocol(Protocol):
     scheduler: Scheduler
 
     def take_changes(self) -> list[TopicChange]:
-        """Remove and return the changes for the observers."""
         ...
 
 
@@ -73,15 +72,12 @@ class Engine(Generic[B]):
         return self._now
 
     def start(self) -> None:
-        """Start the timer thread."""
         self._timer.start()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Stop the timer thread."""
         self._timer.stop(deadline)
 
     def add_observer(self, observer: Observer) -> None:
-        """Call ``observer`` on every change from now on."""
         with self._notifying:
             self._observers.append(observer)
 

@@ -1,6 +1,6 @@
 """The HTTP servers of the embedded nsqd and nsqlookupd: routes, and responses as the real ones'.
 
-One thread per client; ``http_connection`` reads its requests.
+One thread per client, which reads its requests with ``http.server``.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from nsqclient.devserver.acceptor import Acceptor
-from nsqclient.devserver.protocol.go_compat import encode_json
+from nsqclient.devserver.protocol.commands import encode_json
 from nsqclient.display import printable
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
 
 if TYPE_CHECKING:
     import ssl
-    from email.message import Message
 
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
@@ -56,7 +57,6 @@ class Request(NamedTuple):
     body: bytes | None
 
     def get(self, name: str, missing: str = "") -> str:
-        """Return a query parameter, the first of several."""
         return self.params.get(name, [missing])[0]
 
     def require(self, name: str) -> str:
@@ -106,7 +106,6 @@ class Response(NamedTuple):
 def error_response(
     status: int, code: str, headers: tuple[tuple[str, str], ...] = ()
 ) -> Response:
-    """An error: the code as JSON."""
     return Response(status, encode_json({"message": code}), JSON, (*headers, *_NSQ_HEADER))
 
 
@@ -152,12 +151,10 @@ class HTTPServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return self._acceptor.port
 
     @property
     def address(self) -> str:
-        """``host:port``."""
         return self._acceptor.address
 
     def start(self) -> None:
@@ -174,17 +171,6 @@ class HTTPServer:
         Blocks: until all threads have ended, or the deadline.
         """
         self._acceptor.stop(deadline)
-
-    def _respond(
-        self, method: str, target: str, headers: Message, body: bytes | None
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        path, _, query = target.partition("?")
-        response = self.handle(Request(
-            method, unquote(path), "", parse_qs(query, keep_blank_values=True), headers, body))
-        found = list(response.headers)
-        if response.content_type is not None and response.body:
-            found.append(("Content-Type", response.content_type))
-        return response.status, found, response.body
 
     def handle(self, request: Request) -> Response:
         """Return the response to a request; never raises."""
@@ -226,7 +212,116 @@ class HTTPServer:
             self._serve_requests(secure, address)
 
     def _serve_requests(self, sock: socket.socket, address: str) -> None:
-        from nsqclient.devserver.http_connection import Connection
-
-        Connection(sock, address, self._respond, self._max_body_size,
+        Connection(sock, address, self.handle, self._max_body_size,
                    lambda: self._acceptor.stopping.wait(LINGER))
+
+
+class Connection(BaseHTTPRequestHandler):
+    """One client; the constructor serves it to its end.
+
+    Args:
+        respond: returns the response to each request.
+        max_body_size: a request with a larger body gets it as None, and is the last one.
+        linger: waits while the client reads the last response, if it may still send: closing
+            with unread bytes resets the connection, and the response may be lost.
+    """
+
+    protocol_version = "HTTP/1.1"
+    # An error of http.server's own, also if the client has sent no version.
+    default_request_version = "HTTP/1.0"
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(code)d %(message)s"
+    wbufsize = -1  # a response is one write
+
+    def __init__(
+        self, sock: socket.socket, address: str, respond: Callable[[Request], Response],
+        max_body_size: int, linger: Callable[[], object],
+    ) -> None:
+        self._address = address
+        self._respond = respond
+        self._max_body_size = max_body_size
+        self._linger = linger
+        self._is_unread = False  # the client may still send
+        super().__init__(sock, address, None)  # type: ignore[arg-type] # none of socketserver's
+
+    def _handle(self) -> None:
+        try:
+            body = self._read_body()
+        except ValueError:
+            self.send_error(400)
+            return
+        path, _, query = self.path.partition("?")
+        response = self._respond(Request(
+            self.command, unquote(path), "", parse_qs(query, keep_blank_values=True), self.headers,
+            body))
+        self.send_response(response.status)
+        for name, value in response.headers:
+            self.send_header(name, value)
+        if response.content_type is not None and response.body:
+            self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        if body is None:
+            self._is_unread = True
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def handle_expect_100(self) -> bool:
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
+    def _read_body(self) -> bytes | None:
+        """Return the body, or None if it is too large.
+
+        Raises:
+            ValueError: its length is not a number, or it comes in chunks.
+            ConnectionError: it ended early.
+        """
+        size = int(self.headers.get("content-length", "0"))
+        if size < 0 or "transfer-encoding" in self.headers:
+            raise ValueError("a negative Content-Length, or a body in chunks")
+        if size > self._max_body_size:
+            return None
+        data = self.rfile.read(size)
+        if len(data) < size:
+            raise ConnectionError("the body ended early")
+        return data
+
+    # -- the end
+
+    def send_error(
+        self, code: int, message: str | None = None, explain: str | None = None
+    ) -> None:
+        """Answer 400 to a malformed request, and close the connection."""
+        self._is_unread = True
+        super().send_error(code, message, explain)
+
+    def finish(self) -> None:
+        super().finish()
+        if self._is_unread:
+            self.connection.shutdown(socket.SHUT_WR)
+            self._linger()
+
+    # -- the log, and the headers of the real servers
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """Begin a response; without the header Server."""
+        self.log_request(code)
+        self.send_response_only(code, message)
+        self.send_header("Date", self.date_time_string())
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Log a request as nsqd does."""
+        logger.info("%d %s %s (%s)", code, printable(self.command or "-"),
+                    printable(getattr(self, "path", "-")), self._address)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.info("http: request from %s is rejected: %s", self._address,
+                    printable(format % args))
+
+
+# A known path answers 405 to the others, as the real servers do, even to HEAD.
+for _method in ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH"):
+    setattr(Connection, f"do_{_method}", Connection._handle)

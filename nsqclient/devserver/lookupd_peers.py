@@ -70,7 +70,6 @@ class LookupdPeer:
         self._thread.start()
 
     def notify(self, change: TopicChange) -> None:
-        """Register or unregister it soon; returns at once. Any thread."""
         with self._cond:
             self._changes.append(change)
             self._cond.notify()
@@ -147,7 +146,6 @@ class LookupdPeer:
         self._exchange([command_line("REGISTER", *names) for names in self._registrations()])
 
     def _exchange(self, commands: list[bytes]) -> None:
-        """Write the commands and read until each has its response."""
         assert self._sock is not None and self._stream is not None
         self._sock.sendall(b"".join(commands))
         for _ in commands:
@@ -188,7 +186,6 @@ class LookupdPeers:
 
     @property
     def addresses(self) -> list[str]:
-        """The TCP addresses, in the order given."""
         with self._lock:
             return list(self._peers)
 
@@ -236,7 +233,6 @@ class LookupdPeers:
             self._start(new)
 
     def notify(self, change: TopicChange) -> None:
-        """Send a change to all of them soon; returns at once. Any thread."""
         with self._lock:
             if not self._is_running:
                 return

@@ -39,7 +39,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 def _log_change(change: TopicChange) -> None:
-    """Log which topic or channel was created or deleted, in nsqd's words."""
     if change.channel is None and change.created:
         logger.info("TOPIC(%s): created", change.topic)
     elif change.channel is None:

@@ -6,11 +6,10 @@ Under ``/config/`` only ``nsqlookupd_tcp_addresses`` can be read and changed; ``
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from nsqclient.devserver import stats
 from nsqclient.devserver.broker import BrokerError, ChannelNotFound, TopicNotFound
 from nsqclient.devserver.http_server import TEXT, Handler, HTTPError, HTTPServer, Request, Response
 from nsqclient.devserver.protocol.commands import NSQD_VERSION
@@ -25,44 +24,19 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
-class _Nsqd(Protocol):
-    """The members of :class:`~nsqclient.devserver.Nsqd` that the HTTP API uses."""
-
-    options: NsqdOptions
-    start_time: float
-
-    @property
-    def lookupd_tcp_addresses(self) -> list[str]: ...
-    def set_lookupd_tcp_addresses(self, addresses: Sequence[str]) -> None: ...
-    def health(self) -> str: ...
-    def info(self) -> dict[str, Any]: ...
-    def stats(self, topic: str, channel: str, include_clients: bool) -> dict[str, Any]: ...
-    def publish_many(self, topic: str, bodies: Sequence[bytes], defer: float) -> None: ...
-    def create_topic(self, topic: str) -> None: ...
-    def delete_topic(self, topic: str) -> None: ...
-    def empty_topic(self, topic: str) -> None: ...
-    def pause_topic(self, topic: str) -> None: ...
-    def unpause_topic(self, topic: str) -> None: ...
-    def create_channel(self, topic: str, channel: str) -> None: ...
-    def delete_channel(self, topic: str, channel: str) -> None: ...
-    def empty_channel(self, topic: str, channel: str) -> None: ...
-    def pause_channel(self, topic: str, channel: str) -> None: ...
-    def unpause_channel(self, topic: str, channel: str) -> None: ...
-
-
 class NsqdHTTPServer(HTTPServer):
     """The HTTP side of one nsqd.
 
     Args:
-        nsqd: the server.
+        nsqd: the :class:`~nsqclient.devserver.Nsqd`, whose module imports this one.
         host, port: the address to listen on; port 0 takes a free one.
         tls: serve HTTPS with it.
     """
 
     def __init__(
-        self, nsqd: _Nsqd, host: str, port: int, tls: ssl.SSLContext | None = None
+        self, nsqd: Any, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
-        options = nsqd.options
+        options: NsqdOptions = nsqd.options
         super().__init__("nsqd-http", host, port, [
             ("GET", "/ping", self._ping),
             ("GET", "/info", lambda request: nsqd.info()),
@@ -98,7 +72,6 @@ class NsqdHTTPServer(HTTPServer):
             "health": self._nsqd.health(),
             "start_time": int(self._nsqd.start_time),
             "topics": found["topics"],
-            **({"memory": stats.memory()} if _flag(request, "include_mem") else {}),
             # null, not [], if no client has published.
             "producers": found["producers"] or None,
         }
@@ -189,7 +162,6 @@ class NsqdHTTPServer(HTTPServer):
 
 @contextmanager
 def _broker_errors() -> Iterator[None]:
-    """Convert the errors of the broker into HTTP errors."""
     try:
         yield
     except TopicNotFound:
@@ -201,7 +173,6 @@ def _broker_errors() -> Iterator[None]:
 
 
 def _flag(request: Request, name: str) -> bool:
-    """Read a flag: true for all values but "false" and "0"."""
     return request.get(name) not in ("false", "0")
 
 

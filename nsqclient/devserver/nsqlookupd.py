@@ -15,7 +15,7 @@ from nsqclient.devserver.protocol.commands import NSQD_VERSION, CommandError
 from nsqclient.devserver.protocol.lookupd import (
     MAGIC_V1, Identity, read_command, read_identity, sized, topic_and_channel,
 )
-from nsqclient.devserver.registry import PeerInfo, Registry
+from nsqclient.devserver.protocol.lookupd import PeerInfo, Registry
 from nsqclient.display import printable
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.deadline import Deadline
@@ -237,7 +237,6 @@ class Nsqlookupd:
 
 
 def _producer(peer: PeerInfo) -> dict[str, Any]:
-    """A producer in /lookup and /nodes; keys in nsqlookupd's order."""
     identity = peer.identity
     return {
         "remote_address": peer.id,

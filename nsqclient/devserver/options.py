@@ -26,7 +26,6 @@ class TLSPolicy(IntEnum):
 
 
 def default_node_id() -> int:
-    """Return the default node id: a number from 0 to 1023, from the host name."""
     return zlib.crc32(socket.gethostname().encode()) % 1024
 
 
@@ -100,13 +99,11 @@ class NsqdOptions:
 
     @property
     def announced_address(self) -> str:
-        """The address that nsqlookupd gives to clients."""
         if self.broadcast_address is not None:
             return self.broadcast_address
         return socket.gethostname() if self.host in ANY_HOST else self.host
 
     def server_limits(self) -> ServerLimits:
-        """Return the limits that the protocol core checks."""
         same = {
             each.name: _in_ms(self, each) for each in fields(self)
             if each.name in ServerLimits._fields
@@ -120,7 +117,6 @@ class NsqdOptions:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether clients may ask for TLS."""
         return bool(self.tls_cert or self.tls_key)
 
     @property
@@ -162,7 +158,6 @@ class NsqdOptions:
         )
 
     def queue_limits(self) -> QueueLimits:
-        """Return the limits that the broker checks."""
         return QueueLimits(
             self.mem_queue_size, self.max_msg_timeout, self.max_channel_consumers
         )

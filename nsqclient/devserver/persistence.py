@@ -18,7 +18,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -65,26 +64,17 @@ class DataPath:
             ) from exc
 
     def check_disk_queues(self) -> None:
-        """Make sure that no messages of a real nsqd wait here, which would not be delivered.
-
-        Raises:
-            DataPathError: some do; says how many queues.
-        """
-        queues = sorted({
-            name for path in self._path.glob("*.diskqueue.*.dat")
-            if (name := _unread_queue(path)) is not None
-        })
-        if queues:
-            names = ", ".join(queues[:3]) + (", ..." if len(queues) > 3 else "")
+        """Raise DataPathError if a real nsqd has messages here, which would not be delivered."""
+        found = [path.name for path in sorted(self._path.glob("*.diskqueue.*.dat"))
+                 if not path.name.endswith(".meta.dat") and path.stat().st_size]
+        if found:
             raise DataPathError(
                 errno.EINVAL,
-                f"{self._path} has messages in {counted(len(queues), 'disk queue')} of a real nsqd"
-                f" ({names}), which the embedded nsqd does not read: consume them with the real"
-                " one, or give another directory as data path",
+                f"{self._path} has message files of a real nsqd ({', '.join(found[:3])}), which the"
+                " embedded nsqd does not read: give another directory as data path",
             )
 
     def close(self) -> None:
-        """Release the lock."""
         os.close(self._descriptor)
 
     def open_disk_queue(self, topic: str, channel: str | None) -> DiskQueue:
@@ -103,11 +93,9 @@ class DataPath:
 
     @property
     def metadata_path(self) -> Path:
-        """``nsqd.dat``."""
         return self._path / "nsqd.dat"
 
     def save(self, topics: list[TopicMetadata]) -> None:
-        """Replace ``nsqd.dat``."""
         data = {
             "topics": [
                 {
@@ -150,32 +138,6 @@ class DataPath:
         return [topic for topic in saved if is_valid_name(topic.name)]
 
 
-_DATA_FILE = re.compile(r"(.+)\.diskqueue\.([0-9]{6,})\.dat")
-
-
-def _unread_queue(path: Path) -> str | None:
-    """Return the queue of a real nsqd's data file that has unread messages; None for others."""
-    found = _DATA_FILE.fullmatch(path.name)
-    if found is None:
-        return None
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return None
-    return found[1] if size > _read_position(path.parent, found[1], int(found[2])) else None
-
-
-def _read_position(folder: Path, queue: str, number: int) -> int:
-    """Return how far a real nsqd has read a data file: 0 if it does not say."""
-    try:
-        # Depth, then number and position of the file that is read, then of that written.
-        line = (folder / f"{queue}.diskqueue.meta.dat").read_text().split("\n")[1]
-        file_number, position = map(int, line.split(","))
-    except (OSError, ValueError, LookupError):
-        return 0
-    return position if file_number == number else 0
-
-
 class DiskQueue(Backend):
     """A queue in a file: appended at the end, read from the front, emptied when all is read.
 
@@ -198,7 +160,6 @@ class DiskQueue(Backend):
 
     @property
     def depth(self) -> int:
-        """How many messages the file holds."""
         return self._depth
 
     def put(self, message: StoredMessage) -> None:
@@ -233,7 +194,6 @@ class DiskQueue(Backend):
         return message
 
     def peek(self) -> list[StoredMessage]:
-        """Return copies of all messages."""
         messages = []
         at = self._read
         for _ in range(self._depth):
@@ -241,28 +201,7 @@ class DiskQueue(Backend):
             messages.append(message)
         return messages
 
-    def adopt(self, other: Backend) -> bool:
-        """Take all messages of another file by renaming it."""
-        if not isinstance(other, DiskQueue):
-            return False
-        try:
-            # Neither position may outlive the file for which it was saved.
-            self._meta.unlink(missing_ok=True)
-            other._meta.unlink(missing_ok=True)
-            other._data.rename(self._data)
-        except OSError:
-            return False
-        if self._descriptor >= 0:
-            os.close(self._descriptor)  # of the empty file that was replaced
-        self._descriptor, other._descriptor = other._descriptor, -1
-        self._read, self._end, self._depth = other._read, other._end, other._depth
-        self._buffer, self._buffer_at = other._buffer, other._buffer_at
-        other._depth = other._read = other._end = other._buffer_at = 0
-        other._buffer = b""
-        return True
-
     def clear(self) -> None:
-        """Remove all messages."""
         if self._descriptor >= 0:
             self._truncate()
 
@@ -282,7 +221,6 @@ class DiskQueue(Backend):
         self._descriptor = -1
 
     def delete(self) -> None:
-        """Remove the file."""
         self._meta.unlink(missing_ok=True)  # first: it must not outlive the file
         self._data.unlink(missing_ok=True)
         if self._descriptor >= 0:
@@ -320,7 +258,6 @@ class DiskQueue(Backend):
             self._read, self._depth = at, 0
 
     def _message_at(self, at: int) -> tuple[StoredMessage, int]:
-        """Return the message at a position, and the position of the next one."""
         size, timestamp, attempts, message_id = _record.unpack(self._bytes_at(at, _record.size))
         end = at + _size.size + size
         body = self._bytes_at(at + _record.size, end - at - _record.size)

@@ -51,7 +51,6 @@ class StoredMessage:
         self.deadline: float = 0.0
 
     def copy(self) -> StoredMessage:
-        """Return a copy for another channel."""
         return StoredMessage(self.id, self.timestamp, self.body, 0, self.deferral)
 
 
@@ -63,7 +62,6 @@ class Backend:
 
     @property
     def depth(self) -> int:
-        """How many messages it holds."""
         return len(self._messages)
 
     def put(self, message: StoredMessage) -> None:
@@ -80,28 +78,15 @@ class Backend:
         return self._messages.popleft()
 
     def peek(self) -> list[StoredMessage]:
-        """Return all messages, or copies of them."""
         return list(self._messages)
 
-    def adopt(self, other: Backend) -> bool:
-        """Take all messages of another backend at once; False if that is not possible.
-
-        Only while this one is empty.
-        """
-        if type(other) is not type(self):
-            return False
-        self._messages, other._messages = other._messages, self._messages
-        return True
-
     def clear(self) -> None:
-        """Remove all messages."""
         self._messages.clear()
 
     def close(self) -> None:
         """Keep the stored messages for the next start; memory ends with the process."""
 
     def delete(self) -> None:
-        """Remove the messages and the file."""
         self._messages.clear()
 
 
@@ -148,22 +133,12 @@ class MessageQueue:
             self.memory.append(message)
 
     def get(self) -> StoredMessage:
-        """Remove and return the first; only when it is not empty."""
         return self.memory.popleft() if self.memory else self.backend.get()
 
     def peek(self) -> list[StoredMessage]:
-        """Return all messages in order."""
         return [*self.memory, *self.backend.peek()]
 
-    def adopt(self, other: MessageQueue) -> bool:
-        """Take all messages of another queue at once; False if that is not possible."""
-        if len(self) or (other.backend.depth and not self.backend.adopt(other.backend)):
-            return False
-        self.memory, other.memory = other.memory, self.memory
-        return True
-
     def clear(self) -> None:
-        """Remove all messages."""
         self.memory.clear()
         self.backend.clear()
 
@@ -224,7 +199,6 @@ class Scheduler:
         self.flowing: dict[Topic, None] = {}
 
     def flow(self, now: float) -> None:
-        """Move one slice of each topic's messages to its channels."""
         flowing, self.flowing = self.flowing, {}
         for topic in flowing:
             topic.flow(now)
@@ -234,14 +208,12 @@ class Scheduler:
         self._woken[consumer] = None
 
     def take_woken(self) -> Iterable[Consumer]:
-        """Remove and return the consumers to wake."""
         if not self._woken:
             return ()
         woken, self._woken = self._woken, {}
         return woken
 
     def schedule(self, due: float, channel: Scheduled) -> None:
-        """Call the channel's ``tick`` at this time."""
         self._order += 1
         heapq.heappush(self._due, (due, self._order, channel))
 
@@ -250,7 +222,6 @@ class Scheduler:
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:
-        """Call ``tick`` of every channel that is due."""
         due = self._due
         while due and due[0][0] <= now:
             at, _, channel = heapq.heappop(due)
@@ -314,22 +285,6 @@ class Channel:
             self._enqueue(message, now, self.queue.keep if is_accepted else self.queue.put)
         self.message_count += 1
 
-    def adopt(self, queue: MessageQueue, now: float) -> bool:
-        """Take all messages of the topic's queue at once; False if that is not possible."""
-        count = len(queue)
-        if not self.queue.adopt(queue):
-            return False
-        self.message_count += count
-        memory = self.queue.memory
-        deferred = [message for message in memory if message.deferral]
-        if deferred:
-            self.queue.memory = deque(message for message in memory if not message.deferral)
-            for message in deferred:
-                deferral, message.deferral = message.deferral, 0
-                self._defer(message, now + deferral)
-        self._pump(now)
-        return True
-
     def _enqueue(
         self, message: StoredMessage, now: float, put: Callable[[StoredMessage], None]
     ) -> None:
@@ -348,7 +303,6 @@ class Channel:
     # -- messages go out
 
     def _next_ready_consumer(self) -> Consumer | None:
-        """Remove and return the next consumer that is ready."""
         line = self._ready_consumers
         while line:
             consumer = line.popleft()
@@ -404,7 +358,6 @@ class Channel:
     # -- the consumers' commands
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Add a consumer, with RDY 0."""
         self.consumers[consumer.number] = consumer
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -418,7 +371,6 @@ class Channel:
         self._update_readiness(consumer, now)
 
     def finish(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """FIN: remove the message. Returns nsqd's reason for a failure, or None."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
             return _response_error(message)
@@ -431,7 +383,6 @@ class Channel:
     def requeue(
         self, consumer: Consumer, message_id: bytes, delay: float, now: float
     ) -> str | None:
-        """REQ: queue the message again, now or after ``delay`` seconds."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
             return _response_error(message)
@@ -447,7 +398,6 @@ class Channel:
         return None
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """TOUCH: restart the timeout, up to max_msg_timeout after the delivery."""
         message = self.in_flight.get(message_id)
         if message is None or message.owner != consumer.number:
             return _response_error(message)
@@ -459,7 +409,6 @@ class Channel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Requeue messages past their deadline; queue messages whose deferral is over."""
         self.scheduled = _NEVER
         while (top := self._first(self._deadlines, self.in_flight)) is not None and top[0] <= now:
             heapq.heappop(self._deadlines)
@@ -534,7 +483,6 @@ class Channel:
         self.consumers.clear()
 
     def is_idle(self) -> bool:
-        """Whether no message waits, is in flight or deferred."""
         return not (len(self.queue) or self.in_flight or self.deferred)
 
 
@@ -582,7 +530,6 @@ class Topic:
         self.ids: MessageIds = MessageIds(node_id)
 
     def put(self, message: StoredMessage, now: float) -> None:
-        """Take a published message."""
         if self.paused or self._is_flowing or not self.channels:
             self.queue.put(message)
         else:
@@ -593,14 +540,11 @@ class Topic:
     def flow(self, now: float) -> None:
         """Move the stored messages to the channels, if there are channels and no pause.
 
-        A single channel that is empty takes them all at once. Otherwise one slice is moved now,
-        and the scheduler calls for the others.
+        One slice is moved now; the scheduler calls for the others.
         """
         queue = self.queue
         self._is_flowing = False
         if self.paused or not self.channels or not len(queue):
-            return
-        if len(self.channels) == 1 and next(iter(self.channels.values())).adopt(queue, now):
             return
         for _ in range(min(FLOW_SLICE, len(queue))):
             self._distribute(queue.get(), now, is_accepted=True)

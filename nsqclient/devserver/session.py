@@ -21,7 +21,7 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.faults import Faults
 from nsqclient.devserver.protocol.commands import CommandError, Dpub, Event, OpenTopic, Pub, Sub
 from nsqclient.devserver.protocol.server import ServerProtocol
-from nsqclient.devserver.tls_compression import NegotiatedLayers
+from nsqclient.devserver.command_handler import NegotiatedLayers
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.errors import NSQConnectionError, WriteTimeoutError
 from nsqclient.runtime.addresses import format_address
@@ -136,11 +136,9 @@ class Session:
         self._is_reset = False
 
     def is_over(self) -> bool:
-        """Whether the connection has ended; ``close()`` it."""
         return self._phase is _Phase.OVER
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
         return self._sock.fileno()
 
     def step(self, is_readable: bool) -> Callable[[], None] | None:
@@ -167,7 +165,6 @@ class Session:
         self._waiting = []
 
     def close(self) -> None:
-        """Unsubscribe, and close the socket. The session is over."""
         try:
             self._unsubscribe()
             logger.info("client(%s) is gone", self.address)
@@ -176,7 +173,6 @@ class Session:
             self._on_close(self)
 
     def drop(self, reset: bool = False) -> bool:
-        """End the connection now, without a frame; False if it was ending anyway. Any thread."""
         if self._is_dropped:
             return False
         self._is_reset = reset
@@ -269,7 +265,6 @@ class Session:
             and self._config.must_prepare(event.topic))
 
     def _ask(self) -> None:
-        """Wait for the other server. In another thread."""
         try:
             self._auth_results = list(self._authorize(self._waiting, True))
         except Exception as exc:
@@ -370,7 +365,6 @@ class Session:
     # -- writing
 
     def _has_unsent_data(self) -> bool:
-        """Whether something waits for the client to read."""
         return self._has_more or len(self._unsent) > 0
 
     def _write(self, now: float) -> None:
@@ -398,7 +392,6 @@ class Session:
         self._continue_end(False)
 
     def _continue_end(self, is_readable: bool) -> None:
-        """Send the last answers, and end the stream so that they arrive."""
         now = time.monotonic()
         if self._phase is _Phase.FLUSHING:
             if not self._flush(now):

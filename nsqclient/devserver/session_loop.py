@@ -96,7 +96,6 @@ class SessionLoop:
             return not self._is_over
 
     def _signal(self) -> None:
-        """Wake the thread if it waits. Needs _lock."""
         if self._is_waiting and self._writer is not None:
             self._is_waiting = False
             self._writer.send(b"!")
@@ -234,7 +233,6 @@ class SessionLoop:
             heapq.heapify(self._dues)
 
     def _timeout(self) -> float | None:
-        """Seconds until the next due time."""
         return max(0.0, self._dues[0][0] - time.monotonic()) if self._dues else None
 
     def _add_due(self, ready: dict[Session, bool]) -> None:
@@ -280,7 +278,6 @@ class Sessions:
             session.close()
 
     def by_number(self) -> dict[int, Session]:
-        """Return the sessions by their numbers."""
         with self._changed:
             return dict(self._sessions)
 
@@ -290,7 +287,6 @@ class Sessions:
             session.wake()
 
     def drop(self, client_id: str | None, reset: bool) -> int:
-        """End all sessions, or the sessions of a client_id or address; return how many."""
         return sum([
             session.drop(reset) for session in self.by_number().values()
             if client_id in (None, session.core.settings.client_id, session.address)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import resource
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +38,6 @@ def topics(
 
 
 def producers(sessions: Iterable[Session], topic: str) -> list[dict[str, Any]]:
-    """Return the clients that have published at least once."""
     return [client(session, topic) for session in sessions if session.handler.pub_counts]
 
 
@@ -117,20 +113,4 @@ def _channel(
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": _NOT_MEASURED,
-    }
-
-
-def memory() -> dict[str, int]:
-    """This process's memory under Go's names; numbers that Python does not have are 0."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in kilobytes, except on macOS
-    return {
-        "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": 0,
-        "heap_in_use_bytes": peak if sys.platform == "darwin" else peak * 1024,
-        "heap_released_bytes": 0,
-        "gc_pause_usec_100": 0,
-        "gc_pause_usec_99": 0,
-        "gc_pause_usec_95": 0,
-        "next_gc_bytes": 0,
-        "gc_total_runs": sum(int(each["collections"]) for each in gc.get_stats()),
     }

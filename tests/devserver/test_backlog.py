@@ -1,11 +1,11 @@
-"""A backlog that moves from a topic to its channels: at once, or in slices."""
+"""A backlog that moves from a topic to its channels in slices."""
 
 import pytest
 
 from nsqclient.devserver.broker import Broker
 from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.persistence import DataPath
-from nsqclient.devserver.queues import FLOW_SLICE, Consumer, QueueLimits
+from nsqclient.devserver.queues import FLOW_SLICE, QueueLimits
 from tests.support.waiting import wait_until
 
 COUNT = 3 * FLOW_SLICE
@@ -34,38 +34,6 @@ def held(broker, channel):
     return [int(message.body) for message in broker.channel("t", channel).queue.peek()]
 
 
-def test_the_first_channel_takes_the_backlog_at_once(broker):
-    publish(broker)
-    channel = broker.open_channel("t", "c", 0.0)
-    assert held(broker, "c") == list(range(COUNT))
-    assert channel.message_count == COUNT
-    assert len(broker.topic("t").queue) == 0 and not broker.scheduler.flowing
-    publish(broker, COUNT, 5)
-    consumer = Consumer(1, 60.0)
-    channel.add_consumer(consumer)
-    channel.set_ready(consumer, COUNT + 5, 0.0)
-    assert [int(body) for *_, body in consumer.outbox] == list(range(COUNT + 5))
-
-
-def test_a_file_changes_its_name_and_is_not_written_again(tmp_path):
-    data = DataPath(str(tmp_path))
-    broker = Broker(QueueLimits(mem_queue_size=0), open_backend=data.open_disk_queue)
-    publish(broker)
-    before = (tmp_path / "t.spool").stat()
-    broker.open_channel("t", "c", 0.0)
-    after = (tmp_path / "t:c.spool").stat()
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-    assert not (tmp_path / "t.spool").exists()
-    broker.close(keep=True)
-    data.close()
-    data = DataPath(str(tmp_path))
-    again = Broker(QueueLimits(mem_queue_size=0), open_backend=data.open_disk_queue)
-    again.open_channel("t", "c", 0.0)
-    assert held(again, "c") == list(range(COUNT))
-    again.close(keep=True)
-    data.close()
-
-
 def test_deferrals_begin_when_a_message_reaches_the_channel(broker):
     publish(broker, 0, 2, deferral=5.0)
     publish(broker, 2, 2)
@@ -91,17 +59,6 @@ def test_several_channels_get_it_in_slices(broker):
     assert held(broker, "a") == held(broker, "b") == list(range(COUNT + 3))
     publish(broker, COUNT + 3, 1)
     assert held(broker, "a")[-1] == COUNT + 3
-
-
-def test_a_channel_with_messages_of_its_own_gets_slices(broker):
-    broker.open_channel("t", "c", 0.0)
-    publish(broker, 0, 5)
-    broker.pause_topic("t", True, 0.0)
-    publish(broker, 5)
-    broker.pause_topic("t", False, 0.0)
-    while broker.scheduler.flowing:
-        broker.scheduler.flow(0.0)
-    assert held(broker, "c") == list(range(COUNT + 5))
 
 
 @pytest.mark.parametrize("change", [

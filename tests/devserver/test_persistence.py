@@ -133,19 +133,6 @@ def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
     again.delete()
 
 
-def test_read_position_ends_with_the_file_that_is_renamed(data, tmp_path):
-    """A channel that takes the file of its topic takes no position, old or new."""
-    topic = filled(data, *range(3))
-    topic.get()
-    topic.close()
-    topic = data.open_disk_queue("t", None)
-    channel = data.open_disk_queue("t", "c")
-    (tmp_path / "t:c.meta").write_text('{"read": 34, "depth": 1}')
-    assert channel.adopt(topic) and numbers(channel.peek()) == [1, 2]
-    assert os.listdir(tmp_path) == ["t:c.spool"]
-    channel.delete()
-
-
 @pytest.mark.parametrize("position", [-34, 1, 35, 10**6, 10**30, 1e999])
 def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
     """It must be the beginning of a record, or the end; else all records are read."""

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient.devserver.protocol.lookupd import Identity
-from nsqclient.devserver.registry import PeerInfo, Registry
+from nsqclient.devserver.protocol.lookupd import PeerInfo, Registry
 
 
 def make_peer(number: int, now: float = 0.0) -> PeerInfo:

@@ -82,14 +82,6 @@ HTTP = {
         b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999999\r\n\r\n",
         b"x" * 1000, 50 * MIB,
     ),
-    "chunks without end": (
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"3e8\r\n" + b"x" * 1000 + b"\r\n", 50 * MIB,
-    ),
-    "a size of chunk without end": (
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"1" * 1000, 10 * MIB,
-    ),
 }
 
 

@@ -344,7 +344,7 @@ _TABLE = {
                "None if self.paused else self._next_ready_consumer()",
                "self._next_ready_consumer()",
                "test_paused_channel_delivers_nothing")],
-    ("nsqclient/devserver/registry.py", "tests/devserver/test_registry.py"): [
+    ("nsqclient/devserver/protocol/lookupd.py", "tests/devserver/test_registry.py"): [
         Mutant("lookupd_tombstone", "a tombstone hides an nsqd from lookups",
                "            and not producer.is_tombstoned(now, self._tombstone_lifetime)\n", "",
                "test_a_tombstone_hides_one_producer_of_one_topic_for_a_while")],

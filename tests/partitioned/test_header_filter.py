@@ -7,7 +7,7 @@ import pytest
 
 from nsqclient import ConfigError
 from nsqclient.partitioned import HeaderFilter
-from nsqclient.devserver.partitioned.ext_filter import read_ext_filter
+from nsqclient.devserver.partitioned.queue import read_ext_filter
 from nsqclient.protocol.partitioned.selection import PatternError, check_glob, check_regexp
 
 

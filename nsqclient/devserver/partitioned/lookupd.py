@@ -15,7 +15,7 @@ from nsqclient.devserver.http_server import (
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.state import ClusterState, Topic
 from nsqclient.devserver.protocol.commands import CommandError
-from nsqclient.devserver.protocol.go_compat import encode_json
+from nsqclient.devserver.protocol.commands import encode_json
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.names import is_valid_name

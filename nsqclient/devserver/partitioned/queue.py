@@ -6,17 +6,20 @@ come before new ones, oldest first.
 
 from __future__ import annotations
 
+import fnmatch
 import heapq
+import json
+import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nsqclient.devserver.partitioned.ext_filter import ExtFilter, read_headers
-from nsqclient.devserver.queues import Scheduler, Consumer
-from nsqclient.protocol.partitioned.selection import StartPosition
+from nsqclient.devserver.queues import Consumer, Scheduler
 from nsqclient.protocol.partitioned.extensions import (
     MessageFormat, MessageIds, encode_ext, make_internal_id, raw_size,
 )
+from nsqclient.protocol.partitioned.selection import StartPosition
 
 _NEVER = float("inf")
 #: The count of a partition's first user message; the first entry is the server's own.
@@ -27,6 +30,9 @@ _MAX_ATTEMPTS = 4000
 _TAG_KEY = "##client_dispatch_tag"
 #: The error of a start position in a partition without messages.
 NO_POSITION = "commit log end of file"
+_NOT_IN_FLIGHT = "ID not in flight"
+#: headers of a message -> whether it is delivered; None: a message without headers
+ExtFilter = Callable[[dict[str, Any] | None], bool]
 
 
 class LogMessage(NamedTuple):
@@ -92,12 +98,10 @@ class PartitionLog:
         return message
 
     def flow(self, now: float) -> None:
-        """Let every channel deliver messages."""
         for channel in self.channels.values():
             channel.flow(now)
 
     def end_consumers(self, now: float) -> None:
-        """End every consumer without a frame; others get their messages in flight."""
         for channel in self.channels.values():
             channel.end_consumers(now)
 
@@ -133,7 +137,6 @@ class PartitionChannel:
         )
 
     def unfinished(self) -> list[LogMessage]:
-        """The messages that are not finished, in order."""
         back = [*self._returned, *(index for _, index in self._deferred),
                 *(flight.index for flight in self.in_flight.values())]
         messages = self._log.messages
@@ -142,7 +145,6 @@ class PartitionChannel:
     # -- consumers
 
     def add_consumer(self, consumer: PartitionConsumer) -> None:
-        """Add a consumer, with RDY 0."""
         self.consumers[consumer.number] = consumer
         self._turns.append(consumer)
         self._on_consumers()
@@ -164,7 +166,6 @@ class PartitionChannel:
             consumer.tag or consumer.matches is not None for consumer in self._turns)
 
     def end_consumers(self, now: float) -> None:
-        """End every consumer's connection."""
         for consumer in list(self.consumers.values()):
             consumer.is_ended = True
             consumer.outbox = []
@@ -179,7 +180,6 @@ class PartitionChannel:
     # -- messages
 
     def flow(self, now: float) -> None:
-        """Deliver waiting messages to ready consumers, in turn."""
         while self._returned or self.position < len(self._log.messages):
             if self.is_paused or self.is_ordered and self.in_flight:
                 return
@@ -272,7 +272,6 @@ class PartitionChannel:
         return None
 
     def touch(self, consumer: Consumer, message_id: bytes, now: float) -> str | None:
-        """TOUCH: restart the timeout, up to max_msg_timeout after the delivery."""
         internal_id = self._find(consumer, message_id)
         if internal_id is None:
             return _NOT_IN_FLIGHT
@@ -284,7 +283,6 @@ class PartitionChannel:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Requeue messages past their deadline or their deferral."""
         self.scheduled = _NEVER
         for internal_id, flight in list(self.in_flight.items()):
             if flight.deadline <= now:
@@ -304,7 +302,6 @@ class PartitionChannel:
             self._scheduler.schedule(due, self)
 
     def set_position(self, start: StartPosition, now: float) -> None:
-        """Read again from there; end all consumers."""
         self.end_consumers(now)
         self.begin_at(start)
 
@@ -335,4 +332,79 @@ class PartitionChannel:
             self.position = sum(each.offset < start.value for each in messages)
 
 
-_NOT_IN_FLIGHT = "ID not in flight"
+# -- ext_filter of IDENTIFY, as nsqd applies it to the JSON headers of a message
+
+
+def read_ext_filter(field: object) -> ExtFilter | None:
+    """Return the filter of an IDENTIFY; None where nsqd would apply none, an invalid one too."""
+    if not isinstance(field, dict):
+        return None
+    matches = _read(field)
+    if matches is None:
+        return None
+    inverse = field.get("inverse") is True
+    return lambda headers: (headers is not None and matches(headers)) is not inverse
+
+
+def _read(field: dict[str, Any]) -> Callable[[dict[str, Any]], bool] | None:
+    kind, key, data = (field.get(name) for name in ("type", "filter_ext_key", "filter_data"))
+    if isinstance(kind, bool) or not isinstance(key, str) or not key:
+        return None
+    if kind == 4:
+        return _read_multi(key, field.get("filter_data_list"))
+    if not isinstance(data, str) or not data:
+        return None
+    if kind == 1:
+        return lambda headers: headers.get(key) == data
+    if kind not in (2, 3):
+        return None
+    try:
+        compiled = re.compile(data if kind == 2 else _glob(data))
+    except re.error:
+        return None
+    return lambda headers: compiled.search(_text(headers, key)) is not None
+
+
+def _read_multi(relation: str, rules: object) -> Callable[[dict[str, Any]], bool] | None:
+    if not isinstance(rules, list) or not rules:
+        return None
+    pairs = []
+    for rule in rules:
+        if not isinstance(rule, dict):
+            return None
+        key, data = rule.get("filter_ext_key"), rule.get("filter_data")
+        if not isinstance(key, str) or not key or not isinstance(data, str) or not data:
+            return None
+        pairs.append((key, data))
+
+    def matches(headers: dict[str, Any]) -> bool:
+        found = [headers.get(key) == data for key, data in pairs]
+        return any(found) if relation == "any" else relation == "all" and all(found)
+
+    return matches
+
+
+def _text(headers: dict[str, Any], key: str) -> str:
+    """Return a header; empty if it is missing or not a text, as in nsqd."""
+    value = headers.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _glob(pattern: str) -> str:
+    return "^(?:" + "|".join(fnmatch.translate(each) for each in _alternatives(pattern)) + ")"
+
+
+def _alternatives(pattern: str) -> list[str]:
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if found is None:
+        return [pattern]
+    return [each for choice in found[1].split(",")
+            for each in _alternatives(pattern[:found.start()] + choice + pattern[found.end():])]
+
+
+def read_headers(ext: bytes) -> dict[str, Any] | None:
+    """Return the headers of a stored message, from its mark and header; None without a header."""
+    if len(ext) < 3:
+        return None
+    fields = json.loads(ext[3:])
+    return fields if isinstance(fields, dict) else {}

@@ -40,7 +40,6 @@ class _Step:
         self._action = action
 
     def tick(self, now: float) -> None:
-        """Let it happen."""
         self._action()
 
 
@@ -69,7 +68,6 @@ class Recovery:
             raise MoveRefusedError("cluster is unstable")
 
     def on_moved(self, now: float) -> None:
-        """A leader was moved."""
         self._expect_stable(now + BETWEEN_MOVES * self._scale)
 
     def on_crash(self, nsqd: int, now: float) -> None:
@@ -79,7 +77,6 @@ class Recovery:
         self._later(now, REPLICA_DROPPED, lambda: self._drop_replica(nsqd))
 
     def on_restart(self, nsqd: int, now: float) -> None:
-        """A crashed nsqd runs again; it serves later."""
         if self._scale:
             self._later(now, NODE_REJOINS, lambda: self._rejoin(nsqd))
         else:

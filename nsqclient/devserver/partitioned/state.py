@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.partitioned.queue import (
-    NO_POSITION, LogMessage, PartitionChannel, PartitionConsumer, PartitionLog,
+    LogMessage, PartitionChannel, PartitionConsumer, PartitionLog,
 )
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta
-from nsqclient.protocol.partitioned.selection import StartPosition
 
 
 @dataclass
@@ -85,14 +84,12 @@ class ClusterState:
                 self.open_channel(topic, partition, channel)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic. Raises CommandError E_TOPIC_NOT_EXIST."""
         found = self.topics.get(name)
         if found is None:
             raise CommandError("E_TOPIC_NOT_EXIST")
         return found
 
     def delete_topic(self, name: str, now: float) -> None:
-        """Delete a topic; its consumers' connections end."""
         for partition in self.topic(name).partitions.values():
             partition.log.end_consumers(now)
         del self.topics[name]
@@ -131,7 +128,6 @@ class ClusterState:
         return topic, partition
 
     def check_serves(self, nsqd: int, partition: Partition) -> None:
-        """Raise CommandError if an nsqd does not lead a partition, or not yet."""
         if partition.leader != nsqd or nsqd in self.dead or not partition.is_served:
             raise CommandError("E_FAILED_ON_NOT_LEADER")
 
@@ -159,12 +155,8 @@ class ClusterState:
     def subscribe(
         self, nsqd: int, topic_name: str, number: int | None, channel_name: str,
         consumer: PartitionConsumer, ordered: bool, has_ext: bool,
-        start: StartPosition | None = None,
     ) -> PartitionChannel:
-        """Add a consumer to a channel. Raises CommandError.
-
-        ``start``: the first position of the channel; for its first consumer alone.
-        """
+        """Add a consumer to a channel. Raises CommandError."""
         topic, partition = self.find(nsqd, topic_name, number)
         if partition.leader != nsqd:
             raise CommandError("E_FAILED_ON_NOT_LEADER")
@@ -182,10 +174,6 @@ class ClusterState:
         channel = self.open_channel(topic, partition, channel_name)
         if ordered:
             channel.is_ordered = True
-        if start is not None and not channel.consumers:
-            if not channel.has_position(start):
-                raise CommandError("E_INVALID", NO_POSITION)
-            channel.begin_at(start)
         channel.add_consumer(consumer)
         return channel
 
@@ -215,7 +203,6 @@ class ClusterState:
         )
 
     def channels_of(self, topic: Topic) -> list[str]:
-        """The channels of a topic."""
         return sorted({
             name for partition in topic.partitions.values() for name in partition.log.channels
         })

@@ -8,17 +8,21 @@ Source: TCP protocol spec, "Commands".
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import NamedTuple, Union
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
 
-from nsqclient.devserver.protocol.go_compat import parse_number, quote
 from nsqclient.protocol.frames import MESSAGE_ID_SIZE
 from nsqclient.protocol.names import is_valid_name
+from nsqclient.runtime.addresses import parse_uint
 
 
 #: The release of NSQ that the embedded servers copy. Clients read it in IDENTIFY, ``/info`` and
 #: ``/lookup`` and some parse it, so the version of nsqclient would be wrong here.
 NSQD_VERSION = "1.3.0"
+#: Digits of the largest number of 64 bits.
+_DIGITS = 20
 
 
 def version_line(program: str) -> str:
@@ -27,7 +31,6 @@ def version_line(program: str) -> str:
 
 
 def python_version() -> str:
-    """Return the version of Python: 3.11.7."""
     return ".".join(map(str, sys.version_info[:3]))
 
 
@@ -203,7 +206,6 @@ class PartitionSub(NamedTuple):
     topic: str
     channel: str
     partition: int | None
-    start: str = ""  #: where SUB_ADVANCED begins to read
 
 
 PartitionEvent = OpenPartition | PartitionPub | PartitionSub
@@ -229,7 +231,6 @@ def read_topic(command: bytes, params: list[bytes], words: int = 2) -> str:
 
 
 def read_sub(params: list[bytes]) -> Sub:
-    """Read ``SUB topic channel``."""
     topic = read_topic(b"SUB", params, 3)
     channel = _valid_name(params[2])
     if channel is None:
@@ -288,7 +289,6 @@ def check_message_size(command: str, size: int, limits: ServerLimits, index: int
 
 
 def check_mpub_count(count: int, limits: ServerLimits) -> None:
-    """Check the number of messages in an MPUB: each takes five bytes at least."""
     if not 0 < count <= (limits.max_body_size - 4) // 5:
         raise CommandError("E_BAD_BODY", f"MPUB invalid message count {count}")
 
@@ -307,3 +307,57 @@ def read_message_id(command: bytes, params: list[bytes], words: int = 2) -> byte
     if len(params[1]) != MESSAGE_ID_SIZE:
         raise CommandError("E_INVALID", "invalid message ID")
     return params[1]
+
+
+# -- JSON, numbers and names as nsqd, which is written in Go, reads and writes them
+
+
+def parse_number(digits: bytes) -> int | None:
+    """Read ASCII digits; None when there is anything else, or too many of them."""
+    return parse_uint(digits.decode("ascii", "replace"), _DIGITS)
+
+
+def quote(name: bytes) -> bytes:
+    """Write ``name`` in double quotes, with what cannot be printed escaped."""
+    text = name.decode("utf-8", "backslashreplace")
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")
+
+
+class InvalidJSON(ValueError):
+    """nsqd does not accept it."""
+
+
+def decode_json(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Read an object as :func:`read_fields` does; null is an empty one.
+
+    Raises:
+        InvalidJSON: also if it is not JSON.
+    """
+    try:
+        parsed = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        raise InvalidJSON("no JSON") from None
+    return {} if parsed is None else read_fields(parsed, kinds)
+
+
+def read_fields(value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Return the fields of a JSON object; null and unknown keys set nothing.
+
+    Args:
+        kinds: key -> str, int, bool or list; no float is taken for an integer.
+
+    Raises:
+        InvalidJSON: not an object, or a value of a wrong type.
+    """
+    if not isinstance(value, dict):
+        raise InvalidJSON("not a JSON object")
+    fields = {key: each for key, each in value.items() if key in kinds and each is not None}
+    for key, each in fields.items():
+        if type(each) is not kinds[key]:  # exact: a bool does not count as int
+            raise InvalidJSON(f"{key} is not of type {kinds[key].__name__}")
+    return fields
+
+
+def encode_json(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "replace")

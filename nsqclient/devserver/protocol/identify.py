@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nsqclient.devserver.protocol import go_compat
-from nsqclient.devserver.protocol.commands import ClientSettings, CommandError, ServerLimits
+from nsqclient.devserver.protocol.commands import (
+    ClientSettings, CommandError, InvalidJSON, ServerLimits, decode_json,
+)
 
 #: key -> type in nsqd's own structure; keys that are not here are ignored.
 _FIELDS: dict[str, type] = {
@@ -27,8 +28,8 @@ def decode(body: bytes) -> dict[str, Any]:
         CommandError: not JSON, not an object, or a value of a wrong type.
     """
     try:
-        return go_compat.decode_json(body, _FIELDS)
-    except go_compat.InvalidJSON:
+        return decode_json(body, _FIELDS)
+    except InvalidJSON:
         raise CommandError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
 
 

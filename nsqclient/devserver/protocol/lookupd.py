@@ -1,4 +1,4 @@
-"""The protocol between nsqd and nsqlookupd over TCP: what both ends read and write.
+"""nsqlookupd: its protocol with nsqd over TCP, for both ends, and its registry of producers. Pure.
 
 nsqd opens with the magic, then sends lines; every command gets one response, in order::
 
@@ -12,13 +12,13 @@ nsqlookupd closes the connection after every error. Texts are nsqlookupd 1.3.0's
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
-from nsqclient.devserver.protocol import go_compat
-from nsqclient.devserver.protocol.commands import CommandError
+from nsqclient.devserver.protocol.commands import CommandError, InvalidJSON, decode_json
 from nsqclient.errors import NotNSQError, RemoteProtocolError, server_error
 from nsqclient.protocol import peer_json
-from nsqclient.protocol.names import is_valid_name
+from nsqclient.protocol.names import is_ephemeral, is_valid_name
 
 MAGIC_V1 = b"  V1"
 
@@ -44,7 +44,6 @@ class Identity(NamedTuple):
 
 
 def sized(data: bytes) -> bytes:
-    """Return a response, or the body of IDENTIFY, as it goes on the wire."""
     return len(data).to_bytes(4, "big") + data
 
 
@@ -79,8 +78,8 @@ def read_identity(stream: BinaryIO) -> Identity:
         raise CommandError("E_BAD_BODY", "IDENTIFY failed to read body")
     kinds = {name: int if name.endswith("_port") else str for name in Identity._fields}
     try:
-        found = go_compat.decode_json(body, kinds)
-    except go_compat.InvalidJSON:
+        found = decode_json(body, kinds)
+    except InvalidJSON:
         raise CommandError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
     fields: dict[str, Any] = {name: found.get(name, kind()) for name, kind in kinds.items()}
     if not all(fields[name] for name in Identity._fields if name != "hostname"):
@@ -113,7 +112,6 @@ def identify(identity: Identity) -> bytes:
 
 
 def command_line(command: str, topic: str, channel: str | None) -> bytes:
-    """Return REGISTER or UNREGISTER of a topic, or of a channel."""
     return " ".join([command, topic, *([] if channel is None else [channel])]).encode() + b"\n"
 
 
@@ -166,3 +164,145 @@ def read_peer(stream: BinaryIO) -> Identity:
     except (ValueError, TypeError, AttributeError) as exc:
         raise RemoteProtocolError(
             f"nsqlookupd answered IDENTIFY with {data[:64]!r}, not with JSON") from exc
+
+
+# -- the registry. Rules of nsqlookupd 1.3.0: topics and channels stay when their last producer
+# leaves, save ephemeral ones that are unregistered.
+
+
+@dataclass
+class PeerInfo:
+    """One connected nsqd, after its IDENTIFY.
+
+    ``id`` is its remote address, ``last_update`` the time of IDENTIFY or of its last PING, in
+    seconds since the epoch.
+    """
+
+    id: str
+    identity: Identity
+    last_update: float
+
+    @property
+    def node(self) -> str:
+        """``broadcast_address:http_port``, the name in /topic/tombstone."""
+        return f"{self.identity.broadcast_address}:{self.identity.http_port}"
+
+
+@dataclass
+class Producer:
+    """A peer under one topic; the tombstone of the pair ends with the connection."""
+
+    peer: PeerInfo
+    tombstoned_at: float | None = None
+
+    def is_tombstoned(self, now: float, lifetime: float) -> bool:
+        """Whether it has a tombstone younger than ``lifetime``."""
+        return self.tombstoned_at is not None and now - self.tombstoned_at < lifetime
+
+
+@dataclass
+class _Topic:
+    """Producers by their peers' ids: of the topic, and of each channel."""
+
+    producers: dict[str, Producer] = field(default_factory=dict)
+    channels: dict[str, dict[str, Producer]] = field(default_factory=dict)
+
+
+class Registry:
+    """All registrations of one nsqlookupd.
+
+    Args:
+        inactive_producer_timeout: seconds after its last PING when a producer is hidden.
+        tombstone_lifetime: seconds that a tombstone hides a producer of a topic from /lookup.
+    """
+
+    def __init__(self, inactive_producer_timeout: float, tombstone_lifetime: float) -> None:
+        self._inactive_timeout = inactive_producer_timeout
+        self._tombstone_lifetime = tombstone_lifetime
+        self._peers: dict[str, PeerInfo] = {}
+        self._topics: dict[str, _Topic] = {}
+
+    # -- commands of nsqd, over TCP
+
+    def identify(self, peer: PeerInfo) -> None:
+        self._peers[peer.id] = peer
+
+    def register(self, peer: PeerInfo, topic: str, channel: str | None) -> None:
+        self.create(topic, channel)
+        entry = self._topics[topic]
+        # A second REGISTER changes nothing: a tombstone outlives it.
+        entry.producers.setdefault(peer.id, Producer(peer))
+        if channel is not None:
+            entry.channels[channel].setdefault(peer.id, Producer(peer))
+
+    def unregister(self, peer: PeerInfo, topic: str, channel: str | None) -> None:
+        entry = self._topics.get(topic, _Topic())
+        if channel is None:
+            for producers in (entry.producers, *entry.channels.values()):
+                producers.pop(peer.id, None)
+            if is_ephemeral(topic) and not entry.producers:
+                self.delete_topic(topic)
+        elif channel in entry.channels:
+            entry.channels[channel].pop(peer.id, None)
+            if is_ephemeral(channel) and not entry.channels[channel]:
+                del entry.channels[channel]
+
+    def drop(self, peer: PeerInfo) -> None:
+        """Remove a peer whose connection closed; the names stay, ephemeral ones too."""
+        self._peers.pop(peer.id, None)
+        for topic in self._topics.values():
+            for producers in (topic.producers, *topic.channels.values()):
+                producers.pop(peer.id, None)
+
+    # -- changes by users, over HTTP
+
+    def create(self, topic: str, channel: str | None = None) -> None:
+        """Add a topic, or a channel and its topic, without producers."""
+        entry = self._topics.setdefault(topic, _Topic())
+        if channel is not None:
+            entry.channels.setdefault(channel, {})
+
+    def delete_topic(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+
+    def delete_channel(self, topic: str, channel: str) -> bool:
+        """Remove a channel; False if it does not exist."""
+        entry = self._topics.get(topic, _Topic())
+        return entry.channels.pop(channel, None) is not None
+
+    def tombstone(self, topic: str, node: str, now: float) -> None:
+        for producer in self._topics.get(topic, _Topic()).producers.values():
+            if producer.peer.node == node:
+                producer.tombstoned_at = now
+
+    # -- queries by users, over HTTP
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def channels(self, topic: str) -> list[str]:
+        """All channels of a topic; none when it is unknown."""
+        return list(self._topics.get(topic, _Topic()).channels)
+
+    def lookup(self, topic: str, now: float) -> tuple[list[str], list[PeerInfo]] | None:
+        """A topic's channels and live, not tombstoned producers; None when it is unknown."""
+        if topic not in self._topics:
+            return None
+        return self.channels(topic), [
+            producer.peer for producer in self._topics[topic].producers.values()
+            if self._is_active(producer.peer, now)
+            and not producer.is_tombstoned(now, self._tombstone_lifetime)
+        ]
+
+    def nodes(self, now: float) -> list[tuple[PeerInfo, dict[str, bool]]]:
+        """All live producers, each with its topics: name -> whether it is tombstoned."""
+        return [
+            (peer, {
+                name: topic.producers[peer.id].is_tombstoned(now, self._tombstone_lifetime)
+                for name, topic in self._topics.items() if peer.id in topic.producers
+            })
+            for peer in self._peers.values() if self._is_active(peer, now)
+        ]
+
+    def _is_active(self, peer: PeerInfo, now: float) -> bool:
+        return now - peer.last_update <= self._inactive_timeout

@@ -25,7 +25,7 @@ PARTITIONED_VERSION = "0.3.7-HA.1.13.0"
 
 #: The longest desired_tag, in bytes.
 _MAX_TAG = 100
-_PUBLISHES = (b"PUB_TRACE", b"PUB_EXT", b"MPUB_TRACE", b"MPUB_EXT")
+_PUBLISHES = (b"PUB_TRACE", b"PUB_EXT", b"MPUB_EXT")
 #: Commands with an id of 16 raw bytes, and the length of the line up to the end of the id.
 _WITH_ID = {b"FIN ": 20, b"REQ ": 20, b"TOUCH ": 22}
 #: Errors that leave a connection open unless it has subscribed.
@@ -73,7 +73,7 @@ class PartitionServerProtocol(ServerProtocol):
         self._commands |= {
             b"SUB_ORDERED": self._sub, b"SUB_ADVANCED": self._sub,
             b"PUB_TRACE": self._publish_one, b"PUB_EXT": self._publish_one,
-            b"MPUB_TRACE": self._publish_many, b"MPUB_EXT": self._publish_many,
+            b"MPUB_EXT": self._publish_many,
         }
 
     def take_events(self) -> list[Event]:
@@ -152,12 +152,8 @@ class PartitionServerProtocol(ServerProtocol):
         name = params[0].decode()
         if name != "SUB" and self.settings.sample_rate > 0:
             raise CommandError("E_INVALID", f"{name} can not use sample rate")
-        # If a start follows, the server does not read the partition.
         partition = _partition(params[3]) if len(params) == 4 else None
-        start = params[4].decode("ascii", "replace") if len(params) > 4 else ""
-        self._events.append(
-            PartitionSub(name, checked.topic, checked.channel, partition, start)
-        )
+        self._events.append(PartitionSub(name, checked.topic, checked.channel, partition))
 
     def _pub(self, params: list[bytes]) -> None:
         self._publish_one(params)
@@ -186,12 +182,12 @@ class PartitionServerProtocol(ServerProtocol):
                 raise CommandError("E_BAD_BODY", f"{command} invalid body size {size}")
             self.ends_with_reset = size > self._limits.max_msg_size
             commands.check_message_size(command, size, self._limits)
-            self._expect(size, take, "E_BAD_MESSAGE", f"{command} failed to read message body")
+            self._expect(size, take)
 
         def take(data: bytes) -> None:
             self._events.append(PartitionPub(command, topic, partition, [parse(data)]))
 
-        self._expect(4, take_size, "E_BAD_MESSAGE", f"{command} failed to read message body size")
+        self._expect(4, take_size)
 
     def _publish_many(self, params: list[bytes]) -> None:
         command, topic, partition = self._open(params)
@@ -274,7 +270,7 @@ def _extended(data: bytes) -> NewMessage:
 
 
 _PARSERS: dict[str, _Parse] = {
-    "PUB": _plain, "MPUB": _plain, "PUB_TRACE": _traced, "MPUB_TRACE": _traced,
+    "PUB": _plain, "MPUB": _plain, "PUB_TRACE": _traced,
     "PUB_EXT": _extended, "MPUB_EXT": _extended,
 }
 #: Payloads of a single publish must be longer than this many bytes.

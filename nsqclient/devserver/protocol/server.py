@@ -60,7 +60,6 @@ class CommandReader:
         return self._have
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes."""
         if data:
             self._chunks.append(data)
             self._have += len(data)
@@ -103,7 +102,6 @@ class CommandReader:
         return line[:-1] if line.endswith(b"\r") and len(line) > fixed else line
 
     def block(self, size: int) -> bytes | None:
-        """Take ``size`` bytes."""
         while self._have < size:
             if not self._fetch():
                 return None
@@ -123,7 +121,6 @@ class CommandReader:
         return chain((rest,), *later)
 
     def _fetch(self) -> bool:
-        """Feed one more piece; False if nothing is left."""
         while self._later:
             for piece in self._later[0]:
                 self.feed(piece)
@@ -202,7 +199,6 @@ class ServerProtocol:
         # Read next: _need bytes for _take, or a line if _take is None.
         self._need = len(MAGIC_V2)
         self._take: Callable[[bytes], None] | None = self._take_magic
-        self._at_eof: tuple[str, str] | None = None  # nsqd's error when the stream ends here
         self._commands: dict[bytes, Callable[[list[bytes]], None]] = {
             b"IDENTIFY": self._identify, b"AUTH": self._auth, b"SUB": self._sub,
             b"RDY": self._rdy, b"FIN": self._fin, b"REQ": self._req, b"TOUCH": self._touch,
@@ -248,7 +244,6 @@ class ServerProtocol:
         return events
 
     def data_to_send(self) -> bytes:
-        """Remove and return the bytes to write to the socket."""
         self._encode()
         wire, self._wire = self._wire, []
         return b"".join(wire)
@@ -262,19 +257,15 @@ class ServerProtocol:
     # -- answers of the I/O side
 
     def respond(self, data: bytes) -> None:
-        """Answer a command with a response frame."""
         self._out.append(encode_frame(FrameType.RESPONSE, data))
 
     def fail(self, code: str, text: str | bytes = b"") -> None:
-        """Answer a command with an error frame; a fatal code ends the connection."""
         self._send_error(CommandError(code, text))
 
     def send_message(self, timestamp: int, attempts: int, message_id: bytes, body: bytes) -> None:
-        """Push a message to the client."""
         self._out.append(encode_message(timestamp, attempts, message_id, body))
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat."""
         self.respond(HEARTBEAT)
 
     def start_layer(self, layer: ByteLayer) -> None:
@@ -331,11 +322,8 @@ class ServerProtocol:
             self._command(line)
         if reader.line_too_long:
             self.close()  # nsqd's read buffer is full: it drops the connection without a frame
-        if self._eof and not self.is_closed:
-            if self._take is not None and self._at_eof is not None:
-                raise CommandError(*self._at_eof)
-            if not events:
-                self.close()
+        if self._eof and not self.is_closed and not events:
+            self.close()
 
     def _line(self) -> bytes | None:
         return self._reader.line()
@@ -368,11 +356,9 @@ class ServerProtocol:
         if self._is_fatal(code):
             self.close()
 
-    def _expect(self, size: int, take: Callable[[bytes], None], code: str, missing: str) -> None:
-        """Read ``size`` bytes next; ``code`` and ``missing`` are the error if the stream ends."""
+    def _expect(self, size: int, take: Callable[[bytes], None]) -> None:
         self._need = size
         self._take = take
-        self._at_eof = code, missing
 
     def _take_magic(self, magic: bytes) -> None:
         if magic != MAGIC_V2:
@@ -426,9 +412,9 @@ class ServerProtocol:
         def take_size(data: bytes) -> None:
             size = _int32(data)
             commands.check_body_size(command, size, self._limits)
-            self._expect(size, take, "E_BAD_BODY", f"{command} failed to read body")
+            self._expect(size, take)
 
-        self._expect(4, take_size, "E_BAD_BODY", f"{command} failed to read body size")
+        self._expect(4, take_size)
 
     def _pub(self, params: list[bytes]) -> None:
         topic = commands.read_topic(b"PUB", params)
@@ -442,11 +428,9 @@ class ServerProtocol:
         def take_size(data: bytes) -> None:
             size = _int32(data)
             commands.check_message_size(command, size, self._limits)
-            missing = f"{command} failed to read message body"
-            self._expect(size, take, "E_BAD_MESSAGE", missing)
+            self._expect(size, take)
 
-        missing = f"{command} failed to read message body size"
-        self._expect(4, take_size, "E_BAD_MESSAGE", missing)
+        self._expect(4, take_size)
 
     # -- MPUB: [line][4 B body size][4 B count] then count times [4 B size][body].
     # nsqd only checks that the body size is in range, and then reads by the inner sizes.
@@ -468,7 +452,7 @@ class ServerProtocol:
 
         def take_size(data: bytes) -> None:
             commands.check_body_size(command, _int32(data), self._limits)
-            self._expect(4, take_count, "E_BAD_BODY", f"{command} failed to read message count")
+            self._expect(4, take_count)
 
         def take_count(data: bytes) -> None:
             nonlocal count
@@ -477,14 +461,12 @@ class ServerProtocol:
             expect_message()
 
         def expect_message() -> None:
-            missing = f"{command} failed to read message({len(messages)}) body size"
-            self._expect(4, take_message_size, "E_BAD_MESSAGE", missing)
+            self._expect(4, take_message_size)
 
         def take_message_size(data: bytes) -> None:
             size = _int32(data)
             commands.check_message_size(command, size, self._limits, len(messages))
-            missing = f"{command} failed to read message body"
-            self._expect(size, take_message, "E_BAD_MESSAGE", missing)
+            self._expect(size, take_message)
 
         def take_message(data: bytes) -> None:
             messages.append(parse(data))
@@ -493,7 +475,7 @@ class ServerProtocol:
             else:
                 expect_message()
 
-        self._expect(4, take_size, "E_BAD_BODY", f"{command} failed to read body size")
+        self._expect(4, take_size)
 
 
 def _int32(data: bytes) -> int:

@@ -60,15 +60,6 @@ def test_traced_publish_returns_the_position_of_the_message(cluster):
     ]
 
 
-def test_mpub_trace_returns_the_first_id_and_the_sum_of_sizes(cluster):
-    with client_of(cluster) as client:
-        answer = client.ask(
-            b"MPUB_TRACE plain 0\n" + struct.pack(">II", 30, 2)
-            + struct.pack(">IQ", 9, 5) + b"a" + struct.pack(">IQ", 9, 6) + b"b"
-        )
-    assert read_stored(answer[1]) == StoredPosition(make_internal_id(0, 2), 0, 0, 62)
-
-
 def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     """PUB_EXT gets OK, or 30 bytes if the header has a trace id; MPUB_EXT always OK.
 
@@ -93,7 +84,6 @@ def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     (b"SUB ext c 0\n", "E_SUB_EXTEND_NEED"),
     (b"SUB plain c!\n", "E_BAD_CHANNEL"),
     (b"SUB_ORDER plain c 0\n", "E_INVALID"),
-    (b"SUB_ADVANCED plain c 0 first:1\n", "E_INVALID"),
     (b"DPUB plain 100\n\0\0\0\1x", "E_INVALID"),
 ])
 def test_fatal_error_ends_the_connection(cluster, command, code):
@@ -265,19 +255,6 @@ def test_http_api_publishes_and_changes_channels(cluster):
 # -- positions, tags, filters
 
 
-@pytest.mark.parametrize(("start", "expected"), [
-    ("virtual_queue:31", b"b"), ("msgcount:0", b"a"), ("msgcount:1", b"a"), ("msgcount:3", b"c"),
-    ("timestamp:0", b"a"),
-])
-def test_sub_advanced_starts_where_it_is_asked_to(cluster, start, expected):
-    for body in (b"a", b"b", b"c"):
-        cluster.publish("plain", 0, body)
-    with client_of(cluster) as client:
-        assert client.ask(b"SUB_ADVANCED plain c 0 %s\n" % start.encode()) == OK
-        client.send(b"RDY 1\n")
-        assert read_ordered(client)[4] == expected
-
-
 @pytest.mark.parametrize("start", [b"virtual_queue:0", b"msgcount:0", b"timestamp:0"])
 def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
     """As on a real server, which finds no entry in its log."""
@@ -287,10 +264,6 @@ def test_a_partition_without_messages_has_only_its_end_as_start(cluster, start):
     answer = requests.post(url, start, params=where, timeout=10)
     assert (answer.status_code, answer.json()) == (500, {"message": "commit log end of file"})
     assert requests.post(url, b"special:-1", params=where, timeout=10).status_code == 200
-    with client_of(cluster) as client:
-        refused = client.ask(b"SUB_ADVANCED empty new 0 %s\n" % start)
-        assert refused[1] == b"E_INVALID commit log end of file"
-        client.read_end()
 
 
 def test_a_tag_is_confirmed_and_dropped_on_a_plain_topic(cluster):

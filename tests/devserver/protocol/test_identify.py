@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient.devserver.protocol.commands import ClientSettings, ServerLimits
-from nsqclient.devserver.protocol.go_compat import encode_json, parse_number
+from nsqclient.devserver.protocol.commands import encode_json, parse_number
 from nsqclient.devserver.protocol.identify import decode, negotiate
 
 FRESH = ClientSettings(30_000, 60_000, 16_384, 250)

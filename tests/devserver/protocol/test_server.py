@@ -109,28 +109,13 @@ def test_nothing_is_read_after_identify_before_its_answer():
     assert core.take_events() == [Ignored(b"NOP")]
 
 
-@pytest.mark.parametrize(
-    "data, frames",
-    [
-        (b"", []),
-        (b"NO", []),
-        (b"PUB t\n\0\0", [b"E_BAD_MESSAGE PUB failed to read message body size"]),
-        (b"PUB t\n\0\0\0\2x", [b"E_BAD_MESSAGE PUB failed to read message body"]),
-        (b"DPUB t 1\n", [b"E_BAD_MESSAGE DPUB failed to read message body size"]),
-        (b"IDENTIFY\n", [b"E_BAD_BODY IDENTIFY failed to read body size"]),
-        (b"AUTH\n\0\0\0\2x", [b"E_BAD_BODY AUTH failed to read body"]),
-        (b"MPUB t\n", [b"E_BAD_BODY MPUB failed to read body size"]),
-        (b"MPUB t\n\0\0\0\5", [b"E_BAD_BODY MPUB failed to read message count"]),
-        (b"MPUB t\n\0\0\0\5\0\0\0\1", [b"E_BAD_MESSAGE MPUB failed to read message(0) body size"]),
-    ],
-)
-def test_stream_that_ends_inside_a_body_gets_an_error(data, frames):
-    """A stream that ends elsewhere gets no frame."""
+@pytest.mark.parametrize("data", [b"", b"NO", b"PUB t\n\0\0\0\2x", b"MPUB t\n\0\0\0\5"])
+def test_a_stream_that_ends_in_a_command_gets_no_frame(data):
     core = ServerProtocol()
     play(data, core=core)
     core.receive_eof()
     assert core.take_events() == []
-    assert [frame.data for frame in FrameReader().feed(core.data_to_send())] == frames
+    assert core.data_to_send() == b""
     assert core.is_closed
 
 
