@@ -104,7 +104,6 @@ class PartitionAttempts(Attempts):
 
     @property
     def is_free(self) -> bool:
-        """Whether any partition will do."""
         return self.key is None and self.partition is None
 
     @property
@@ -185,7 +184,6 @@ class PartitionAttempts(Attempts):
         return None
 
     def _lack(self, problem: NSQError | None, text: str) -> None:
-        """Note that no partition can be chosen now."""
         self.reason = problem or self.reason or PublishNotSentError(text)
         self.is_leader_moving = True
 

@@ -102,10 +102,8 @@ class BulkConsumer(StockBulkConsumer):
             self.context, sources, self, self._options, max_dials=max_dials)
 
     def make_partition_subscription(self, target: PartitionTarget) -> BulkSubscription:
-        """Return a subscription that is not open yet."""
         return BulkPartitionSubscription(target, self.context, self)
 
     def on_partitions(self, count: int) -> None:
-        """The topic has so many partitions."""
         if self.flow.max_in_flight < count:
             warn_of_few_in_flight(self.log, self.flow.max_in_flight, count)

@@ -171,7 +171,7 @@ class PartitionedConnections(ConnectionManager[S]):
         return []
 
     def begin_round(self) -> list[str]:
-        return self._table.begin_round()
+        return self._table.addresses
 
     def given_lookupds(self, place: Endpoint) -> set[str]:
         return {self._seeds[one] for one in self._table.naming(place)}

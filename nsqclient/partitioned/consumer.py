@@ -67,13 +67,11 @@ class PartitionedCore(ConsumerCore):
                           partitions=self._options.partitions)
 
     def make_partition_subscription(self, target: PartitionTarget) -> Subscription:
-        """Return a Subscription to a partition, not open yet."""
         make = OrderedSubscription if target.ordered else PartitionSubscription
         return make(target, self.context, self, self.unhandled, self._options, self.tracing,
                     self._begun)
 
     def on_partitions(self, count: int) -> None:
-        """Raise max_in_flight to one for each partition, unless the user gave it."""
         count = min(count, MAX_PARTITION + 1)  # an nsqlookupd says how many there are
         former = self.flow.max_in_flight
         if former >= count or not former:

@@ -119,7 +119,6 @@ class PartitionedNsqdHTTP(NsqdHTTP):
             start.encode())
 
     def count_partition_consumers(self, topic: str, partition: int, channel: str) -> int:
-        """Ask how many consumers a channel of one partition has."""
         found = self.led_topics(topic).get(partition)
         one = None if found is None else found.channel(channel)
         return 0 if one is None else one.client_count
@@ -186,7 +185,6 @@ def fetch_stats(
     nsqd: NsqdHTTP, topic: str | None = None, channel: str | None = None, *,
     include_clients: bool = False,
 ) -> Stats:
-    """Ask for the counters as ``NsqdHTTP.stats`` does, with one entry for each topic."""
     values = nsqd.stats_json(topic, channel, include_clients=include_clients)
     return Stats.read(JsonReader(as_stock(values), "its statistics"))
 

@@ -28,7 +28,6 @@ class PartitionEntry(NsqdEntry):
 
 
 def show_partitions(partitions: Sequence[int]) -> str:
-    """Return the numbers of partitions as text."""
     word = "partition" if len(partitions) == 1 else "partitions"
     return f"{word} {', '.join(map(str, partitions))}"
 
@@ -204,7 +203,6 @@ class PartitionLeaders:
         return Redial.LATER
 
     def _toggle_extend(self, entry: PartitionEntry) -> Redial:
-        """Switch header support for the next dial, once."""
         needs_headers = bool(self._options.needing_headers)
         if not entry.has_toggled_extend and not (entry.extended and needs_headers):
             entry.has_toggled_extend = True

@@ -58,14 +58,13 @@ class _Topic:
         self._changed = changed
 
     def is_complete(self) -> bool:
-        """True if every partition of the topic has a leader."""
         routes = self.table.merged()
         return 0 < routes.partition_num == len(routes.partitions)
 
     def begin_round(self) -> None:
         """Ask every nsqlookupd that is not being asked, the others later."""
         self.current = None
-        self.poller.ask(self.table.begin_round(), again=True)
+        self.poller.ask(self.table.addresses, again=True)
         self.asked_at = time.monotonic()
 
     def _merge(
@@ -185,7 +184,6 @@ class MetadataCache:
         return number
 
     def refresh_and_wait(self, topic: str, deadline: Deadline) -> None:
-        """Ask every nsqlookupd and wait as ``routes``. Blocks: at most until the deadline."""
         number = self.refresh(topic)
         self._wait(self._topics[topic], number, deadline)
 

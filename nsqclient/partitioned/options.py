@@ -198,7 +198,6 @@ class PublishOptions(NamedTuple):
     partition: int | None = None
 
     def __bool__(self) -> bool:
-        """True if any is given."""
         return self != (None, None, None, None)
 
     def checked(self) -> PublishOptions:

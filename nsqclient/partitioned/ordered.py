@@ -125,7 +125,6 @@ class OrderedProcessor(MessageProcessor):
         return taken
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
-        """Check the order of the message. Returns None if the handler must not see it."""
         sub = super().should_handle(message, now)
         if not isinstance(sub, OrderedSubscription):
             return sub

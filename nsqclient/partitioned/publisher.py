@@ -119,7 +119,6 @@ class PartitionPublisher:
         return self.is_partitioned
 
     def _note(self, node: NsqdNode) -> None:
-        """Note the kind of one nsqd of the cluster."""
         if is_partitioned_version(node.version):
             self.is_partitioned = True
         else:
@@ -196,7 +195,6 @@ class PartitionPublisher:
         self, topic: str, key: object = None, partition: int | None = None,
         has_header: bool = False, messages: int = 1, size: int = 0,
     ) -> PartitionAttempts:
-        """Return the record of the attempts of a publish; ``size`` as there."""
         return PartitionAttempts(
             topic, self._publisher.retry_unknown, key, partition, has_header, messages, size,
             self.config.nsqd_max_msg_size)
@@ -221,7 +219,6 @@ class PartitionPublisher:
     def publish_chunk(
         self, topic: str, bodies: list[bytes], options: PublishOptions, deadline: Deadline
     ) -> None:
-        """Store the checked bodies of one MPUB in one partition."""
         def build(partition: int) -> bytes:
             return commands.mpub_unchecked(partition_name(topic, partition), bodies)
 
@@ -307,7 +304,6 @@ class PartitionPublisher:
         self, attempts: PartitionAttempts, partition: int, node: NsqdNode, command: bytes,
         deadline: Deadline, is_async: bool,
     ) -> tuple[NSQError | None, StoredPosition | None]:
-        """Send one attempt to the leader of a partition, and wait for its outcome."""
         timeout = deadline.at_most(self.config.partition_try_timeout)
         name = partition_name(attempts.topic, partition)
         with self.load.attempt(node.address, name, is_async):
@@ -330,7 +326,6 @@ class PartitionPublisher:
             return TopicRoutes()
 
     def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
-        """Ask the nsqlookupds if the leader may have changed during the pause."""
         if attempts.count and attempts.needs_lookup and not self._is_closed:
             self.metadata.refresh_and_wait(
                 attempts.topic, Deadline(lookup_wait(deadline.remaining())))
@@ -357,7 +352,6 @@ class PartitionPublisher:
         return None if problem is None else PublishNotSentError(with_hint(problem))
 
     def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
-        """Return the seconds to wait before the next attempt; None after the last attempt."""
         if self._is_closed:
             return None
         delay = retry_delay(attempts.count, attempts.is_leader_moving, left, self._rng)

@@ -50,7 +50,6 @@ class PartitionQueues:
         self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # by single calls
 
     def close(self) -> None:
-        """Fail all batches that wait for another attempt."""
         for queue in self._queues.copy().values():
             queue.close()
 
@@ -162,11 +161,9 @@ class _PartitionQueue(Destination):
         self._waiting: deque[_Batch] = deque()
 
     def widen(self, width: int) -> None:
-        """Let ``width`` workers serve it at once. For the worker of the topic."""
         self.width = max(self.width, width)
 
     def close(self) -> None:
-        """Fail all batches that wait for another attempt."""
         while self._waiting:
             batch = self._waiting.popleft()
             for item in batch.items:
@@ -271,5 +268,4 @@ class _PartitionQueue(Destination):
 
 
 def _message(item: PublishFuture) -> PreparedMessage:
-    """Return the parts of its command."""
     return item.options or PreparedMessage(item.body)

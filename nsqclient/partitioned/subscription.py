@@ -57,7 +57,6 @@ class TopicSubscribe(Subscribe):
     """Subscription to a whole topic at an nsqd that was listed by an nsqlookupd."""
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
-        """Return SUB."""
         return commands.sub(self.topic, self.channel)
 
 
@@ -65,7 +64,6 @@ class AddressSubscribe(Subscribe):
     """Subscription to a whole topic at an nsqd of which only the address is known."""
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
-        """Return SUB, at a stock nsqd."""
         if not settings.is_stock:
             raise PartitionError(
                 f"{address}: nsqd {settings.version} is a partitioned one; by its address alone"
@@ -90,7 +88,6 @@ class PartitionSubscribe(Subscribe):
         return {"extend_support": True, **self.identify} if self.extended else self.identify
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
-        """Return SUB, SUB_ORDERED or SUB_ADVANCED."""
         if settings.is_stock:
             raise NegotiationError(
                 f"{address}: nsqlookupd says that it leads partition {self.partition} of"
@@ -147,7 +144,6 @@ class PartitionMessage(Message):
 
     @cached_property
     def headers(self) -> dict[str, Any]:
-        """The JSON headers of the message; empty if they are absent or unreadable."""
         return read_header(self._extension.header)
 
     @property
@@ -194,7 +190,6 @@ class PartitionSubscription(Subscription):
         self._opened_at = 0.0  # on time.monotonic()
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
-        """Queue the received messages, with their headers and positions."""
         batch, extensions = self.wanted.read(batch)
         now = time.monotonic()
         deadline = now + self.msg_timeout
@@ -310,7 +305,6 @@ class OrderedSubscription(PartitionSubscription):
         return 1
 
     def finish(self, message: Message) -> None:
-        """Send FIN at once and record the position of the message."""
         self.note_finished(message)
         super().finish(message)
         self.conn.wake_reader()

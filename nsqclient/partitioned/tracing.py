@@ -27,7 +27,6 @@ class TraceSwitch:
             self._topics = {**self._topics, topic: enabled}
 
     def is_on(self, topic: str) -> bool:
-        """True if messages of the topic are traced."""
         return self._topics.get(topic, self._everywhere)
 
 

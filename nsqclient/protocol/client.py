@@ -173,7 +173,6 @@ class ClientProtocol:
         return bool(self._layers.stack)
 
     def _parse(self, data: bytes) -> None:
-        """Read frames from bytes that have come through the layers."""
         while True:
             # While an answer may announce a byte layer, take one frame at a time: the bytes
             # behind it may belong to the layer, even in the same segment.
@@ -338,7 +337,6 @@ class ClientProtocol:
         self._ask(Transition.SEND_AUTH, ExpectedResponse.AUTH, commands.auth(secret))
 
     def send_sub(self, topic: str, channel: str) -> None:
-        """Send SUB."""
         self.send_sub_command(commands.sub(topic, channel))
 
     def send_sub_command(self, command: bytes) -> None:

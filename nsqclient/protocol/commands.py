@@ -123,7 +123,6 @@ def auth(secret: str) -> bytes:
 
 
 def sub(topic: str, channel: str) -> bytes:
-    """SUB: consume a channel of a topic on this connection. The server answers OK."""
     return f"SUB {check_topic(topic)} {check_channel(channel)}\n".encode()
 
 

@@ -118,7 +118,6 @@ class FrameReader:
 
     @property
     def buffered(self) -> int:
-        """The number of received bytes that are not parsed yet."""
         return self._have
 
     def take_buffered(self) -> bytes:

@@ -14,9 +14,8 @@ from nsqclient.protocol.partitioned.selection import PatternError, check_glob, c
 @pytest.mark.parametrize(("given", "field"), [
     (HeaderFilter.equal("k", "v"),
      {"type": 1, "inverse": False, "filter_ext_key": "k", "filter_data": "v"}),
-    # The pattern goes to nsqd as it is, also where Python does not have it.
-    (HeaderFilter.regexp("k", "^+a", inverse=True),
-     {"type": 2, "inverse": True, "filter_ext_key": "k", "filter_data": "^+a"}),
+    (HeaderFilter.regexp("k", "^a", inverse=True),
+     {"type": 2, "inverse": True, "filter_ext_key": "k", "filter_data": "^a"}),
     (HeaderFilter.glob("k", "v*"),
      {"type": 3, "inverse": False, "filter_ext_key": "k", "filter_data": "v*"}),
     (HeaderFilter.any_of([("k", "v"), ("k", "w")]),
@@ -82,22 +81,19 @@ def test_the_embedded_nsqd_ignores_an_invalid_filter(field):
 
 
 @pytest.mark.parametrize("pattern", [
-    "", "a", "a|b", "|", "^+a", "$*", r"\Qa.b\E+", r"(?i)a", r"(?i:a)", r"(?s-m:a)", r"(?P<n>a)",
-    r"(?:a)*?", r"a{2}", r"a{2,}", r"a{0,1000}?", r"(a{10}){100}", "a{", "{,5}", "}", "]",
-    "[^a]", "[a-z0-9_]", "[-a]", "[a-]", r"[\d\]]", "[[:alpha:]x]",
-    "[[:^digit:]]", r"[\x41-\x{5A}]", r"\pL\p{Greek}\P{^Lu}", r"\a\f\t\n\r\v", r"\_\-\\",
-    r"\b\B\A\z", "\u00e9\n", "[a&&b||c]", r"[\[:alpha:]", "[:alpha:]", r"\ ", "a{30}b{90}c{50}",
+    "", "a", "a|b", "$*", r"(?i)a", r"(?i:a)", r"(?s-m:a)", r"(?P<n>a)", r"(?:a)*?", r"a{2,}",
+    "a{0,999}?", "a{", "]", "[^a]", "[a-z0-9_]", "[*+?}]", "[-a]", r"[\d\]]", "[[:alpha:]x]",
+    r"\a\f\t\n\r\v", r"\_\-\\", r"\b\B\A", "\u00e9\n", "[a&&b||c]", r"\ ", r"\(\?=a\)", r"\++",
 ])
-def test_regular_expressions_of_go_are_accepted(pattern):
+def test_regular_expressions_that_go_and_python_share_are_accepted(pattern):
     check_regexp(pattern)
 
 
 @pytest.mark.parametrize("pattern", [
-    "*", "(|+)", "(?i)*", "a(?i)*", "a**", "a++", "a{2}{3}", "{2}", "a{1001}", "a{3,2}",
-    "(a{100}){11}", "(", ")", "(?=a)", "(?!a)", "(?<=a)", "(?<n>a)", "(?P=n)", "(?>a)", "(?#a)",
-    "(?(1)a|b)", "(?P<n>a)(?P<n>b)", "[", "[]", "[^", "[^]", "[^]]", "[]a]", "[b-a]", r"[a-\d]",
-    "[a-b-c]", "[a-", "[a", "[[:foo:]]", "[a-[:alpha:]]", r"[^\z]", r"\Z", r"(a)\1", "a\\",
-    r"\x{110000}", r"\p{Klingon}", r"\Qa", r"\Q\E", "(" * 200 + ")" * 200,
+    "*", "(?i)*", "a(?i)*", "a**", "a++", "a{2}{3}", "a{1001}", "a{3,2}", "(", ")", "(?=a)",
+    "(?!a)", "(?<=a)", "(?<n>a)", "(?P=n)", "(?>a)", "(?#a)", "(?(1)a|b)", "(?x)a",
+    "(?P<n>a)(?P<n>b)", "[", "[]", "[^", "[b-a]", r"[a-\d]", "[a", r"\Z", r"(a)\1", "a\\", r"\Qa\E",
+    r"\pL",
 ])
 def test_other_regular_expressions_are_refused(pattern):
     """nsqd would deliver everything."""

@@ -53,7 +53,7 @@ def test_one_of_two_answers_counts(leader, events, nsqd):
 def test_a_late_lookupd_is_asked_as_ever():
     table = table_of(routes({0: "n:1"}), routes({0: "n:2"}))
     table.on_late("a")
-    assert sorted(table.begin_round()) == ["a", "b"]
+    assert sorted(table.addresses) == ["a", "b"]
 
 
 def test_stock_answers_are_plain_addresses():
@@ -100,7 +100,7 @@ def test_listed_lookupds_join_and_failing_ones_leave():
     """Nodes of /listlookup are asked too; seeds stay however often they fail."""
     table = LookupTable(["seed"])
     table.on_answer("seed", routes({}), [("x", True), ("y", False)])
-    assert sorted(table.begin_round()) == ["seed", "x", "y"]
+    assert sorted(table.addresses) == ["seed", "x", "y"]
     for _ in range(10):
         table.on_failure("x")
         table.on_failure("seed")
@@ -112,19 +112,6 @@ def test_failing_addresses_lose_priority():
     table.on_answer("b", routes({}))
     table.on_failure("a")
     assert table.addresses == ["b", "a"]
-    assert table.begin_round() == ["b"]
-    assert table.begin_round() == ["b", "a"]
-    table.on_failure("a")
-    assert [len(table.begin_round()) for _ in range(3)] == [1, 1, 2]
-
-
-def test_every_lookupd_is_asked_while_none_answers():
-    table = LookupTable(["a", "b"])
-    table.on_failure("a")
-    table.on_failure("b")
-    assert len(table.begin_round()) == 2
-    table.on_answer("b", STOCK)
-    assert len(table.begin_round()) == 2
 
 
 def test_answers_of_forgotten_lookupds_are_dropped():

@@ -216,8 +216,7 @@ def test_binary_ids_are_only_for_partitioned_servers():
 
 @pytest.mark.parametrize("data, heard", [
     (b"PUB t 3 more\n\x00\x00\x00\x01x", PartitionPub("PUB", "t", None, [NewMessage(b"x")])),
-    (b"SUB_ADVANCED t c 3 msgcount:10\n",
-     PartitionSub("SUB_ADVANCED", "t", "c", None, "msgcount:10")),
+    (b"SUB_ADVANCED t c 3 msgcount:10\n", PartitionSub("SUB_ADVANCED", "t", "c", None)),
 ])
 def test_a_word_more_hides_the_partition(data, heard):
     """The real server's bug is kept."""

@@ -35,5 +35,4 @@ class DeflateLayer(ByteLayer):
         return decoded
 
     def encode(self, data: bytes) -> bytes:
-        """Compress, and flush so that the peer can read all of it."""
         return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)

@@ -57,7 +57,6 @@ class LayerStack:
         self.stack.append(layer)
 
     def decode(self, data: bytes) -> bytes:
-        """Decode received bytes through all layers."""
         for layer in self.stack:
             data = layer.decode(data)
         return data

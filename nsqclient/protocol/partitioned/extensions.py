@@ -69,12 +69,10 @@ class MessageIds(NamedTuple):
         return cls(*_ids.unpack(message_id))
 
     def pack(self) -> bytes:
-        """Return the 16 bytes."""
         return _ids.pack(*self)
 
     @property
     def partition(self) -> int:
-        """The partition that gave the id."""
         return self.internal_id >> _PARTITION_SHIFT
 
 
@@ -96,7 +94,6 @@ class StoredPosition(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """The partition."""
         return self.internal_id >> _PARTITION_SHIFT
 
     def pack(self) -> bytes:

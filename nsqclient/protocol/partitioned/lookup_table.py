@@ -17,8 +17,6 @@ from nsqclient.protocol.events import Endpoint
 #: Failures in a row after which an address is forgotten, except a seed. ``/listlookup`` names a
 #: nsqlookupd that returns.
 _FORGET_AFTER = 6
-#: The most rounds that a failing address is skipped.
-_MAX_SKIPPED_ROUNDS = 8
 
 
 class TopicMeta(NamedTuple):
@@ -69,7 +67,6 @@ class TopicRoutes:
 
     @property
     def partition_num(self) -> int:
-        """The total number of partitions of the topic; 0 if unknown."""
         return 0 if self.meta is None else self.meta.partition_num
 
     @property
@@ -84,7 +81,6 @@ class Lookupd:
 
     is_seed: bool
     failures: int = 0  #: in a row
-    rounds_to_skip: int = 0
     routes: TopicRoutes | None = None  #: its last answer
     is_fresh: bool = False  #: it has not failed since then
     is_leader: bool = False
@@ -108,20 +104,6 @@ class LookupTable:
         """All known nsqlookupds, fewest failures first."""
         return sorted(self._lookupds, key=lambda address: self._lookupds[address].failures)
 
-    def begin_round(self) -> list[str]:
-        """Return the nsqlookupds to ask now. Failing ones are skipped for some rounds.
-
-        A stock cluster has no list of nsqlookupds; its seeds are asked in every round.
-        """
-        lookupds = self._lookupds
-        skipped = set()
-        if any(one.is_fresh and one.routes is not None and one.routes.is_partitioned
-               for one in lookupds.values()):
-            skipped = {address for address, lookupd in lookupds.items() if lookupd.rounds_to_skip}
-        for address in skipped:
-            lookupds[address].rounds_to_skip -= 1
-        return [address for address in self.addresses if address not in skipped]
-
     def on_answer(
         self, address: str, routes: TopicRoutes, nodes: Sequence[tuple[str, bool]] = ()
     ) -> None:
@@ -133,7 +115,7 @@ class LookupTable:
         if routes.partition_num:
             self._meta = routes.meta
         lookupd.routes, lookupd.is_fresh, lookupd.number = routes, True, self._count
-        lookupd.failures = lookupd.rounds_to_skip = 0
+        lookupd.failures = 0
         if not nodes:
             return
         leaders = {node for node, is_leader in nodes if is_leader}
@@ -154,19 +136,17 @@ class LookupTable:
         if lookupd is None:
             return
         lookupd.failures += 1
-        lookupd.rounds_to_skip = min(2 ** (lookupd.failures - 1), _MAX_SKIPPED_ROUNDS)
         lookupd.is_fresh = False
         if lookupd.failures >= _FORGET_AFTER and not lookupd.is_seed:
             del self._lookupds[address]
 
     def on_late(self, address: str) -> None:
-        """Record a slow answer: like a failure, but later rounds do not skip the nsqlookupd."""
+        """Record a slow answer: like a failure, but the nsqlookupd is not forgotten."""
         lookupd = self._lookupds.get(address)
         if lookupd is not None:
             lookupd.is_fresh = False
 
     def on_refused(self, partition: int, nsqd: str) -> None:
-        """Store that this nsqd does not lead the partition."""
         self._refused.add((partition, nsqd))
 
     @property
@@ -175,7 +155,6 @@ class LookupTable:
         return bool(self._refused)
 
     def on_accepted(self, partition: int, nsqd: str) -> None:
-        """Store that this nsqd leads the partition."""
         self._refused.discard((partition, nsqd))
 
     def lacks_meta(self) -> bool:
@@ -184,7 +163,6 @@ class LookupTable:
         return bool(merged.partitions) and merged.meta is None
 
     def merged(self) -> TopicRoutes:
-        """All answers that count, merged."""
         answers = self._answers()
         votes: dict[int, list[str]] = {}
         plain: dict[str, None] = {}
