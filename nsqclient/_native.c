@@ -1,4 +1,4 @@
-/* The functions that cost most, compiled. Optional: each one has a twin in Python. */
+/* The most expensive functions. Optional: each has a twin in Python. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
@@ -15,10 +15,10 @@
 #endif
 
 enum {
-    READ_SIZE = 4096,  /* these two as in connection/exchange.py */
+    READ_SIZE = 4096,  /* both as in connection/exchange.py */
     RECEIVE_SIZE = 16384,
-    /* Milliseconds between two looks for signals: one that arrives outside of a system call, or in
-       another thread, does not interrupt poll(). */
+    /* Milliseconds between two checks for signals. A signal that arrives outside of a system call,
+       or in another thread, does not interrupt poll(). */
     LONGEST_WAIT = 100,
 };
 
@@ -37,11 +37,11 @@ next_wait(double deadline, int longest)
     return left <= 0 ? 0 : left < longest ? (int)left + 1 : longest;
 }
 
-/* exchange() of connection/exchange.py. In Python a publish gives the interpreter's lock away to
-   send, to wait and to receive, and after each the thread may have to wait for the lock. Here all of
-   it happens under one release. */
+/* exchange() of connection/exchange.py. In Python, a publish releases the interpreter's lock to
+   send, to wait and to receive, and may have to wait for the lock after each. Here the lock is
+   released once. */
 
-/* One exchange; written and read without the interpreter's lock. */
+/* The state of one exchange. Needs no interpreter's lock. */
 typedef struct {
     int fd;
     const char *command;
@@ -49,11 +49,11 @@ typedef struct {
     Py_ssize_t sent;
     double deadline;
     Py_ssize_t received;  /* bytes in answer, or -1 */
-    int error;            /* errno of the call that failed; EINTR: look for signals, go on */
+    int error;            /* errno of the failed call; EINTR: check for signals and continue */
     char answer[READ_SIZE];
 } Exchange;
 
-/* Go on until there is an answer, an error, or neither: the time is over. */
+/* Continue until an answer, an error or the deadline. */
 static void
 advance(Exchange *x)
 {
@@ -71,7 +71,7 @@ advance(Exchange *x)
                 return;
             }
             else if (errno != EAGAIN && errno != EWOULDBLOCK) {
-                /* nsqd may have sent the reason before. */
+                /* nsqd may have sent the reason. */
                 x->error = errno;
                 x->received = recv(x->fd, x->answer, READ_SIZE, MSG_DONTWAIT);
                 if (x->received <= 0) {
@@ -106,7 +106,7 @@ advance(Exchange *x)
     }
 }
 
-/* Return a tuple; takes both references. */
+/* Return a tuple. Steals both references. */
 static PyObject *
 pair_of(PyObject *first, PyObject *second)
 {

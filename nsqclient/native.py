@@ -1,7 +1,7 @@
-"""Whether the compiled module runs, or its twins in Python.
+"""Loads the compiled module, or selects its twins in Python.
 
-``nsqclient._native`` is there if nsqclient was installed with a C compiler or from a wheel.
-``NSQCLIENT_NATIVE=0`` in the environment chooses Python.
+``nsqclient._native`` exists if nsqclient was installed with a C compiler or from a wheel.
+``NSQCLIENT_NATIVE=0`` in the environment selects Python.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def _load() -> Any:
 
 #: ``nsqclient._native``, or None.
 compiled: Any = _load()
-#: As ``nsqclient --version`` and the doctor print it.
+#: Printed by ``nsqclient --version`` and the doctor.
 FORM: str = "without the C extension" if compiled is None else "with the C extension"

@@ -26,15 +26,15 @@ logger: logging.Logger = logging.getLogger("nsqclient.connection")
 
 
 class Answer(NamedTuple):
-    """How an attempt of a publish ended."""
+    """The result of an attempt to publish."""
 
     error: NSQError | None = None  #: None if the message is stored
-    value: Any = None  #: what ``read_answer`` returned
+    value: Any = None  #: the result of ``read_answer``
 
 
-#: The response to a stored message, which usually arrives alone, and its meaning.
+#: The response to a stored message, which usually arrives alone, and its Answer.
 _STORED, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
-#: Bytes to read at once between two publishes: nsqd sends heartbeats only.
+#: Bytes to read between two publishes, when nsqd sends only heartbeats.
 _READ = 16 * 1024
 
 
@@ -53,11 +53,11 @@ class BlockingConnection(NsqdSocket):
         address: ``host:port`` of nsqd.
         config: the options for dialing, IDENTIFY and TLS.
 
-    Life: created (no socket yet); ``open()``; any number of publishes: ``exchange()``, then
-    ``wait()`` until there is an answer; ``close()``, or the end of the last reference.
+    Life: created; ``open()``; any number of publishes, each by ``exchange()``, then ``wait()``
+    until the answer arrives; ``close()``, or the end of the last reference.
 
-    Threads: one at a time, which took the connection from a pool, and which alone may ``close()``
-    it; ``cut()`` and ``has_unread()`` from any.
+    Threads: one at a time, which has taken the connection from a pool and alone may ``close()`` it.
+    ``cut()`` and ``has_unread()``: any.
     """
 
     def __init__(self, address: str, config: Config) -> None:
@@ -76,7 +76,7 @@ class BlockingConnection(NsqdSocket):
         self.suspected_at: float = 0.0
 
     def __del__(self) -> None:
-        if not self.is_closed:  # an interrupted thread has lost it
+        if not self.is_closed:  # an exception has interrupted its thread
             self.close()
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class BlockingConnection(NsqdSocket):
 
     @property
     def progress(self) -> int:
-        """A number that changes while nsqd takes bytes of the command."""
+        """A number that changes while nsqd reads the command."""
         return 0 if self._sent == len(self._out) else self._sent
 
     # -- one publish at a time, in the thread that took the connection
@@ -108,10 +108,10 @@ class BlockingConnection(NsqdSocket):
         self, command: bytes, now: float, until: float,
         read_answer: Callable[[bytes], Any] = expect_ok,
     ) -> Answer | None:
-        """Send a publish and wait for the answer; None if it has not arrived at ``until``.
+        """Send a publish and return the answer, or None if it has not arrived at ``until``.
 
-        Call ``wait()`` then. Close the connection if it ``is_ended`` afterwards, or if anything is
-        raised: the outcome is unknown.
+        After None, call ``wait()``. Close the connection if it ``is_ended`` afterwards, or if this
+        raises: then the outcome is unknown.
 
         Blocks: until ``until`` on ``time.monotonic()``.
 
@@ -134,12 +134,12 @@ class BlockingConnection(NsqdSocket):
         return self._read_answer(data, until)
 
     def wait(self, now: float, until: float) -> Answer | None:
-        """Go on writing the command and waiting for the answer; as ``exchange``."""
+        """Continue to write the command and to wait for the answer, like ``exchange``."""
         self._sent, data = exchange(self._fd, self._out, self._sent, until - now)
         return self._read_answer(data, until)
 
     def _read_answer(self, data: bytes | int | None, until: float) -> Answer | None:
-        """Read until the answer is whole or the time is over; answer heartbeats before it."""
+        """Read until the answer is complete or the time is over; respond to heartbeats."""
         core = self._core
         while data is not None:
             self._receive(data)
@@ -154,7 +154,7 @@ class BlockingConnection(NsqdSocket):
         return None
 
     def _receive(self, data: bytes | int) -> None:
-        """Give bytes to the core; raise if the connection has ended."""
+        """Pass bytes to the core; raise if the connection has ended."""
         if self._error is None and isinstance(data, int):
             assert self._transport is not None
             raise self._transport.lost(OSError(data, os.strerror(data)))
@@ -173,7 +173,7 @@ class BlockingConnection(NsqdSocket):
         return None
 
     def _send_rest(self) -> None:
-        """Send the NOP to a heartbeat that came with the answer, without waiting."""
+        """Send the NOP to a heartbeat that arrived with the answer, without waiting."""
         rest = memoryview(self._out)[self._sent:]
         if rest and not self.is_ended:
             assert self._transport is not None
@@ -185,9 +185,9 @@ class BlockingConnection(NsqdSocket):
     # -- between two publishes
 
     def look(self) -> bool:
-        """Read what has arrived, answer a heartbeat; return whether the connection is alive.
+        """Read pending bytes, respond to heartbeats, and return True if the connection is alive.
 
-        Does not block. Only for the thread that took it.
+        Does not block. Only for the thread that has taken the connection.
         """
         core, transport = self._core, self._transport
         assert transport is not None
@@ -214,13 +214,13 @@ class BlockingConnection(NsqdSocket):
     # -- from any thread
 
     def has_unread(self) -> bool:
-        """True if bytes, or the end of the stream, wait in the socket."""
+        """True if bytes, or the end of the stream, can be received."""
         with self._lock:
             return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()
 
     def cut(self, error: NSQError) -> None:
-        """Shut it down; a publish that waits raises ``error``."""
+        """Shut the connection down; a waiting publish raises ``error``."""
         with self._lock:
             if self._error is None:
                 self._error = error
@@ -229,7 +229,7 @@ class BlockingConnection(NsqdSocket):
                 self._shut_down()
 
     def close(self) -> None:
-        """Shut it down and close the socket. Idempotent. Only for the thread that took it."""
+        """Shut the connection down and close the socket. Idempotent. Not from other threads."""
         with self._lock:
             self.is_ended: bool = True
             if not self.is_closed:
@@ -240,6 +240,5 @@ class BlockingConnection(NsqdSocket):
                 self.is_closed = True
 
     def abandon(self) -> None:
-        """As that of every connection."""
         self.is_closed, self._fd = True, -1
         super().abandon()

@@ -4,12 +4,12 @@
 non-blocking socket, then waits. If ``start`` is ``len(command)``, it only waits.
 
 - ``sent``: bytes of the command that the kernel has taken, ``start`` included.
-- ``answer``: the bytes of the first read, ``b""`` at the end of the stream, None if the seconds are
-  over, or the errno (an int) of the system call that failed. nsqd may answer before it has read the
-  whole command; then ``sent`` is less than ``len(command)``.
+- ``answer``: the bytes of the first read, ``b""`` at the end of the stream, None after the seconds,
+  or the errno (an int) of a failed system call. If nsqd answers before it has read the whole
+  command, ``sent`` is less than ``len(command)``.
 
-It raises only what a signal handler raises, OSError included. In a child that a signal handler has
-forked, the answer is EBADF. Only the thread that calls ``exchange`` closes the descriptor; other
+It raises only exceptions of signal handlers, OSError included. In a child that a signal handler has
+forked, the answer is EBADF. Only the thread that calls ``exchange`` closes the descriptor. Other
 threads call ``shutdown()``.
 """
 
@@ -28,8 +28,8 @@ from nsqclient import native
 _READ_SIZE = 4096
 #: Bytes that ``receive`` reads. A larger buffer costs page faults.
 RECEIVE_SIZE = 16 * 1024
-#: Seconds between two looks for signals: one that arrives outside of a system call, or in another
-#: thread, does not interrupt poll().
+#: Seconds between two checks for signals. A signal that arrives outside of a system call, or in
+#: another thread, does not interrupt poll().
 _LONGEST_WAIT = 0.1
 #: poll() takes milliseconds as a C int.
 _MAX_POLL = 2**31 - 1
@@ -38,7 +38,6 @@ _MAX_POLL = 2**31 - 1
 def exchange_in_python(
     fd: int, command: bytes, start: int, seconds: float
 ) -> tuple[int, bytes | int | None]:
-    """Do the same as the compiled form."""
     until, pid, sent, poll = monotonic() + seconds, os.getpid(), start, select.poll()
     unsent = memoryview(command)[start:]
     while fd >= 0 and os.getpid() == pid:
@@ -64,7 +63,6 @@ def exchange_in_python(
 
 
 def receive_in_python(fd: int, seconds: float) -> bytes | int | None:
-    """Do the same as the compiled form."""
     until, poll = monotonic() + seconds, select.poll()
     if fd >= 0:
         poll.register(fd, select.POLLIN)
@@ -87,7 +85,7 @@ def _read(fd: int, failure: int = 0, size: int = _READ_SIZE) -> bytes | int:
 
 
 def _system_error(exc: OSError) -> int:
-    """Return the errno of a system call; raise the exception of a signal handler."""
+    """Return the errno of a system call, or raise the exception of a signal handler."""
     traceback = exc.__traceback__
     if exc.errno is None or traceback is None or traceback.tb_next is not None:
         raise exc  # a handler has a frame of its own
@@ -97,7 +95,7 @@ def _system_error(exc: OSError) -> int:
 exchange: Callable[[int, bytes, int, float], tuple[int, bytes | int | None]] = (
     exchange_in_python if native.compiled is None else native.compiled.exchange)
 
-#: ``receive(fd, seconds)``: wait for bytes and read at most RECEIVE_SIZE of them, on a reader
-#: thread. The result is that of ``exchange``'s answer.
+#: ``receive(fd, seconds)``: wait for bytes and read at most RECEIVE_SIZE of them. Returns an answer
+#: as ``exchange`` does.
 receive: Callable[[int, float], bytes | int | None] = (
     receive_in_python if native.compiled is None else native.compiled.receive)

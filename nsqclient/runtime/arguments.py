@@ -1,11 +1,10 @@
-"""What users give to the public classes: names of keyword arguments, and functions.
+"""Checks the arguments of the public classes: names of keyword arguments, and functions.
 
-Python's own error says that a name is unknown. A person wants to know which one is close, or where
-the name belongs.
+The error for an unknown name suggests a similar one, or says where the name belongs.
 
-Calling an ``async def`` or a generator function runs none of its code. As a handler it would handle
-nothing, and every message would be finished. ``check_function`` refuses it where it is given;
-``check_result`` finds at the call what cannot be seen before.
+Calling an ``async def`` or a generator function runs none of its code. As a handler, it would do
+nothing, and every message would be finished. ``check_function`` rejects such a function, and
+``check_result`` detects it at the call if ``check_function`` cannot.
 """
 
 from __future__ import annotations
@@ -24,42 +23,39 @@ from nsqclient.errors import ConfigError
 
 C = TypeVar("C", bound=type)
 
-#: Class -> (its keyword arguments, where a name belongs that another class was given).
+#: Class -> (its keyword arguments, their place in hints).
 _known: dict[str, tuple[tuple[str, ...], str]] = {}
 
 _ASYNC = CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR
 _LAZY = (Awaitable, Generator, AsyncGenerator)
-#: Looked for first: the question for an abstract class takes a microsecond.
+#: Checked first, because isinstance() with an abstract class takes a microsecond.
 _PLAIN = frozenset([type(None), bool, int, float, str, bytes, list, tuple, dict, set])
-#: Partials of methods of callable objects ...: nothing sensible has more layers.
-_MOST_LAYERS = 20
 
 
 def closest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the name that was probably meant; empty when none is close: ``likeness`` of 1."""
-    import difflib  # for mistakes only: a command starts faster without it
+    """Return the most similar name, or "" if none has a similarity of ``likeness`` (0 to 1)."""
+    import difflib  # imported here, so that commands start faster
 
     close = difflib.get_close_matches(name, list(known), 1, likeness)
     return close[0] if close else ""
 
 
 def note_names(shown: str, names: Iterable[str], place: str) -> None:
-    """Note the keyword arguments of a class that is not imported yet; see ``checks_names``."""
+    """Register the keyword arguments of a class that is not imported yet; see ``checks_names``."""
     _known[shown] = tuple(names), place
 
 
 def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
-    """Decorate a class, so that an unknown keyword argument is a TypeError that says what to do.
+    """Decorate a class to raise a helpful TypeError for an unknown keyword argument.
 
     Args:
-        others: further names that its ``**arguments`` take.
-        shown: the name of the class in errors, if another class has the same one.
-        place: where a name of this class belongs, with ``{name}``: shown where it is given to
-            another class that is decorated.
+        others: further names that its ``**arguments`` accept.
+        shown: the name of the class in errors, if another class has the same name.
+        place: where to write ``{name}``, for the error if another class got it.
     """
 
     def decorate(cls: C) -> C:
-        init: Callable[..., None] = cls.__init__  # type: ignore[misc] # of this very class
+        init: Callable[..., None] = cls.__init__  # type: ignore[misc]
         names = (*tuple(inspect.signature(init).parameters)[1:], *others)
         key = shown or cls.__name__
         _known[key] = names, place
@@ -84,7 +80,7 @@ def check_names(cls: str, given: Iterable[str]) -> None:
     """Check the names of keyword arguments for a decorated class.
 
     Raises:
-        TypeError: one is unknown; says which was meant, or where it belongs.
+        TypeError: a name is unknown; suggests a similar name, or its place.
     """
     own, _ = _known[cls]
     for name in given:
@@ -94,7 +90,7 @@ def check_names(cls: str, given: Iterable[str]) -> None:
 
 
 def _hint(name: str, cls: str) -> str:
-    # Subclasses, whose names here have a dot, have every argument of their base.
+    # Last, subclasses: their names have a dot here, and they have every argument of their base.
     others = [_known[other] for other in sorted(_known, key=lambda key: "." in key) if other != cls]
     for names, place in others:
         if name in names:
@@ -110,8 +106,7 @@ def _hint(name: str, cls: str) -> str:
 
 
 def show_function(function: object) -> str:
-    """Return the name of a function for a log: that of the function behind partials and wrappers.
-    """
+    """Return the name of a function for a log, without its partials and wrappers."""
     function = getattr(inspect.unwrap(function) if callable(function) else function,
                        "func", function)
     for name in ("__qualname__", "__name__"):
@@ -125,16 +120,15 @@ def check_function(
     function: object, name: str, *arguments: str, may_be_class: bool = False,
     may_be_generator: bool = False,
 ) -> None:
-    """Refuse a function that does nothing when it is called, or cannot be called.
+    """Reject a function that does nothing when it is called, or cannot be called.
 
-    What is looked at is what a call runs: the function behind partials, bound methods and
-    ``__call__``. A plain wrapper around an ``async def`` may run it, so ``__wrapped__`` does not
-    count.
+    The check looks behind partials, bound methods and ``__call__``. A plain wrapper of an ``async
+    def`` may run it, so ``__wrapped__`` is ignored.
 
     Args:
-        name: what the function is for, such as ``on_error``.
-        arguments: names of the positional arguments that it will be called with. A function
-            whose signature cannot be read is accepted.
+        name: the argument, such as ``on_error``.
+        arguments: names of the positional arguments of the call. A function whose signature cannot
+            be read is accepted.
         may_be_class, may_be_generator: for a function whose result is iterated over.
 
     Raises:
@@ -166,16 +160,13 @@ def check_function(
 
 
 def check_result(result: object, may_be_future: bool = True) -> None:
-    """Raise when a call has returned work that is still to be done.
-
-    A coroutine is closed, so that it does not complain of never having been awaited.
+    """Raise if a call has returned unfinished work. Closes a coroutine, which would warn.
 
     Args:
-        may_be_future: whether it may go on in the background, as ``pool.submit()`` makes it.
+        may_be_future: accept a Future, whose work continues in the background.
 
     Raises:
-        TypeError: it is an awaitable or a generator, which nobody runs, or a Future that nobody
-            waits for; says what to write instead.
+        TypeError: ``result`` is an awaitable, a generator or a Future; says what to write instead.
     """
     if not may_be_future and isinstance(result, Future):
         raise TypeError(
@@ -193,32 +184,24 @@ def check_result(result: object, may_be_future: bool = True) -> None:
     )
 
 
-def _find_flags(function: object) -> int:
-    """Return the code flags of the Python function that a call runs; 0 where there is none."""
-    for _ in range(_MOST_LAYERS):
-        kind = type(function)
-        if isinstance(function, types.FunctionType) and kind is types.FunctionType:
-            return function.__code__.co_flags
-        call = getattr(kind, "__call__", None)
-        if type(call) is not types.WrapperDescriptorType:
-            function = call  # its class has a __call__ written in Python
-        elif isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, (types.MethodType, staticmethod)):
-            function = function.__func__
-        else:
-            return 0
-    return 0
+def _find_flags(function: Any) -> int:
+    """Return the code flags of the Python function that a call runs, or 0."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, (types.FunctionType, types.MethodType, staticmethod)):
+        function = getattr(type(function), "__call__", None)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code.co_flags if isinstance(code, types.CodeType) else 0
 
 
 def _find_misfit(function: object, arguments: tuple[str, ...]) -> str:
-    """Say why the function cannot be called with so many arguments; empty where it can."""
+    """Return why the function cannot be called with these arguments, or ""."""
     if function.__class__ is not type(function):
-        return ""  # it stands in for another function: that one's signature says little
+        return ""  # a proxy: its signature is that of another function
     try:
-        # Of a wrapper its own: it may give arguments to what it wraps.
+        # A wrapper may add arguments, so only its own signature counts.
         signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]
-    except Exception:  # none to be read; whatever annotations and proxies raise
+    except Exception:  # no signature; annotations and proxies raise anything
         return ""
     try:
         signature.bind(*arguments)

@@ -12,12 +12,12 @@ from typing import Union
 
 from nsqclient.errors import ConfigError
 
-#: How durations are given in the API: seconds, or a timedelta.
+#: A duration in the API: seconds, or a timedelta.
 Duration = Union[int, float, timedelta]
 
 
-#: Seconds of the longest duration, 30 million years: it has a number of nanoseconds, and sums with
-#: other times.
+#: The longest duration in seconds, 30 million years. It can be converted to nanoseconds and added
+#: to other times.
 LONGEST = 1e15
 
 
@@ -51,7 +51,7 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
 # Both signs for micro: U+00B5 and the Greek letter U+03BC.
 _GO_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
 _GO_UNITS |= {"s": 1.0, "m": 60.0, "h": 3600.0}
-# No digit can be matched in two ways: thousands of them would take hours.
+# No digit can be matched in two ways, or thousands of digits would take hours.
 _GO_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
 
@@ -59,7 +59,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a Go duration such as ``300ms``, ``1.5s``, ``-1s`` or ``1h30m``.
 
     Raises:
-        ConfigError: it is malformed; of bare numbers only ``0`` is accepted.
+        ConfigError: malformed. The only number without a unit is ``0``.
     """
     sign, rest = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if rest == "0":
@@ -77,7 +77,7 @@ _SMALL_UNITS = (("ms", 1e3), ("\u00b5s", 1e6), ("ns", 1e9))
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as Go does: ``1h30m0s``, ``2.5s``, ``250ms``, ``0s``."""
+    """Format a duration as Go does: ``1h30m0s``, ``2.5s``, ``250ms``, ``0s``."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     if 0 < seconds < 1:
@@ -93,30 +93,27 @@ def format_duration(seconds: float) -> str:
 
 
 def _decimal(value: float, digits: int) -> str:
-    """A decimal number without trailing zeros."""
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
 class Deadline:
-    """A point in time, computed from a timeout; None: no limit. Immutable. Threads: any."""
+    """A point in time, computed from a timeout. None: no limit. Immutable. Threads: any."""
 
     __slots__ = ("timeout", "until")
 
     def __init__(self, timeout: float | None) -> None:
-        #: The seconds given; errors name this total, not the time left.
+        #: The whole timeout, for errors.
         self.timeout: float | None = timeout
-        #: The point in time, on time.monotonic(); ``inf`` without a limit, or with a longer timeout
-        #: than locks take.
+        #: On time.monotonic(); ``inf`` without a limit, or above threading.TIMEOUT_MAX.
         self.until: float = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
             self.until = time.monotonic() + timeout
 
     def remaining(self) -> float | None:
-        """Seconds left, never negative; None without a limit."""
+        """Seconds left, 0 or more; None without a limit."""
         return None if self.until == math.inf else max(0.0, self.until - time.monotonic())
 
     def expired(self) -> bool:
-        """True if no time is left."""
         return time.monotonic() >= self.until
 
     def at_most(self, timeout: float) -> float:
@@ -125,7 +122,7 @@ class Deadline:
         return timeout if left is None else min(left, timeout)
 
     def wait_until(self, is_true: Callable[[], bool]) -> None:
-        """Look every hundredth of a second until ``is_true()``, or no time is left."""
+        """Check every 0.01 s until ``is_true()`` or the deadline."""
         while not (is_true() or self.expired()):
             time.sleep(self.at_most(0.01))
 

@@ -1,10 +1,10 @@
-"""How long to wait before the next try: attempt in, seconds out. All delays are computed here."""
+"""Seconds to wait before the next attempt. All delays are computed here."""
 
 from __future__ import annotations
 
 import random
 
-# 2 ** 60 units is longer than any cap; larger exponents would overflow a float.
+# 2 ** 60 units is longer than any limit; larger exponents would overflow a float.
 _MAX_EXPONENT = 60
 
 
@@ -14,10 +14,10 @@ def growing_delay(
     """``base`` after the first try, ``factor`` times as long after each further one.
 
     Args:
-        tries: how many have failed; below 1 counts as 1.
-        maximum: seconds at most.
-        jitter: the part of the delay, 0 to 1, that is left out by chance, so that what failed
-            together does not come again together. 1: any time up to the delay.
+        tries: failed tries; below 1 counts as 1.
+        maximum: the longest delay in seconds.
+        jitter: the largest part of the delay, 0 to 1, that is subtracted at random, so that clients
+            that failed together do not retry together.
     """
     try:
         delay = min(base * factor ** max(tries - 1, 0), maximum)
@@ -27,24 +27,24 @@ def growing_delay(
 
 
 def exponential(attempt: int, unit: float, rng: random.Random) -> float:
-    """``unit`` times 2 to the power of ``attempt``, as go-nsq's ExponentialStrategy."""
+    """``unit`` times 2 to the power of ``attempt``, like go-nsq's ExponentialStrategy."""
     return unit * float(2 ** min(attempt, _MAX_EXPONENT))
 
 
 def full_jitter(attempt: int, unit: float, rng: random.Random) -> float:
-    """A random share of the exponential delay, as go-nsq's FullJitterStrategy."""
+    """A random share of the exponential delay, like go-nsq's FullJitterStrategy."""
     return rng.random() * exponential(attempt, unit, rng)
 
 
 def requeue_delay(attempts: int, default: float, maximum: float) -> float:
-    """Delay of an automatic requeue: ``default`` for each delivery so far, at most ``maximum``."""
+    """Delay of an automatic requeue: ``default`` per delivery so far, at most ``maximum``."""
     return min(default * attempts, maximum)
 
 
 def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
-    """Pause before dialing an address again: none after the first loss, then 0.5 s, 1 s, 2 s...
+    """Pause before dialing an address again: 0 after the first loss, then 0.5 s, 1 s, 2 s...
 
-    Spread by up to a quarter, so that many clients of a restarted nsqd do not come at once.
+    Reduced by up to a quarter at random, so that the clients of a restarted nsqd spread.
     """
     return growing_delay(failures, 0.5, 2.0, maximum, 0.25, rng) if failures > 0 else 0.0
 
@@ -52,10 +52,10 @@ def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
 def lookup_delay(
     unconnected_rounds: int, interval: float, jitter: float, rng: random.Random
 ) -> float:
-    """Pause before nsqlookupds are asked again: 1 s, 2 s, 4 s ... up to the interval, jittered.
+    """Pause before the next round of lookups: 1 s, 2 s, 4 s ... up to the interval, jittered.
 
-    ``unconnected_rounds`` is how many rounds began before any listed nsqd had been connected; 0:
-    one is, or has been.
+    Args:
+        unconnected_rounds: rounds that began before any listed nsqd had been connected.
     """
     if unconnected_rounds > 0:
         interval = growing_delay(unconnected_rounds, 1.0, 2.0, interval, 0.0, rng)
@@ -68,11 +68,11 @@ def jittered(interval: float, jitter: float, rng: random.Random) -> float:
 
 
 class RateLimiter:
-    """A token bucket. Pure: ``now`` is an argument. It has one token at the start.
+    """A token bucket that starts with one token. Pure: ``now`` is an argument.
 
     Args:
         rate: tokens per second; 0: no limit.
-        burst: tokens that it saves up at most, 1 or more; None: those of one second.
+        burst: the most tokens that it saves, 1 or more; None: the tokens of one second.
     """
 
     def __init__(self, rate: float, now: float, burst: float | None = None) -> None:
@@ -82,7 +82,7 @@ class RateLimiter:
         self._at = now
 
     def take(self, wanted: int, now: float) -> int:
-        """Take up to ``wanted`` tokens; return how many there were."""
+        """Take up to ``wanted`` tokens; return how many were taken."""
         if not self._rate:
             return wanted
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
@@ -92,5 +92,5 @@ class RateLimiter:
         return taken
 
     def wait(self) -> float:
-        """Seconds until there is a token again, counted from the last ``take``."""
+        """Seconds from the last ``take`` until the next token."""
         return max(0.0, (1.0 - self._tokens) / self._rate) if self._rate else 0.0

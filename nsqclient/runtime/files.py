@@ -8,20 +8,19 @@ import errno
 import os
 from typing import Any
 
-#: What link() fails with on a volume without hard links: FAT, SMB, and most of FUSE.
+#: Errors of link() on a volume without hard links: FAT, SMB, and most of FUSE.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
-#: What renameat2() fails with if the kernel or the volume does not know its flag.
+#: Errors of renameat2() if the kernel or the volume does not know its flag.
 _NO_FLAG = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 
 
 def rename_exclusive(source: str, target: str, *, may_reserve: bool = False) -> None:
-    """Rename a file. An existing ``target`` is never replaced.
+    """Rename a file without replacing an existing ``target``.
 
     Args:
-        may_reserve: on a volume that has neither hard links nor RENAME_NOREPLACE (gcsfuse),
-            reserve the name with an empty file first. Others may see that file, and a crash at
-            that moment leaves it.
+        may_reserve: on a volume with neither hard links nor RENAME_NOREPLACE (gcsfuse), reserve
+            the name with an empty file first. Others may see that file, and a crash may leave it.
 
     Raises:
         FileExistsError: ``target`` exists.
@@ -63,7 +62,7 @@ def _rename_without_link(source: str, target: str, may_reserve: bool) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Bring the names in a folder to disk. Raises OSError."""
+    """Write the names in a folder to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

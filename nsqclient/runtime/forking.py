@@ -1,7 +1,7 @@
-"""What a forked child has to drop: threads, locks and sockets of its parent.
+"""Resets a forked child, which must not use the threads, locks and sockets of its parent.
 
-A child of ``os.fork`` resets at once, in a fork hook. uWSGI forks its workers without the hooks of
-Python, so whoever is about to use a socket, a lock or a thread calls :func:`check_process` first.
+A child of ``os.fork`` is reset in a fork hook. uWSGI forks its workers without Python's hooks, so
+code that is about to use a socket, a lock or a thread calls :func:`check_process` first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.forking")
 class ForkResettable(Protocol):
     """Owns threads, locks or sockets.
 
-    Only the forking thread lives on in the child, where other threads may have left locks acquired.
+    In the child, only the forking thread runs, and locks of other threads may be acquired forever.
     """
 
     def _reset_after_fork(self) -> None:
@@ -28,12 +28,12 @@ class ForkResettable(Protocol):
         ...
 
 
-# Both are read by single calls, because another thread may register at the same time.
+# Both are read by single calls, because another thread may register meanwhile.
 _functions: list[Callable[[], object]] = []
 _subjects: set[weakref.ref[ForkResettable]] = set()
-#: The process for which everything that is registered was made or reset.
+#: The process in which the registered objects were created or reset.
 _process_id = os.getpid()
-#: Guards the reset in each process: its own lock, because the parent's may be acquired.
+#: Process -> the lock that guards its reset. The parent's lock may be acquired forever.
 _guards: dict[int, Lock] = {}
 
 
@@ -48,12 +48,12 @@ def run_after_fork(function: Callable[[], object]) -> None:
 
 
 def check_process() -> None:
-    """Reset everything that is registered if this is a forked child in which no fork hook ran.
+    """Reset the registered objects if this is a forked child in which no fork hook ran.
 
-    Another thread that calls it at the same time waits for the end of the reset.
+    Blocks: while another thread resets them.
 
     Raises:
-        ReentrantCallError: the calling thread is resetting; a signal handler or finalizer called.
+        ReentrantCallError: a signal handler or finalizer called while its thread resets them.
     """
     process_id = os.getpid()
     if process_id != _process_id:
@@ -63,7 +63,6 @@ def check_process() -> None:
 
 
 def _reset() -> None:
-    """Reset everything that is registered."""
     global _process_id
     for function in _functions:
         function()

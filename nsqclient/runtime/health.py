@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a consumer can receive, or a producer can publish; and the reason."""
+    """Whether a consumer can receive, or a producer can publish, and why."""
 
     ok: bool
     reason: str

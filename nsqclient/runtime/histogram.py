@@ -1,4 +1,4 @@
-"""``Histogram``: counts values in buckets. Knows nothing of NSQ."""
+"""``Histogram``: counts values in buckets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LATENCY_BOUNDS = (
 class HistogramSnapshot:
     """A histogram at one moment."""
 
-    bounds: tuple[float, ...]  #: upper bounds, rising; the last bucket has none
-    counts: tuple[int, ...]  #: values in each bucket, one more than there are bounds
+    bounds: tuple[float, ...]  #: ascending upper bounds; the last bucket is unbounded
+    counts: tuple[int, ...]  #: number of values in each bucket
     sum: float  #: of all values
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Number of values."""
         return sum(self.counts)
 
     def cumulative(self) -> list[int]:
-        """For each bucket, how many values were at most its bound."""
+        """Return for each bucket how many values are at most its bound."""
         return list(accumulate(self.counts))
 
 
@@ -38,7 +38,7 @@ class Histogram:
     """Counts values in buckets. Threads: any.
 
     Args:
-        bounds: upper bounds of the buckets, rising.
+        bounds: ascending upper bounds of the buckets.
     """
 
     def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS) -> None:
@@ -56,6 +56,5 @@ class Histogram:
             self._sum += sum(values)
 
     def snapshot(self) -> HistogramSnapshot:
-        """What was counted so far."""
         with self._lock:
             return HistogramSnapshot(self._bounds, tuple(self._counts), self._sum)

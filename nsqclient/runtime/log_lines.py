@@ -1,8 +1,8 @@
-"""What the library's log records need beyond ``logging``.
+"""Prefixes, limits and a filter for the library's log records.
 
-A log handler may publish, and holds its lock meanwhile. A record that the library makes in that
-publish must not come back to the handler, and a thread of the library, on whose work the publish
-depends, must not wait for the lock.
+A log handler may publish, and holds its lock meanwhile. A record that the library creates in that
+publish must not go back to the handler. A thread of the library must not wait for the lock, because
+the publish may wait for that thread.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ _missed: weakref.WeakKeyDictionary[logging.Handler, int] = weakref.WeakKeyDictio
 
 
 def install() -> None:
-    """Have the records of ``LOGGERS`` pass ``dispatch``. Idempotent."""
+    """Add the filter ``dispatch`` to the ``LOGGERS``. Idempotent."""
     for name in LOGGERS:
         logging.getLogger(f"nsqclient.{name}").addFilter(dispatch)
 
 
 def dispatch(record: logging.LogRecord) -> bool:
-    """Pass a record to the handlers if logging itself may not. A filter: returns False after that.
-    """
+    """A filter: pass a record to the handlers if logging itself must not, and return False then."""
     handlers = list(_handlers_of(record.name))
     is_ours = is_library_thread()
     if not handlers or not (is_ours or any(map(_is_entered, handlers))):
@@ -79,7 +78,7 @@ def _is_entered(handler: logging.Handler) -> bool:
 class LineLimit:
     """Keeps the level of ``lines`` log lines in 10 s; the others are at DEBUG. Threads: any.
 
-    For lines whose number a peer decides, such as one for each address in an answer.
+    For lines whose number depends on a peer, such as one per address in an answer.
     """
 
     def __init__(self, lines: int = 10) -> None:

@@ -1,12 +1,12 @@
-"""The signal handlers of the library: set, put back, and undone in a forked child.
+"""Signal handlers of the library, which a forked child replaces by those of the program.
 
-A child that a handler forks, as ``multiprocessing`` does, gets the dispositions that the program
-had before the library took the signals. So a library function handles a signal that has to be
-ignored: ``SIG_IGN`` would stay in the programs that a handler runs.
+A child that a handler forks, as ``multiprocessing`` does, gets the signal handlers that the program
+had before the library set its own. To ignore a signal, the library sets a function, because
+``SIG_IGN`` would persist in the programs that a handler runs.
 
 Before a command handles SIGINT and SIGTERM itself, the first one ends the process with status 0.
-After the command's end only a second signal changes its exit status. Programs that import the
-library have no part in this.
+After the command's end, only a second signal changes its exit status. This does not apply to
+programs that import the library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _came = False
 
 
 class _Taken(NamedTuple):
-    former: Any  #: what the program had
+    former: Any  #: the program's handler
     current: Any  #: our handler
 
 
@@ -38,11 +38,11 @@ _taken: dict[int, _Taken] = {}
 def take(number: int, handler: Callable[[int, FrameType | None], object]) -> Any:
     """Handle a signal. Main thread only.
 
-    Returns: what ``give_back`` needs.
+    Returns: the argument of ``give_back``.
     """
     former = signal.getsignal(number)
     taken = _taken.get(number)
-    # Before the change: another thread may fork in between.
+    # First, because another thread may fork meanwhile.
     is_ours = taken is not None and taken.current == former
     _taken[number] = _Taken(taken.former if taken and is_ours else former, handler)
     signal.signal(number, handler)
@@ -65,7 +65,7 @@ def disregard(number: int, frame: FrameType | None) -> None:
 
 
 def _restore(number: int, former: Any) -> None:
-    # None: a handler that is not Python's, which Python cannot set again.
+    # None: a handler in C, which Python cannot set.
     signal.signal(number, signal.SIG_DFL if former is None else former)
 
 
@@ -73,7 +73,7 @@ _masks = threading.local()
 
 
 def _block() -> None:
-    """Before a fork: a signal to the child waits until the child has the program's handlers."""
+    """Before a fork: block signals until the child has the program's handlers."""
     if _taken:
         _masks.former = signal.pthread_sigmask(signal.SIG_BLOCK, _taken)
 
@@ -85,7 +85,7 @@ def _unblock() -> None:
 
 
 def _give_back_all() -> None:
-    """In a forked child: put back what the program had, unless it has its own handler by now."""
+    """In a forked child: restore the program's handlers, unless it has set others meanwhile."""
     taken = dict(_taken)
     _taken.clear()
     try:
@@ -94,7 +94,7 @@ def _give_back_all() -> None:
                 _restore(number, former)
         if taken:
             signal.set_wakeup_fd(-1)  # the parent's pipe
-    except ValueError:  # another thread than the main one: uWSGI forked the child
+    except ValueError:  # not the main thread: uWSGI forked the child
         pass
     _unblock()
 
@@ -104,10 +104,9 @@ os.register_at_fork(before=_block, after_in_parent=_unblock)
 
 
 def handle_signals() -> None:
-    """Handle SIGINT and SIGTERM until the end of the process, if nothing else does.
+    """Handle SIGINT and SIGTERM until the end of the process. Main thread only.
 
-    An ignored signal, such as SIGINT in a background job of a shell, stays ignored. Main thread
-    only.
+    An ignored signal, such as SIGINT in a background job of a shell, stays ignored.
     """
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -125,13 +124,13 @@ def ignore_at_exit() -> None:
 
 
 def has_begun() -> None:
-    """Note that the command handles signals itself from now on. Call it when it does."""
+    """Record that the command handles signals itself from now on."""
     global _has_begun
     _has_begun = True
 
 
 def note_signal() -> None:
-    """Note that the command has received a signal. The next one after its end is the second."""
+    """Record that the command has received a signal."""
     global _came
     _came = True
 

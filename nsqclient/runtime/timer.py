@@ -1,7 +1,7 @@
-"""The timer thread: a heap of due times, and tasks that only hand work over.
+"""``Timer``: a thread that runs short tasks when they are due.
 
-A task must return at once: what may block belongs on a background thread. A task that raises is
-logged, and the thread lives on.
+A task must return at once. Blocking work belongs on a background thread. An exception of a task is
+logged, and the thread continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.timer")
 
 
 class TimerTask:
-    """A scheduled call; ``cancel()`` may come at any time, from any thread."""
+    """A scheduled call. Threads: any."""
 
     __slots__ = ("_action",)
 
@@ -32,33 +32,32 @@ class TimerTask:
         self._action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Make sure that the task does not start from now on. Idempotent."""
+        """Do not start the task. Idempotent."""
         self._action = None
 
     def run(self) -> None:
-        """Run the task unless it was cancelled. Only the timer calls this."""
+        """Run the task unless it was cancelled. For the Timer."""
         action, self._action = self._action, None
         if action is not None:
             action()
 
 
 class Timer:
-    """One daemon thread that runs short tasks when they are due.
+    """One daemon thread that runs short tasks.
 
-    Life: created (no thread yet), runs from the first ``start()``, ends with ``stop()``.
-    Threads: every method may be called from any thread.
+    Life: created, ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(self, name: str = "nsq-timer") -> None:
         self._lock = Lock()
         self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _lock
-        self._order = itertools.count()  # equal times run in the order they were given
+        self._order = itertools.count()  # tasks of the same time run in order of arrival
         self._stopping = False  # guarded by _lock
-        self._wakeups: SimpleQueue[None] = SimpleQueue()  # each has the thread look again
+        self._wakeups: SimpleQueue[None] = SimpleQueue()  # each wakes the thread
         self._thread = LibraryThread(self._run, name)
 
     def start(self) -> None:
-        """Start the thread. Idempotent, also after a failure; does nothing after ``stop()``.
+        """Start the thread, unless ``stop()`` was called. Idempotent.
 
         Raises:
             RuntimeError: no thread can be started.
@@ -68,21 +67,21 @@ class Timer:
                 self._thread.launch()
 
     def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
-        """Run ``action`` once, ``delay`` seconds from now; after ``stop()`` it never runs."""
+        """Run ``action`` once in ``delay`` seconds, unless ``stop()`` is called before."""
         task = TimerTask(action)
         due = time.monotonic() + max(0.0, delay)
         with self._lock:
             if not self._stopping:
                 if not self._heap or due < self._heap[0][0]:
-                    # First: a signal handler may raise in between. The thread waits for the lock.
+                    # First, because a signal handler may raise in between.
                     self._wakeups.put(None)
                 heapq.heappush(self._heap, (due, next(self._order), task))
         return task
 
     def stop(self, deadline: Deadline | None = None) -> bool:
-        """Drop all tasks and join the thread; True when it has ended.
+        """Drop all tasks and join the thread; return True if it has ended.
 
-        Idempotent. Called from the timer thread itself it does not join.
+        Idempotent. The timer thread itself is not joined.
         """
         with self._lock:
             self._wakeups.put(None)
@@ -103,7 +102,6 @@ class Timer:
             "timer task failed; the timer continues", exc_info=error))
 
     def _run_tasks(self) -> None:
-        """Run due tasks until the end. If a task raises, the others stay."""
         while True:
             task: TimerTask | None = None
             wait: float | None = None

@@ -1,6 +1,6 @@
-"""Builds TLS contexts from file names; knows nothing of NSQ. Clients verify by default.
+"""Builds TLS contexts from file names. Clients verify by default.
 
-The files are read each time, so a certificate that was renewed counts from the next connection.
+The files are read for each context, so the next connection uses a renewed certificate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nsqclient.errors import TLSError
 
-#: What TLS versions are called in options.
+#: TLS versions by their names in options.
 VERSIONS = {
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
@@ -29,14 +29,14 @@ def client_context(
     """Build a client's context.
 
     Args:
-        ca_file: PEM file of the authorities to trust; empty: those of the system.
+        ca_file: PEM file of trusted authorities; empty: the system's authorities.
         cert, key: PEM files of the client's certificate, or both empty.
-        key_password: of a key that is encrypted.
+        key_password: of an encrypted key.
         min_version: ``tls1.2`` or ``tls1.3``.
         verify: check the server's certificate and its name.
 
     Raises:
-        TLSError: a file cannot be used; says which.
+        TLSError: a file cannot be used; names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = VERSIONS[min_version]
@@ -65,14 +65,14 @@ def server_context(
 
     Args:
         cert, key: PEM files of the server's certificate.
-        key_password: of a key that is encrypted.
-        ca_file: PEM file of the authorities that clients' certificates are checked against;
-            empty: those of the system.
-        verify_clients: demand a certificate of each client, of these authorities.
+        key_password: of an encrypted key.
+        ca_file: PEM file of the authorities for clients' certificates; empty: the system's
+            authorities.
+        verify_clients: require a certificate from each client.
         min_version: ``tls1.2`` or ``tls1.3``.
 
     Raises:
-        TLSError: a file cannot be used; says which.
+        TLSError: a file cannot be used; names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]
@@ -96,7 +96,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
 def _load_certificate(
     context: ssl.SSLContext, cert: str, key: str, key_password: str
 ) -> None:
-    for path in (cert, key):  # OpenSSL does not say which of the two it could not read
+    for path in (cert, key):  # OpenSSL does not name the file that it cannot read
         try:
             Path(path).read_bytes()
         except (OSError, ValueError) as exc:
@@ -104,7 +104,7 @@ def _load_certificate(
     was_asked = False
 
     def give_password() -> bytes:
-        # Without a password as well: OpenSSL itself would ask at the terminal.
+        # Needed without a password, too, or OpenSSL would ask at the terminal.
         nonlocal was_asked
         was_asked = True
         if not key_password:

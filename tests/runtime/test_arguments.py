@@ -56,12 +56,6 @@ class AsyncCallable:
         """Does nothing unless awaited."""
 
 
-class CallsAnother:
-    """An object whose call is another object's."""
-
-    __call__ = AsyncCallable()
-
-
 def runs_it(function):
     """Wrap an async function in a function that runs it."""
     @functools.wraps(function)
@@ -84,7 +78,7 @@ def awaits_it(function):
 
 
 @pytest.mark.parametrize("function", [
-    *LAZY, Shop().coroutine, Shop().of_class, AsyncCallable(), CallsAnother(),
+    *LAZY, Shop().coroutine, Shop().of_class, AsyncCallable(),
     functools.partial(functools.partial(generator)), functools.partial(Shop().coroutine),
     staticmethod(coroutine), awaits_it(plain), lambda message: (yield message),
 ])
