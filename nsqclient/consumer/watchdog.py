@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from nsqclient.consumer.backoff import Phase
 from nsqclient.consumer.context import ConsumerContext
@@ -24,30 +23,21 @@ from nsqclient.log_records import log_fields
 _INTERVAL = 1.0
 #: Seconds between two looks at a connection that is being replaced.
 _RETIRE_INTERVAL = 0.1
-#: Maximum patience with a silent nsqd, in units of msg_timeout. It doubles with each replacement.
-_LONGEST_PATIENCE = 32
+
+K = TypeVar("K")
 
 
 class Observed(NamedTuple):
     """One connection at the time of a look."""
 
-    connection: object
     received: int  #: messages that have arrived on it
     rdy: int
     in_flight: int
     msg_timeout: float
 
 
-@dataclass
-class _Silence:
-    connection: object = None
-    received: int = 0
-    seconds: float = 0.0  # with RDY above 0, nothing in flight, and no message
-    patience: int = 1  # in units of msg_timeout
-
-
-class SilenceWatch:
-    """Measures how long each nsqd has been silent. Does no I/O. Not thread-safe.
+class SilenceWatch(Generic[K]):
+    """Finds connections without a message for msg_timeout. Does no I/O. Not thread-safe.
 
     At most ``longest_look`` seconds count between two looks. A longer pause means that this process
     was suspended or busy.
@@ -56,37 +46,25 @@ class SilenceWatch:
     def __init__(self, longest_look: float) -> None:
         self._longest_look = longest_look
         self._looked: float | None = None
-        self._silences: dict[Hashable, _Silence] = {}
+        #: Connection -> messages received, and seconds with RDY above 0 and nothing in flight since
+        #: the last of them.
+        self._silent: dict[K, tuple[int, float]] = {}
 
-    def look(self, now: float, seen: Mapping[Hashable, Observed]) -> list[Hashable]:
-        """Return the keys of the nsqds that have been silent for too long."""
+    def look(self, now: float, seen: Mapping[K, Observed]) -> list[K]:
+        """Return the connections that have been silent for msg_timeout."""
         waited = 0.0 if self._looked is None else min(now - self._looked, self._longest_look)
         self._looked = now
-        # The patience with an nsqd is kept while its connection is replaced.
-        self._silences = {key: silence for key, silence in self._silences.items()
-                          if key in seen or silence.patience > 1}
-        found = []
+        former, self._silent = self._silent, {}
         for key, one in seen.items():
-            silence = self._silences.setdefault(key, _Silence())
-            if one.connection is not silence.connection:
-                silence.connection, silence.received, silence.seconds = one.connection, 0, 0.0
-            if one.received != silence.received:
-                silence.received, silence.patience, silence.seconds = one.received, 1, 0.0
-            elif one.rdy <= 0 or one.in_flight:
-                silence.seconds = 0.0
-            else:
-                silence.seconds += waited
-                if silence.seconds >= one.msg_timeout * silence.patience:
-                    found.append(key)
-        return found
+            received, seconds = former.get(key, (0, 0.0))
+            is_silent = one.received == received and one.rdy > 0 and not one.in_flight
+            self._silent[key] = one.received, seconds + waited if is_silent else 0.0
+        return [key for key, one in seen.items() if self._silent[key][1] >= one.msg_timeout]
 
-    def reset(self, key: Hashable, *, replaced: bool = False) -> None:
-        """Count again from 0: no message waits at this nsqd, or its connection was replaced."""
-        silence = self._silences.get(key)
-        if silence is not None:
-            silence.seconds = 0.0
-            if replaced:
-                silence.patience = min(2 * silence.patience, _LONGEST_PATIENCE)
+    def reset(self, key: K) -> None:
+        """Count the seconds from 0 again, because no message waits at the nsqd."""
+        if key in self._silent:
+            self._silent[key] = self._silent[key][0], 0.0
 
 
 class Watchdog:
@@ -106,7 +84,7 @@ class Watchdog:
         self._timer = context.timer
         self._flow = flow
         self._fetch_depth = fetch_depth
-        self._watch = SilenceWatch(2 * _INTERVAL)
+        self._watch: SilenceWatch[Subscription] = SilenceWatch(2 * _INTERVAL)
         self._is_asking = False
         #: When each nsqd's connection was last replaced, on time.monotonic().
         self._replaced_at: dict[Hashable, float] = {}
@@ -119,19 +97,16 @@ class Watchdog:
         """Look at all connections. On the timer thread."""
         self._timer.schedule(_INTERVAL, self._look)
         now = time.monotonic()
-        seen: dict[Hashable, Observed] = {}
-        subs = []
+        seen = {}
         for sub, rdy in self._flow.rdy_by_connection().items():
             if sub.is_watched and not sub.is_retired:
                 self._replace_miscounted(sub)
-                subs.append(sub)
-                seen[sub.place] = Observed(
-                    sub, sub.counters.received, rdy, sub.count_in_flight(now), sub.msg_timeout)
+                seen[sub] = Observed(
+                    sub.counters.received, rdy, sub.count_in_flight(now), sub.msg_timeout)
         silent = self._watch.look(now, seen)
         if silent and not self._is_asking:
             self._is_asking = True
-            self._context.run_in_background(
-                lambda: self._check([sub for sub in subs if sub.place in silent]))
+            self._context.run_in_background(lambda: self._check(silent))
 
     def _replace_miscounted(self, sub: Subscription) -> None:
         """Replace a connection on which nsqd has counted a message twice."""
@@ -157,7 +132,7 @@ class Watchdog:
                     self._replace(
                         sub, f"nsqd has delivered nothing for {sub.msg_timeout:g} s or longer,"
                         f" although RDY allows it and {waiting}")
-                self._watch.reset(sub.place, replaced=is_starved)
+                self._watch.reset(sub)
         finally:
             self._is_asking = False
 
