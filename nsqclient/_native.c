@@ -387,10 +387,10 @@ static PyMethodDef methods[] = {
 };
 
 static PyModuleDef_Slot slots[] = {
-#ifdef Py_mod_multiple_interpreters
+#ifdef Py_MOD_PER_INTERPRETER_GIL_SUPPORTED  /* 3.15 hides it from older limited APIs. */
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
-#ifdef Py_mod_gil
+#ifdef Py_MOD_GIL_NOT_USED
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
