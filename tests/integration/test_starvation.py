@@ -78,10 +78,12 @@ def test_a_silent_nsqd_is_replaced_after_msg_timeout(nsqd, caplog, monkeypatch, 
             message.enable_async()
             held.append(message)
 
-    with Consumer("events", "c", handle, nsqd_tcp_addresses=[nsqd.tcp_address], config=QUICK):
+    with Consumer("events", "c", handle, nsqd_tcp_addresses=[nsqd.tcp_address],
+                  config=QUICK) as consumer:
         publish(nsqd, b"1")
         wait_until(lambda: held)
         nsqd.faults.deliver_again("events", "c")
+        wait_until(lambda: consumer.stats().total.received == 2)
         held[0].requeue(0, backoff=not knows_depth)
         wait_until(lambda: replaced(caplog), timeout=20)
         wait_until(lambda: b"1" in handler.bodies, timeout=20)
