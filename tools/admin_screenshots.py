@@ -159,7 +159,7 @@ def take(page: Page, url: str, nsqds: list[Nsqd]) -> None:
 def take_problems(page: Page, url: str, hung: str) -> None:
     """Take the picture of a page with an nsqd that hangs."""
     page.goto(url + "/nodes")
-    page.wait("document.querySelector('#problems').innerText.includes('hangs since')")
+    page.wait("document.querySelector('#problems').innerText.includes('waiting since')")
     page.wait(f"document.querySelector('#nodes').innerText.includes('{hung}')")
     page.move_mouse(2, 2)
     page.screenshot(TARGET / "admin-problems.png")

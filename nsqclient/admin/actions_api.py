@@ -14,9 +14,9 @@ from nsqclient.admin.access_control import RequestError, check_may_act, check_ma
 from nsqclient.admin.context import context
 from nsqclient.admin.messages import MAX_MESSAGES, MAX_SECONDS, Steps
 from nsqclient.admin.responses import (
-    check_channel, check_topic, json_body, json_response, text_of, warning,
+    check_names, json_body, json_response, names_of, text_of, warning,
 )
-from nsqclient.cluster.ask_all import UpstreamError
+from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.actions import CHANGES, ActionError
 
 blueprint: Blueprint = Blueprint("actions_api", __name__, url_prefix="/api/live")
@@ -40,21 +40,20 @@ def bulk() -> Response:
     if action not in CHANGES:
         raise RequestError(400, "INVALID_ACTION", "action is pause, unpause, empty or delete")
     targets = _targets(values)
-    done, failed, servers = [], [], []
-    for number, (topic, channel) in enumerate(targets):
+    done: list[str] = []
+    failed: list[dict[str, str]] = []
+    servers: list[Failure] = []
+    for topic, channel in targets:
         name = channel or topic
         try:
-            failures = here.actions.change(action, topic, channel, waits=not number)
-        except ActionError as exc:
-            failed.append({"name": name, "reason": exc.hint})
-        except UpstreamError as exc:
-            failed.append({"name": name, "reason": str(exc)})
+            servers += here.actions.change(action, topic, channel, waits=not done and not failed)
+        except (ActionError, UpstreamError) as exc:
+            failed.append({"name": name, "reason": getattr(exc, "hint", str(exc))})
         else:
             done.append(name)
-            servers += [each for each in failures if each not in servers]
-            verb = f"{action}_channel" if channel else f"{action}_topic"
-            here.report(verb, topic, channel)
-    return json_response({"message": warning(servers), "done": done, "failed": failed})
+            here.report(f"{action}_{'channel' if channel else 'topic'}", topic, channel)
+    return json_response(
+        {"message": warning(dict.fromkeys(servers)), "done": done, "failed": failed})
 
 
 def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
@@ -65,10 +64,10 @@ def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
         raise RequestError(400, "INVALID_BODY", "give topics, or a topic and channels, as lists")
     if len(names) > MOST_NAMES:
         raise RequestError(400, "TOO_MANY", f"at most {MOST_NAMES} at once")
-    names = list(dict.fromkeys(names))
-    if topic:
-        return [(check_topic(topic), check_channel(name)) for name in names]
-    return [(check_topic(name), "") for name in names]
+    targets = [(topic, name) if topic else (name, "") for name in dict.fromkeys(names)]
+    for target in targets:
+        check_names(target[0], target[1] if topic else None)
+    return targets
 
 
 @blueprint.post("/replay")
@@ -80,9 +79,9 @@ def replay() -> Response:
     here = context()
     check_may_act(here.settings, request)
     values = json_body()
-    topic = check_topic(text_of(values, "topic"))
-    channel = check_channel(text_of(values, "channel"))
-    target = check_topic(text_of(values, "target"))
+    topic, channel = names_of(values)
+    target = text_of(values, "target")
+    check_names(target, channel)
     rate = _within(values, "rate", _RATE, _HIGHEST_RATE)
     response = _stream(here.replayer.run(topic, channel, target, rate))
     here.report("replay_dead_letters", topic, channel)
@@ -111,7 +110,7 @@ def publish_message() -> Response:
     here = context()
     check_may_act(here.settings, request)
     values = json_body()
-    topic = check_topic(text_of(values, "topic"))
+    topic, _ = names_of(values)
     data = _decode_body(text_of(values, "body"), text_of(values, "encoding"))
     defer = values.get("defer")
     if defer is not None and (isinstance(defer, bool) or not isinstance(defer, (int, float))):
@@ -158,12 +157,10 @@ def peek() -> Response:
     here = context()
     check_may_peek(here.settings, request)
     values = json_body()
-    topic = check_topic(text_of(values, "topic"))
+    topic, channel = names_of(values)
     count = _within(values, "count", 20, MAX_MESSAGES)
     seconds = _within(values, "seconds", 10, MAX_SECONDS)
-    channel = text_of(values, "channel")
     if channel:
-        check_channel(channel)
         check_may_act(here.settings, request)
     plan = here.peeker.plan(topic, channel)
     response = _stream(here.peeker.run(topic, plan, int(count), float(seconds)))

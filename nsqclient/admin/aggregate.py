@@ -1,7 +1,7 @@
 """Sums over nsqds of topics, channels and clients, under nsqadmin's names. Pure.
 
-The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0. The fields and
-their order follow nsqadmin 1.3.0.
+The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0. The fields are
+those of nsqadmin 1.3.0.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ from nsqclient.display import LONGEST_TEXT, printable
 
 Values = Mapping[str, Any]
 
-_CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
+#: Fields of nsqd's answers that nsqadmin hands on under the same names.
+_CLIENT_TEXTS = (
+    "remote_address", "version", "client_id", "hostname", "user_agent", "auth_identity",
+    "auth_identity_url", "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
+)
 _CLIENT_NUMBERS = (
-    "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count",
-    "sample_rate",
+    "connect_ts", "in_flight_count", "ready_count", "finish_count", "requeue_count",
+    "message_count", "sample_rate",
 )
-_CHANNEL_SUMS = (
-    "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count",
-    "requeue_count", "timeout_count", "message_count", "client_count",
+_CLIENT_FLAGS = (
+    "deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual",
 )
-_TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
+_CHANNEL_COUNTS = (
+    "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "message_count",
+    "client_count",
+)
+_DEPTHS = ("depth", "memory_depth", "backend_depth")
 
 
 class Source(NamedTuple):
@@ -59,45 +66,38 @@ def objects(values: Values, name: str) -> list[Values]:
 
 def topic_on_node(part: Source, now: float) -> dict[str, Any]:
     """Return a topic as one nsqd has it; ``now`` is in seconds since the epoch."""
-    values, name = part.values, text(part.values, "topic_name")
+    name = text(part.values, "topic_name")
     return {
-        "node": part.node,
-        "hostname": part.hostname,
-        "topic_name": name,
-        **_depths(values),
-        "message_count": number(values, "message_count"),
-        "nodes": None,
+        **_on_node(part, name),
+        "message_count": number(part.values, "message_count"),
         "channels": [
             channel_on_node(Source(part.node, part.hostname, channel), name, now)
-            for channel in objects(values, "channels")
+            for channel in objects(part.values, "channels")
         ],
-        "paused": values.get("paused") is True,
-        "e2e_processing_latency": _latency(values),
     }
 
 
 def channel_on_node(part: Source, topic: str, now: float) -> dict[str, Any]:
     """Return a channel as one nsqd has it."""
     values = part.values
-    clients = values.get("clients")
     return {
-        "node": part.node,
-        "hostname": part.hostname,
-        "topic_name": topic,
+        **_on_node(part, topic),
         "channel_name": text(values, "channel_name"),
-        **_depths(values),
-        "in_flight_count": number(values, "in_flight_count"),
-        "deferred_count": number(values, "deferred_count"),
-        "requeue_count": number(values, "requeue_count"),
-        "timeout_count": number(values, "timeout_count"),
-        "message_count": number(values, "message_count"),
-        "client_count": number(values, "client_count"),
-        "nodes": None,
-        "clients": None if clients is None else [
+        **{name: number(values, name) for name in _CHANNEL_COUNTS},
+        "clients": None if values.get("clients") is None else [
             _client(client, part.node, now) for client in objects(values, "clients")
         ],
-        "paused": values.get("paused") is True,
-        "e2e_processing_latency": _latency(values),
+    }
+
+
+def _on_node(part: Source, topic: str) -> dict[str, Any]:
+    """Return what topics and channels have in common on one nsqd."""
+    depth, on_disk = number(part.values, "depth"), number(part.values, "backend_depth")
+    return {
+        "node": part.node, "hostname": part.hostname, "topic_name": topic, "depth": depth,
+        "memory_depth": depth - on_disk, "backend_depth": on_disk, "nodes": None,
+        "paused": part.values.get("paused") is True,
+        "e2e_processing_latency": _latency(part.values),
     }
 
 
@@ -109,63 +109,42 @@ def merge_topic(name: str, parts: Iterable[Source], now: float) -> dict[str, Any
         for channel in node["channels"]:
             channels.setdefault(channel["channel_name"], []).append(channel)
     return {
-        "node": "*",
-        "hostname": "",
-        "topic_name": name,
-        **_sums(nodes, _TOPIC_SUMS),
-        "nodes": nodes,
+        **_merged(nodes, (*_DEPTHS, "message_count"), name),
         "channels": [merge_channel(found) for _, found in sorted(channels.items())],
-        "paused": any(node["paused"] for node in nodes),
-        "e2e_processing_latency": _merged_latency(nodes, name, ""),
     }
 
 
-def merge_channel(nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merge_channel(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the sum of a channel over all nsqds that have it, from :func:`channel_on_node`."""
     topic, name = nodes[0]["topic_name"], nodes[0]["channel_name"]
     clients = [client for node in nodes for client in node["clients"] or ()]
     return {
-        "node": "*",
-        "hostname": "",
-        "topic_name": topic,
+        **_merged(nodes, (*_DEPTHS, *_CHANNEL_COUNTS), topic, name),
         "channel_name": name,
-        **_sums(nodes, _CHANNEL_SUMS),
-        "nodes": list(nodes),
         "clients": sorted(clients, key=lambda client: (client["hostname"], client["node"])),
-        "paused": any(node["paused"] for node in nodes),
-        "e2e_processing_latency": _merged_latency(nodes, topic, name),
     }
 
 
-def _depths(values: Values) -> dict[str, int]:
-    depth, on_disk = number(values, "depth"), number(values, "backend_depth")
-    return {"depth": depth, "memory_depth": depth - on_disk, "backend_depth": on_disk}
-
-
-def _sums(nodes: Sequence[dict[str, Any]], names: Iterable[str]) -> dict[str, int]:
-    return {name: sum(node[name] for node in nodes) for name in names}
+def _merged(
+    nodes: list[dict[str, Any]], counts: Iterable[str], topic: str, channel: str = ""
+) -> dict[str, Any]:
+    """Return the sums that topics and channels have in common."""
+    return {
+        "node": "*", "hostname": "", "topic_name": topic, "nodes": nodes,
+        **{name: sum(node[name] for node in nodes) for name in counts},
+        "paused": any(node["paused"] for node in nodes),
+        "e2e_processing_latency": _merged_latency(nodes, topic, channel),
+    }
 
 
 def _client(values: Values, node: str, now: float) -> dict[str, Any]:
-    since = number(values, "connect_ts")
     return {
         "node": node,
         **{name: text(values, name) for name in _CLIENT_TEXTS},
-        "connect_ts": since,
-        # nanoseconds, of whole seconds
-        "connected": max(0, int(now) - since) * 1_000_000_000,
         **{name: number(values, name) for name in _CLIENT_NUMBERS},
-        "deflate": values.get("deflate") is True,
-        "snappy": values.get("snappy") is True,
-        "authed": values.get("authed") is True,
-        "auth_identity": text(values, "auth_identity"),
-        "auth_identity_url": text(values, "auth_identity_url"),
-        "tls": values.get("tls") is True,
-        "tls_cipher_suite": text(values, "tls_cipher_suite"),
-        "tls_version": text(values, "tls_version"),
-        "tls_negotiated_protocol": text(values, "tls_negotiated_protocol"),
-        "tls_negotiated_protocol_is_mutual":
-            values.get("tls_negotiated_protocol_is_mutual") is True,
+        **{name: values.get(name) is True for name in _CLIENT_FLAGS},
+        # nanoseconds, of whole seconds
+        "connected": max(0, int(now) - number(values, "connect_ts")) * 1_000_000_000,
     }
 
 

@@ -19,7 +19,7 @@ from nsqclient.admin.access_control import (
 )
 from nsqclient.admin.connections import PageServer
 from nsqclient.admin.context import Context
-from nsqclient.admin.responses import error_response, response_for
+from nsqclient.admin.responses import check_names, error_response, response_for
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address
@@ -54,6 +54,8 @@ def create_app(admin: Context) -> Flask:
     @app.before_request
     def check() -> None:
         check_host(admin.settings, request)
+        names = request.view_args or {}
+        check_names(names.get("topic"), names.get("channel"))
         if request.method not in SAFE_METHODS:
             check_change(request)
 

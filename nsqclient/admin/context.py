@@ -43,19 +43,15 @@ class DoctorRunner:
         self._ended_at = 0.0
 
     def findings(self) -> list[Finding]:
-        """Return the findings of a run that is at most some seconds old, or of the run that ended
-        before the run that is under way.
+        """Return the findings of a run that is at most some seconds old.
 
         Blocks: for a run, at most some seconds for each 16 servers that do not answer.
         Raises:
-            RequestError: the first run is under way: requests that waited for it could occupy
-                every thread of the page.
+            RequestError: a run is under way: requests that wait for it could occupy every thread.
         """
         if not self._running.acquire(blocking=False):
-            if not self._findings:
-                raise RequestError(429, "DOCTOR_RUNNING",
-                                   "the servers are being checked: try again in some seconds")
-            return self._findings
+            raise RequestError(429, "DOCTOR_RUNNING",
+                               "the servers are being checked: try again in some seconds")
         try:
             if not self._findings or time.monotonic() - self._ended_at > _KEEP:
                 with Diagnosis(self._target()) as diagnosis:

@@ -21,7 +21,7 @@ from nsqclient.admin.aggregate import (
 )
 from nsqclient.admin.context import context
 from nsqclient.admin.responses import (
-    check_channel, check_topic, json_body, json_response, text_of, warning,
+    json_body, json_response, names_of, text_of, warning,
 )
 from nsqclient.errors import ConfigError
 from nsqclient.cluster.ask_all import Failure
@@ -79,7 +79,7 @@ def inactive_channels(names: list[str]) -> dict[str, list[str]]:
 @blueprint.get("/api/topics/<topic>")
 def topic(topic: str) -> Response:
     """Return the sums of a topic, its nsqds and channels."""
-    values, failures = topic_values(check_topic(topic))
+    values, failures = topic_values(topic)
     return json_response({**values, "message": warning(failures)})
 
 
@@ -98,7 +98,7 @@ def topic_values(
 @blueprint.get("/api/topics/<topic>/<channel>")
 def channel(topic: str, channel: str) -> Response:
     """Return the sums of a channel, its nsqds and clients."""
-    values, failures = channel_values(check_topic(topic), check_channel(channel))
+    values, failures = channel_values(topic, channel)
     return json_response({**values, "message": warning(failures)})
 
 
@@ -239,10 +239,7 @@ def counter() -> Response:
 def create() -> Response:
     """Create a topic, and a channel of it."""
     values = _change()
-    topic, channel = text_of(values, "topic"), text_of(values, "channel")
-    check_topic(topic)
-    if channel:
-        check_channel(channel)
+    topic, channel = names_of(values)
     node = text_of(values, "node")
     failures = context().actions.create(topic, channel, node)
     context().report("create_topic", topic, "", node)
@@ -259,9 +256,6 @@ def change(topic: str, channel: str = "") -> Response:
     action = "delete" if request.method == "DELETE" else text_of(values, "action")
     if action not in CHANGES or action == "delete" and request.method == "POST":
         raise RequestError(400, "INVALID_ACTION", "pause, unpause or empty")
-    check_topic(topic)
-    if channel:
-        check_channel(channel)
     node = text_of(values, "node")
     failures = context().actions.change(action, topic, channel, node)
     context().report(f"{action}_{'channel' if channel else 'topic'}", topic, channel, node)
@@ -271,7 +265,7 @@ def change(topic: str, channel: str = "") -> Response:
 @blueprint.delete("/api/nodes/<node>")
 def tombstone(node: str) -> Response:
     """Hide a topic's nsqd from lookups, and delete the topic there."""
-    topic = check_topic(text_of(_change(), "topic"))
+    topic, _ = names_of(_change())
     failures = context().actions.tombstone(topic, node)
     context().report("tombstone_topic_producer", topic, "", node)
     return json_response({"message": warning(failures)})

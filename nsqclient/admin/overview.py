@@ -54,19 +54,12 @@ class Sample:
         self.counts[node] = Counts(known.came + came, known.left + left)
 
 
-class _Track:
-    __slots__ = ("rates", "out_rates", "depths", "nodes")
+class _Point(NamedTuple):
+    """A topic or channel in one round; None: nothing was measured."""
 
-    def __init__(self) -> None:
-        self.rates: deque[float | None] = deque(maxlen=POINTS)
-        self.out_rates: deque[float | None] = deque(maxlen=POINTS)
-        self.depths: deque[int | None] = deque(maxlen=POINTS)
-        self.nodes: set[str] = set()  # nsqds that had it when they answered last
-
-    def add(self, rates: tuple[float | None, float | None], depth: int | None) -> None:
-        self.rates.append(rates[0])
-        self.out_rates.append(rates[1])
-        self.depths.append(depth)
+    rate: float | None = None
+    out_rate: float | None = None
+    depth: int | None = None
 
 
 class _Answer(NamedTuple):
@@ -116,36 +109,29 @@ class RateHistory:
     """
 
     def __init__(self) -> None:
-        self._tracks: dict[Hashable, _Track] = {}
+        self._points: dict[Hashable, deque[_Point]] = {}
         self._answers: dict[str, _Answer] = {}  # the last answer of each nsqd
         self._times: deque[float] = deque(maxlen=POINTS)  # of the rounds
 
     def add_round(
         self, samples: Mapping[Hashable, Sample], times: Mapping[str, float], now: float = 0.0
     ) -> None:
-        """Add a round. A counter that is not in it has a gap while an nsqd that had it is silent;
-        else its history is dropped.
+        """Add a round; a counter that is not in it has a gap.
 
         Args:
             times: the time of each nsqd's answer, in seconds on a monotonic clock.
             now: the time of the round, in seconds since the epoch.
         """
-        answers = {node: _Answer(at, {}) for node, at in times.items()}
         self._times.append(now)
-        silent_nodes = self._answers.keys() - times.keys()
-        silent = {
-            key: track for key, track in self._tracks.items()
-            if key not in samples and track.nodes & silent_nodes and any(
-                depth is not None for depth in track.depths)
-        }
-        for track in silent.values():
-            track.add((None, None), None)
-        self._tracks = {
-            **{key: self._tracks.get(key) or _Track() for key in samples}, **silent}
+        for key in self._points.keys() - samples.keys():
+            points = self._points[key]
+            points.append(_Point())
+            if all(point.depth is None for point in points):
+                del self._points[key]
+        answers = {node: _Answer(at, {}) for node, at in times.items()}
         for key, sample in samples.items():
-            track = self._tracks[key]
-            track.add(self._rates(key, sample.counts, times), sample.depth)
-            track.nodes = set(sample.counts) | (track.nodes & silent_nodes)
+            points = self._points.setdefault(key, deque(maxlen=POINTS))
+            points.append(_Point(*self._rates(key, sample.counts, times), sample.depth))
             for node, counts in sample.counts.items():
                 if node in answers:
                     answers[node].counts[key] = counts
@@ -176,11 +162,11 @@ class RateHistory:
 
     def of(self, key: Hashable) -> History:
         """Return the history of a topic or channel; empty if it is unknown."""
-        track = self._tracks.get(key)
-        if track is None:
+        points = self._points.get(key)
+        if not points:
             return History()
-        return History(list(self._times)[-len(track.rates):], list(track.rates),
-                       list(track.out_rates), list(track.depths))
+        rates, out_rates, depths = map(list, zip(*points))
+        return History(list(self._times)[-len(points):], rates, out_rates, depths)
 
 
 class Row(NamedTuple):
@@ -199,38 +185,27 @@ class Row(NamedTuple):
     out_rate: float | None  #: finished messages per second
     empty_in: int | None  #: seconds until it is empty; None: its depth does not fall
     unserved: int  #: messages that wait without a consumer
+    trend: list[float | None]  #: the last rates, oldest first; empty: nothing came
 
 
 @dataclass(frozen=True)
 class Overview:
     """All topics after one round."""
 
-    serial: int  #: of the round; from 1
-    begun: float  #: when it began, on the clock of ``time.monotonic()``
-    at: float  #: when it ended
-    rows: Mapping[str, Row]
-    #: topic -> the round in which its row changed last
-    changed: Mapping[str, int]
-    #: The last round that removed a topic.
-    removed_at: int
-    nodes: tuple[Node, ...]
+    serial: int = 0  #: of the round; from 1
+    rows: tuple[Row, ...] = ()
+    nodes: tuple[Node, ...] = ()
     #: Addresses of the nsqds that answered.
-    answered: frozenset[str]
+    answered: frozenset[str] = frozenset()
     #: Their numbers of topics.
-    topic_counts: Mapping[str, int]
-    failures: tuple[Failure, ...]
+    topic_counts: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
 
     @property
     def node_count(self) -> int:
         """How many nsqds are known, including given and lost nsqds that do not answer."""
         return len({*(node.address for node in self.nodes),
                     *(each.address for each in self.failures if each.kind == "nsqd")})
-
-    def since(self, serial: int) -> list[Row] | None:
-        """Return the rows that changed after a round; None when a page needs all of them."""
-        if not 0 < serial <= self.serial or self.removed_at > serial:
-            return None
-        return [row for name, row in self.rows.items() if self.changed[name] > serial]
 
 
 TOPIC, CHANNEL = "topic", "channel"
@@ -270,23 +245,24 @@ _UNFINISHED = ("depth", "in_flight_count", "deferred_count")
 
 def build_rows(
     taken: Mapping[Any, Sample], registered: Iterable[str], history: RateHistory
-) -> dict[str, Row]:
+) -> tuple[Row, ...]:
     """Return the rows of all topics, sorted by name.
 
     Args:
         taken: of :func:`samples`.
         registered: topics that nsqlookupds list; a topic without an nsqd gets an empty row.
     """
-    rows = {}
+    rows = []
     for name in sorted({*registered, *(name for kind, name, _ in taken if kind == TOPIC)}):
         key = (TOPIC, name, "")
         one, seen = taken.get(key) or Sample(), history.of(key)
         channels = [taken[CHANNEL, name, each] for each in one.channels]
         unserved = sum(each.depth for each in channels if not each.clients) if channels \
             else one.depth
-        rows[name] = Row(
+        rows.append(Row(
             name, one.depth, one.in_flight, one.deferred, seen.rate, one.clients,
             len(one.channels), one.paused, len(one.counts),
             sum(counts.came for counts in one.counts.values()),
-            seen.out_rate, seen.seconds_to_empty, unserved)
-    return rows
+            seen.out_rate, seen.seconds_to_empty, unserved,
+            seen.rates if any(seen.rates) else []))
+    return tuple(rows)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Blueprint, Response, make_response, redirect, render_template, request
+from flask import Blueprint, Response, redirect, render_template, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from nsqclient.admin.access_control import may_act, may_peek, user_of
 from nsqclient.admin.context import context
 from nsqclient.admin.nsqadmin_api import is_absent
 from nsqclient.admin.messages import source_of_dead_letters
-from nsqclient.admin.responses import check_channel, check_topic
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.version import __version__
 
@@ -21,14 +20,12 @@ blueprint: Blueprint = Blueprint("pages", __name__)
 def _page(template: str, title: str, *, is_absent: bool = False, **values: Any) -> Response:
     here = context()
     settings = here.settings
-    response = make_response(render_template(
+    html = render_template(
         template, title=title, base=settings.base_path, version=__version__,
         may_act=may_act(settings, request), may_peek=may_peek(settings, request),
         user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds,
-        is_absent=is_absent, **values,
-    ), 404 if is_absent else 200)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+        is_absent=is_absent, **values)
+    return Response(html, 404 if is_absent else 200, {"Cache-Control": "no-store"})
 
 
 @blueprint.get("/")
@@ -39,20 +36,12 @@ def topics() -> Response:
 
 
 @blueprint.get("/topics/<topic>")
-def topic(topic: str) -> Response:
-    """The page of a topic."""
-    check_topic(topic)
-    return _page("topic.html", topic, here="topics", topic=topic, is_absent=is_absent(topic),
-                 source=source_of_dead_letters(topic))
-
-
 @blueprint.get("/topics/<topic>/<channel>")
-def channel(topic: str, channel: str) -> Response:
-    """The page of a channel."""
-    check_topic(topic)
-    check_channel(channel)
-    return _page("channel.html", f"{topic} / {channel}", here="topics", topic=topic,
-                 channel=channel, is_absent=is_absent(topic, channel),
+def subject(topic: str, channel: str = "") -> Response:
+    """The page of a topic or channel."""
+    return _page("channel.html" if channel else "topic.html",
+                 f"{topic} / {channel}" if channel else topic, here="topics", topic=topic,
+                 channel=channel, is_absent=is_absent(topic, channel or None),
                  source=source_of_dead_letters(topic))
 
 
@@ -66,7 +55,8 @@ def node(node: str) -> Response:
 @blueprint.get("/<any(nodes, lookup, producers, consumers, doctor):name>")
 def plain(name: str) -> Response:
     """A page without arguments, such as the page of all nsqds."""
-    return _page(f"{name}.html", name.capitalize(), here=name)
+    template = "connections" if name in ("producers", "consumers") else name
+    return _page(f"{template}.html", name.capitalize(), here=name)
 
 
 def error_page(response: Response) -> Response:

@@ -1,121 +1,46 @@
-"""JSON responses and request bodies of both APIs, nsqadmin's form of errors, and what failures of
-servers mean: a cause, advice that fits it, and since when.
-"""
+"""JSON responses and request bodies of both APIs, and nsqadmin's form of errors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
 
 from flask import Response, request
 
 from nsqclient.admin.access_control import RequestError
 from nsqclient.cluster.ask_all import Failure, UpstreamError
-from nsqclient.cluster.cluster import Node
 from nsqclient.cluster.actions import ActionError
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
 from nsqclient.display import LONGEST_TEXT, printable
 
-#: Seconds without a round after which nothing is known about the time between.
-_LONGEST_GAP = 60.0
+_GONE = ("It was stopped, or it lost its connections to the nsqlookupds. If it starts again with"
+         " its --data-path, the messages that it had on disk are back. If you have removed it, have"
+         " it forgotten on the page Nodes.")
+_SILENT = ("See whether this {kind} runs. If it hangs, look at its process, disk and memory:"
+           " SIGCONT continues a stopped process.")
+_NO_ROUTE = (" If this page has no route to it, start nsqadmin with --rewrite-address={address}"
+             "=HOST:PORT, or nsqd with a --broadcast-address that is reachable from here.")
 
 
-class Cause(Enum):
-    """Why the values of a server are missing; the value is its name for the pages."""
-
-    WAITING = "waiting"
-    GONE = "gone"
-    HUNG = "hung"
-    REFUSED = "refused"
-    UNREACHABLE = "unreachable"
-    TLS = "tls"
-    WRONG_ANSWER = "wrong"
-    REJECTED = "rejected"
-    DOUBTFUL = "doubtful"
-    OTHER = "failed"
-
-
-#: Cause -> words in a reason, in the order in which they are looked for.
-_WORDS = (
-    (Cause.UNREACHABLE, ("no connection within", "host unknown", "unreachable", "No route")),
-    (Cause.HUNG, ("no whole answer within", "no answer within", "redirects have taken")),
-    (Cause.REFUSED, ("refused",)),
-    (Cause.TLS, ("TLS: ",)),
-    (Cause.WRONG_ANSWER, ("unusable answer", "not HTTP")),
-    (Cause.WAITING, ("waiting for its answer", "no request yet")),
-)
-
-
-def cause_of(failure: Failure) -> Cause:
-    """Return the cause of a failure."""
-    if failure.is_doubt:
-        return Cause.DOUBTFUL
+def state_of(failure: Failure) -> str:
+    """Return the word for a failure."""
     if failure.is_gone:
-        return Cause.GONE
-    if failure.is_waiting:
-        return Cause.WAITING
-    if failure.status:
-        return Cause.REJECTED
-    for cause, words in _WORDS:
-        if any(word in failure.reason for word in words):
-            return cause
-    return Cause.OTHER
+        return "gone"
+    if failure.is_doubt:
+        return "doubtful"
+    return "waiting" if failure.is_waiting else "fails"
 
 
 def advice_for(failure: Failure) -> str:
-    """Return what to do about a failure, in a sentence or two; empty: the reason says it."""
-    cause, kind = cause_of(failure), failure.kind
-    if cause is Cause.UNREACHABLE and kind == "nsqd":
-        return ("This page has no route to that address: start nsqadmin with"
-                f" --rewrite-address={failure.address}=HOST:PORT, or nsqd with a"
-                " --broadcast-address that is reachable from here.")
-    if cause is Cause.REFUSED and kind == "nsqd":
-        return ("Nothing listens there: start this nsqd again. A killed nsqd stays listed at"
-                " nsqlookupd for some minutes.")
-    return _ADVICE.get(cause, "").format(kind=kind)
-
-
-_ADVICE = {
-    Cause.GONE: "It was stopped, or it lost its connections to the nsqlookupds. If it starts again"
-                " with its --data-path, the messages that it had on disk are back. If you have"
-                " removed it, have it forgotten on the page Nodes.",
-    Cause.HUNG: "It accepts connections and does not answer: look at the process of this {kind} on"
-                " its host. It may be stopped (SIGCONT continues it), or its disk or memory is"
-                " exhausted.",
-    Cause.WAITING: "If this stays so, the {kind} hangs.",
-    Cause.REFUSED: "Nothing listens there: start the {kind}, or correct the address.",
-    Cause.UNREACHABLE: "This page has no route to that address: see name, address and firewall.",
-    Cause.TLS: "See --http-client-tls-root-ca-file, and whether the address should begin with"
-               " https://.",
-    Cause.WRONG_ANSWER: "Something else answers there, or the {kind} is broken: see that this is"
-                        " the --http-address of a {kind}.",
-}
-
-
-class FailureTimes:
-    """Since when servers fail, over the rounds of the collector. Threads: one at a time."""
-
-    def __init__(self) -> None:
-        self._since: dict[tuple[str, str, bool], float] = {}
-        self._last_round = 0.0
-
-    def add_round(self, failures: Iterable[Failure], now: float) -> None:
-        """Add the failures of a round; ``now`` is in seconds since the epoch."""
-        if now - self._last_round > _LONGEST_GAP:
-            self._since = {}
-        self._last_round = now
-        self._since = {key: self._since.get(key, now) for key in map(_key, failures)}
-
-    def dated(self, failure: Failure) -> Failure:
-        """Return the failure with its time; 0 if the failure is not in the round."""
-        return failure._replace(since=self._since.get(_key(failure), 0.0))
-
-
-def _key(failure: Failure) -> tuple[str, str, bool]:
-    return failure.kind, failure.address, failure.is_doubt
+    """Return what to do about a failure; empty: the reason says it."""
+    if failure.is_gone:
+        return _GONE
+    if failure.is_doubt or failure.status or failure.is_lasting:
+        return ""
+    advice = _SILENT + (_NO_ROUTE if failure.kind == "nsqd" else "")
+    return advice.format(kind=failure.kind, address=failure.address)
 
 
 _NAMES = "names have 1 to 64 of the characters a-z A-Z 0-9 . _ - and may end in #ephemeral"
@@ -174,41 +99,27 @@ def text_of(values: dict[str, Any], name: str) -> str:
     return value
 
 
-def check_topic(name: str) -> str:
-    """Return a topic's name, or raise RequestError."""
-    if not is_valid_name(name):
+def names_of(values: dict[str, Any]) -> tuple[str, str]:
+    """Return the topic of a body, and its channel, which may be missing."""
+    topic, channel = text_of(values, "topic"), text_of(values, "channel")
+    check_names(topic, channel or None)
+    return topic, channel
+
+
+def check_names(topic: str | None, channel: str | None = None) -> None:
+    """Raise RequestError for an invalid name of a topic or channel; None: there is none."""
+    if topic is not None and not is_valid_name(topic):
         raise RequestError(400, "INVALID_TOPIC", _NAMES)
-    return name
-
-
-def check_channel(name: str) -> str:
-    """Return a channel's name, or raise RequestError."""
-    if not is_valid_name(name):
+    if channel is not None and not is_valid_name(channel):
         raise RequestError(400, "INVALID_CHANNEL", _NAMES)
-    return name
 
 
-def problems(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures as the pages show them."""
-    return [
-        {"kind": each.kind, "address": each.address, "reason": each.reason,
-         "asked": each.asked if each.asked != each.address else "", "is_waiting": each.is_waiting,
-         "is_doubt": each.is_doubt, "cause": cause_of(each).value, "advice": advice_for(each),
-         "since": round(each.since)}
-        for each in failures
-    ]
-
-
-def node_values(node: Node) -> dict[str, Any]:
-    """Return a node as the pages show it."""
+def problem(failure: Failure) -> dict[str, Any]:
+    """Return a failure as the pages show it."""
     return {
-        "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,
-        "announced": node.announced if node.announced != node.address else "",
-        "broadcast_address": node.broadcast_address, "tcp_port": node.tcp_port,
-        "http_port": node.http_port, "version": node.version, "lookupds": list(node.lookupds),
-        "out_of_date": node.out_of_date, "topics": len(node.topics),
-        "tombstoned": sorted(node.tombstoned),
-    }
+        "kind": failure.kind, "address": failure.address, "reason": failure.reason,
+        "asked": failure.asked if failure.asked != failure.address else "",
+        "state": state_of(failure), "advice": advice_for(failure), "since": round(failure.since)}
 
 
 def response_for(exc: Exception) -> Response | None:
@@ -218,5 +129,6 @@ def response_for(exc: Exception) -> Response | None:
     if isinstance(exc, ActionError):
         return error_response(404 if exc.code.endswith("_NOT_FOUND") else 400, exc.code, exc.hint)
     if isinstance(exc, UpstreamError):
-        return error_response(502, f"UPSTREAM_ERROR: {exc}", problems=problems(exc.failures))
+        return error_response(502, f"UPSTREAM_ERROR: {exc}",
+                              problems=[problem(each) for each in exc.failures])
     return None

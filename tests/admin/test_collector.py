@@ -1,8 +1,6 @@
 """The collector asks the servers when a page needs newer numbers; pages share answers."""
 
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,9 +20,6 @@ class FakeCluster:
         self.rounds = 0
         self.is_down = False
         self.at = time.monotonic  # when an answer came
-        self.begun = threading.Semaphore(0)
-        self.may_answer = threading.Event()
-        self.may_answer.set()
 
     def recent_nodes(self, progressive: bool = False) -> Nodes:
         if self.is_down:
@@ -33,18 +28,14 @@ class FakeCluster:
 
     def each(self, nodes, call, progressive):
         """A topic with as many messages as rounds."""
-        self.begun.release()
-        assert self.may_answer.wait(60)
         self.rounds += 1
         topics = [{"topic_name": "t", "message_count": self.rounds, "channels": []}]
         return {node: ({"topics": topics}, self.at()) for node in nodes}, []
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    found = FakeCluster()
-    yield found
-    found.may_answer.set()
+def cluster() -> FakeCluster:
+    return FakeCluster()
 
 
 def collector_of(cluster, interval=0.0):
@@ -72,27 +63,7 @@ def test_nodes_are_kept_while_nsqlookupds_fail(cluster):
     found.overview()
     cluster.is_down = True
     seen = found.overview()
-    assert seen.failures[0].reason == "refused" and "t" in seen.rows
-
-
-def test_a_page_does_not_wait_for_the_round_of_another_page(cluster, leak_guard):
-    """It shows the numbers of before; but after a change it waits."""
-    found = collector_of(cluster)
-    first = found.overview()
-    assert cluster.begun.acquire(timeout=60)
-    cluster.may_answer.clear()
-    seen: list[int] = []
-    threads = [threading.Thread(target=lambda: seen.append(found.overview().serial))]
-    threads[0].start()
-    assert cluster.begun.acquire(timeout=60)
-    assert found.overview() is first
-    found.refresh()
-    threads.append(threading.Thread(target=lambda: seen.append(found.overview().serial)))
-    threads[1].start()
-    cluster.may_answer.set()
-    for thread in threads:
-        thread.join()
-    assert sorted(seen) == [2, 3]
+    assert seen.failures[0].reason == "refused" and [row.name for row in seen.rows] == ["t"]
 
 
 def test_rates_use_the_times_of_the_answers(cluster):
@@ -100,7 +71,7 @@ def test_rates_use_the_times_of_the_answers(cluster):
     clock = iter(range(100, 10_000, 2))
     cluster.at = lambda: float(next(clock))
     found = collector_of(cluster)
-    assert [found.overview().rows["t"].rate for _ in range(3)] == [None, 0.5, 0.5]
+    assert [found.overview().rows[0].rate for _ in range(3)] == [None, 0.5, 0.5]
 
 
 # -- answers that pages share
@@ -117,12 +88,22 @@ def test_an_answer_is_kept_for_some_seconds():
     assert short.get("/a") is None
 
 
-def test_the_size_of_all_answers_is_limited(monkeypatch):
-    """The oldest go; paths and empty answers count too."""
-    monkeypatch.setattr(collector, "_MOST_BYTES", 1000)
+def test_the_number_of_answers_is_limited(monkeypatch):
+    monkeypatch.setattr(collector, "_MOST_ANSWERS", 3)
     cache = PageCache(500.0)
-    for number in range(9):
+    for number in range(4):
         cache.put(f"/{number}", b"")
-    assert [number for number in range(9) if cache.get(f"/{number}") == b""] == [5, 6, 7, 8]
-    cache.put("/long" * 200, b"")
-    assert [number for number in range(9) if cache.get(f"/{number}") == b""] == []
+    assert [number for number in range(4) if cache.get(f"/{number}") == b""] == [3]
+
+
+def test_a_failure_has_the_time_of_its_first_round(cluster, monkeypatch):
+    """Nothing is known about a long time in which no page was open."""
+    clock = [1000.0]
+    monkeypatch.setattr(collector.time, "time", lambda: clock[0])
+    found = collector_of(cluster)
+    cluster.is_down = True
+    for now in (1000.0, 1010.0):
+        clock[0] = now
+        assert found.overview().failures[0].since == 1000.0
+    monkeypatch.setattr(collector, "_LONGEST_GAP", 0.0)
+    assert found.overview().failures[0].since == 1010.0

@@ -55,10 +55,10 @@ def test_the_row_of_a_hung_nsqd_is_marked_as_waiting(admin, hung):
         return next(each for each in admin.json("/api/live/nodes")["list"]
                     if each["address"] == name)
 
-    assert (row()["is_up"], row()["is_waiting"]) == (False, True)
+    assert (row()["is_up"], row()["state"]) == (False, "waiting")
     assert row()["reason"] == "waiting for its answer"
     waiting = [each["address"] for each in admin.json("/api/live/nodes")["problems"]
-               if each["is_waiting"]]
+               if each["state"] == "waiting"]
     assert waiting == [name]
     hung.answers.set()
     wait_until(lambda: row()["is_up"])
@@ -71,7 +71,7 @@ def test_a_nsqlookupd_that_hangs_hides_no_nsqd(cluster, admin, lookupd, hung):
                >= set(cluster.addresses))
     rows = admin.json("/api/live/lookup")["lookupds"]
     assert [row["is_up"] for row in rows] == [True, False]
-    assert rows[1]["is_waiting"]
+    assert rows[1]["state"] == "waiting"
 
 
 def test_rates_are_correct_while_another_nsqd_hangs():

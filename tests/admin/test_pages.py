@@ -29,7 +29,7 @@ def test_the_page_of_what_does_not_exist_is_404_and_shows_no_buttons(admin, path
     assert answer.status_code == 404
     assert answer.headers["Content-Type"].startswith("text/html")
     assert 'class="waiting absent"' in answer.text
-    assert ".absent .known, .absent .cards { display: none; }" in admin.get("/static/base.css").text
+    assert ".absent .actions { display: none; }" in admin.get("/static/base.css").text
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -1,95 +1,95 @@
 // Actions: confirmation, request, result.
-import {send} from "./api.js";
-import {byId, el, page, path, setText} from "./dom.js";
+import {lines, send} from "./api.js";
+import {api, byId, el, setText} from "./dom.js";
 import {refresh} from "./live.js";
 
-const TOAST = 6000;  // milliseconds that a message stays
+const SHOWN = 6000;  // milliseconds for which a message stays
 
 export const toast = (text, isBad = false) => {
   const element = el("div", {class: isBad ? "toast bad" : "toast"}, text);
   byId("toasts").append(element);
-  setTimeout(() => element.remove(), isBad ? 2 * TOAST : TOAST);
+  setTimeout(() => element.remove(), isBad ? 2 * SHOWN : SHOWN);
 };
 
 // Resolves to true when the name was typed and the button pressed.
 export const confirmTyped = ({title, text, name, button}) => new Promise((resolve) => {
   const dialog = byId("confirm");
-  const form = dialog.querySelector("form");
   const typed = byId("confirm-typed");
   const yes = byId("confirm-yes");
-  setText(byId("confirm-title"), title);
-  setText(byId("confirm-text"), text);
-  setText(byId("confirm-name"), name);
-  setText(yes, button);
+  const shown = {"confirm-title": title, "confirm-text": text, "confirm-name": name, "confirm-yes": button};
+  for (const [id, value] of Object.entries(shown)) setText(byId(id), value);
   typed.value = "";
   yes.disabled = true;
-  const ending = new AbortController();
-  const on = (target, event, handler) => target.addEventListener(event, handler, {signal: ending.signal});
-  let answer = false;
-  on(typed, "input", () => { yes.disabled = typed.value.trim() !== name; });
-  on(form, "submit", (event) => {
-    event.preventDefault();
-    if (yes.disabled) return;
-    answer = true;
-    dialog.close();
-  });
-  on(byId("confirm-no"), "click", () => dialog.close());
-  on(dialog, "close", () => { ending.abort(); resolve(answer); });
+  typed.oninput = () => { yes.disabled = typed.value.trim() !== name; };
+  byId("confirm-no").onclick = () => dialog.close();
+  dialog.returnValue = "";
+  dialog.onclose = () => resolve(dialog.returnValue === "yes");
   dialog.showModal();
   typed.focus();
 });
 
-// Sends one request and shows its result with the servers that failed; true when it was done.
+const reasonOf = (error) => (error.status ? error.message : "nsqadmin does not answer; the result of the action is unknown");
+
+// Sends one request and shows its result; returns the answer, or null if the request failed.
 export const perform = async (done, method, where, body) => {
   try {
     const answer = await send(method, where, body);
-    if (answer.message) toast(`${done}, but not everywhere. ${answer.message}`, true);
-    else toast(done);
-    refresh();
-    return true;
+    const text = typeof done === "function" ? done(answer) : done;
+    if (text) toast(answer.message ? `${text}, but not everywhere. ${answer.message}` : text, Boolean(answer.message));
+    return answer;
   } catch (error) {
-    toast(error.status ? error.message : "nsqadmin does not answer; the result of the action is unknown", true);
-    return false;
+    toast(reasonOf(error), true);
+    return null;
+  } finally {
+    refresh();
   }
 };
 
-const WORDS = {
-  empty: {button: "Empty", done: "Emptied", text: "Every waiting message is deleted. This cannot be undone."},
-  delete: {button: "Delete", done: "Deleted", text: "It is deleted with all its messages. This cannot be undone. Consumers are disconnected; when one reconnects, it is created again."},
+export const WORDS = {
+  pause: ["Pause", "Paused"], unpause: ["Unpause", "Unpaused"],
+  empty: ["Empty", "Emptied", "Every waiting message is deleted. This cannot be undone."],
+  delete: ["Delete", "Deleted", "All messages are deleted too. This cannot be undone. A consumer that reconnects creates a deleted channel again."],
 };
 
-// The action of a button with data-action on a topic or channel, everywhere or on one nsqd.
+// Carries out an action on a topic or channel, everywhere or on one nsqd.
 export const act = async (action, {topic, channel = "", node = ""}) => {
-  const what = channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
-  const where = `/api${path("topics", topic, ...(channel ? [channel] : [])).slice(page.base.length)}`;
-  const there = node ? ` on ${node}` : "";
-  const body = node ? {node} : {};
-  const words = WORDS[action];
-  if (!words) {
-    const done = action === "pause" ? "Paused" : "Unpaused";
-    return perform(`${done} ${what}${there}`, "POST", where, {action, ...body});
-  }
-  const sure = await confirmTyped({
-    title: `${words.button} ${what}${there}?`, text: words.text, name: channel || topic, button: words.button,
-  });
-  if (!sure) return false;
-  return action === "delete"
-    ? perform(`${words.done} ${what}${there}`, "DELETE", where, body)
-    : perform(`${words.done} ${what}${there}`, "POST", where, {action, ...body});
+  const what = `${channel ? `channel ${channel} of ${topic}` : `topic ${topic}`}${node ? ` on ${node}` : ""}`;
+  const [verb, done, warning] = WORDS[action];
+  if (warning && !await confirmTyped({title: `${verb} ${what}?`, text: warning, name: channel || topic, button: verb})) return null;
+  return perform(`${done} ${what}`, action === "delete" ? "DELETE" : "POST", api("topics", topic, channel), {
+    ...(action === "delete" ? {} : {action}), ...(node ? {node} : {})});
 };
 
-// Buttons in the row of an nsqd, for its topic or channel.
-export const rowActions = (target) => (cell, row) => {
-  const {paused} = row;
-  if (cell.dataset.paused === String(paused)) return;
-  cell.dataset.paused = String(paused);
-  const had = cell.contains(document.activeElement) ? [...cell.children].indexOf(document.activeElement) : -1;
-  const button = (label, action, kind) => el("button", {
-    type: "button", class: kind, "aria-label": `${label} on ${row.node}`, onclick: () => act(action, target(row)),
-  }, label);
-  cell.replaceChildren(
-    paused ? button("Unpause", "unpause", "") : button("Pause", "pause", ""),
-    button("Empty…", "empty", "danger-quiet"), button("Delete…", "delete", "danger-quiet"),
-  );
-  if (had >= 0) cell.children[had].focus();
+export const button = (text, label, onclick, kind = "danger-quiet") => el("button", {type: "button", class: kind, "aria-label": label, onclick}, text);
+
+// The buttons in the row of an nsqd, for its topic or channel.
+export const rowActions = (isPaused, where, target, remove = ["Delete…", () => act("delete", target)]) => {
+  const toggle = isPaused ? "unpause" : "pause";
+  return [
+    button(WORDS[toggle][0], `${WORDS[toggle][0]} ${where}`, () => act(toggle, target), ""),
+    button("Empty…", `Empty ${where}`, () => act("empty", target)), button(remove[0], `${remove[0]} ${where}`, remove[1]),
+  ];
+};
+
+// A button that starts a response of many lines, and stops it while it runs. read(value) takes each line; the result is
+// the reason why the response ended early, or "".
+export const stream = (start) => {
+  const label = start.textContent;
+  let ending = null;
+  return async (where, body, read) => {
+    if (ending) { ending.abort(); return null; }
+    ending = new AbortController();
+    setText(start, "Stop");
+    try {
+      for await (const value of lines(where, body, ending.signal)) read(value);
+      return "";
+    } catch (error) {
+      if (error.name === "AbortError") return "Stopped.";
+      return error.status ? error.message : "The connection to nsqadmin was lost.";
+    } finally {
+      ending = null;
+      setText(start, label);
+      refresh();
+    }
+  };
 };

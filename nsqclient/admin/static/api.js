@@ -1,27 +1,15 @@
-// Requests to nsqadmin. An error has the server's message and hint.
+// Requests to nsqadmin.
 import {page} from "./dom.js";
 
-export class ApiError extends Error {
-  constructor(status, code, hint, problems) {
-    super(hint ? `${hint} (${code})` : code);
-    this.status = status;
-    this.code = code;
-    this.problems = problems || [];
-  }
-}
-
 const request = async (method, where, body, signal) => {
-  const options = {method, signal, credentials: "same-origin", headers: {}};
-  if (body !== undefined) {
-    options.headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
-  }
-  const answer = await fetch(`${page.base}${where}`, options);
-  if (!answer.ok) {
-    const values = await answer.json().catch(() => ({}));
-    throw new ApiError(answer.status, values.message || `HTTP ${answer.status}`, values.hint, values.problems);
-  }
-  return answer;
+  const headers = body === undefined ? {} : {"Content-Type": "application/json"};
+  const answer = await fetch(`${page.base}${where}`, {
+    method, signal, headers, credentials: "same-origin", body: JSON.stringify(body),
+  }).catch((error) => { throw Object.assign(error, {status: 0}); });
+  if (answer.ok) return answer;
+  const {message, hint, problems} = await answer.json().catch(() => ({}));
+  const code = message || `HTTP ${answer.status}`;
+  throw Object.assign(new Error(hint ? `${hint} (${code})` : code), {status: answer.status, problems: problems || []});
 };
 
 export const get = async (where, signal) => (await request("GET", where, undefined, signal)).json();
@@ -29,13 +17,11 @@ export const send = async (method, where, body) => (await request(method, where,
 
 // Yields the values of a response with one JSON value a line, as they arrive.
 export async function* lines(where, body, signal) {
-  const reader = (await request("POST", where, body, signal)).body.getReader();
-  const decoder = new TextDecoder();
+  const reader = (await request("POST", where, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const {done, value} = await reader.read();
-    rest += decoder.decode(value, {stream: !done});
-    const parts = rest.split("\n");
+    const {done, value = ""} = await reader.read();
+    const parts = (rest + value).split("\n");
     rest = done ? "" : parts.pop();
     for (const part of parts) if (part) yield JSON.parse(part);
     if (done) return;

@@ -1,83 +1,57 @@
 // Actions on several rows of a table at once, with one confirmation.
-import {confirmTyped, toast} from "./actions.js";
-import {send} from "./api.js";
+import {WORDS, confirmTyped, perform, toast} from "./actions.js";
 import {byId, el, setText} from "./dom.js";
 import {plural} from "./format.js";
-import {refresh} from "./live.js";
+import {column} from "./table.js";
 
 const NAMED = 12;  // names that the confirmation lists
-const DONE = {pause: "Paused", unpause: "Unpaused", empty: "Emptied", delete: "Deleted"};
-const WARNING = {
-  empty: "Every waiting message of them is deleted. This cannot be undone.",
-  delete: "They are deleted with all their messages. This cannot be undone.",
-};
 
-// noun: "topic" or "channel". nameOf(row). target(names) => what a request contains. shown() => names of shown rows.
-export const setUpBulk = ({noun, nameOf, target, shown}) => {
+// noun: "topic" or "channel". nameOf(row). target(names): what a request contains. Returns the column of boxes, and
+// follow(table), to be called after the table has drawn its rows.
+export const setUpBulk = (noun, nameOf, target) => {
   const bar = byId("bulk");
-  if (!bar) return {cell: () => {}, keep: () => {}};
   const chosen = new Set();
-  const buttons = [...bar.querySelectorAll("[data-bulk]")];
+  let table = null;
+  const buttons = bar ? [...bar.querySelectorAll("[data-bulk]")] : [];
 
   const draw = () => {
     setText(byId("bulk-count"), `${plural(chosen.size, noun)} selected`);
-    for (const button of buttons) button.disabled = chosen.size === 0;
-    for (const box of document.querySelectorAll("input[data-pick]")) box.checked = chosen.has(box.dataset.pick);
+    for (const button of buttons) button.disabled = !chosen.size;
+    for (const box of document.querySelectorAll("[data-pick]")) box.checked = chosen.has(box.dataset.pick);
   };
 
   const act = async (action) => {
     const names = [...chosen].sort();
-    if (WARNING[action]) {
-      const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
-      const sure = await confirmTyped({
-        title: `${action === "empty" ? "Empty" : "Delete"} ${plural(names.length, noun)}?`,
-        text: `${names.slice(0, NAMED).join(", ")}${more}. ${WARNING[action]}`,
-        name: plural(names.length, noun), button: action === "empty" ? "Empty" : "Delete",
-      });
-      if (!sure) return;
-    }
-    try {
-      const answer = await send("POST", "/api/live/bulk", {action, ...target(names)});
-      if (answer.done.length) {
-        const text = `${DONE[action]} ${plural(answer.done.length, noun)}`;
-        toast(answer.message ? `${text}, but not everywhere. ${answer.message}` : text, Boolean(answer.message));
-      }
-      for (const each of answer.failed.slice(0, 3)) toast(`${each.name}: ${each.reason}`, true);
-      if (answer.failed.length > 3) toast(`${answer.failed.length} failed`, true);
-      for (const name of answer.done) chosen.delete(name);
-    } catch (error) {
-      toast(error.status ? error.message : "nsqadmin does not answer; the result of the action is unknown", true);
-    }
+    const name = plural(names.length, noun);
+    const [verb, done, warning] = WORDS[action];
+    const listed = names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+    if (warning && !await confirmTyped({title: `${verb} ${name}?`, text: `${listed}. ${warning}`, name, button: verb})) return;
+    const answer = await perform((found) => found.done.length && `${done} ${plural(found.done.length, noun)}`,
+      "POST", "/api/live/bulk", {action, ...target(names)});
+    const failed = answer?.failed ?? [];
+    if (failed.length) toast(failed.slice(0, 3).map((each) => `${each.name}: ${each.reason}`).join(". "), true);
+    for (const each of answer?.done ?? []) chosen.delete(each);
     draw();
-    refresh();
   };
 
   for (const button of buttons) button.addEventListener("click", () => act(button.dataset.bulk));
-  byId("bulk-all").addEventListener("click", () => {
-    const names = shown();
-    if (names.every((name) => chosen.has(name))) chosen.clear();
-    else for (const name of names) chosen.add(name);
+  byId("bulk-all")?.addEventListener("click", () => {
+    const names = table.rows.map(nameOf);
+    const isAll = names.every((name) => chosen.has(name));
+    for (const name of names) if (isAll) chosen.delete(name); else chosen.add(name);
     draw();
   });
-  draw();
 
+  const pick = (name) => el("input", {
+    type: "checkbox", "data-pick": name, "aria-label": `Select ${name}`,
+    onchange: (event) => { if (event.target.checked) chosen.add(name); else chosen.delete(name); draw(); },
+  });
   return {
-    // Draws the box of a row.
-    cell: (cell, row) => {
-      const name = nameOf(row);
-      if (cell.firstElementChild) return;
-      const box = el("input", {type: "checkbox", "data-pick": name, "aria-label": `Select ${name}`});
-      box.checked = chosen.has(name);
-      box.addEventListener("change", () => {
-        if (box.checked) chosen.add(name);
-        else chosen.delete(name);
-        draw();
-      });
-      cell.append(box);
-    },
-    // Drops rows that are gone.
-    keep: (names) => {
-      const known = new Set(names);
+    columns: bar ? [column("pick", "Select", "pick", (row) => pick(nameOf(row)), {value: (row) => (chosen.has(nameOf(row)) ? 0 : 1)})] : [],
+    follow: (shown) => {
+      if (!bar) return;
+      table = shown;
+      const known = new Set(table.all.map(nameOf));
       for (const name of chosen) if (!known.has(name)) chosen.delete(name);
       draw();
     },

@@ -1,60 +1,64 @@
-// Helpers: elements, texts that are replaced only when they differ, settings of the page.
+// Elements, the settings of the page, and values that the browser keeps.
 export const page = document.body.dataset;
 export const mayAct = page.mayAct === "yes";
-export const mayPeek = page.mayPeek === "yes";
 export const hasLookupds = page.hasLookupds === "yes";
 export const byId = (id) => document.getElementById(id);
 
+// Makes an element. Functions become listeners; attributes that are null are left out.
 export const el = (name, attributes = {}, ...children) => {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key === "onclick") element.addEventListener("click", value);
+    if (typeof value === "function") element.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined) element.setAttribute(key, value);
   }
   element.append(...children);
   return element;
 };
 
-// What a cause of a failure is called.
-const STATES = {
-  waiting: "waiting", gone: "gone", hung: "hangs", refused: "down", unreachable: "unreachable", tls: "TLS fails",
-  wrong: "wrong answer", rejected: "rejects", doubtful: "doubtful", failed: "fails",
-};
-export const stateOf = (failure) => STATES[failure.cause] || "fails";
+export const badge = (text, kind = "", title = null) => el("span", {class: `badge ${kind}`, title}, text);
 
-// The cell of a server: it answers, it fails, or its answer is outstanding; since when, and why.
-export const serverState = (since) => (cell, row) => {
-  const key = `${row.is_up} ${row.cause} ${row.since} ${row.reason}`;
-  if (cell.dataset.key === key) return;
-  cell.dataset.key = key;
-  cell.title = row.reason || (row.is_up ? "answers" : "no answer");
-  const [kind, text] = row.is_up ? ["good", "up"] : [row.is_waiting ? "warn" : "bad", stateOf(row)];
-  cell.replaceChildren(el("span", {class: `badge ${kind}`}, text),
-    row.is_up && !row.reason ? "" : `${since(row.since)}: ${cell.title}`);
+const replace = (old, element) => {
+  const controls = "a, button, input";
+  const focused = [...old.querySelectorAll(controls)].indexOf(document.activeElement);
+  old.replaceWith(element);
+  if (focused >= 0) element.querySelectorAll(controls)[focused]?.focus({preventScroll: true});
+};
+
+// Gives an element these children; those that are equal already stay. Rows with one data-key are compared cell by cell.
+export const fill = (parent, children) => {
+  children.forEach((child, i) => {
+    const old = parent.children[i];
+    if (!old) parent.append(child);
+    else if (child.dataset.key && child.dataset.key === old.dataset.key) fill(old, [...child.children]);
+    else if (!old.isEqualNode(child)) replace(old, child);
+  });
+  while (parent.children.length > children.length) parent.lastElementChild.remove();
 };
 
 export const setText = (element, text) => {
   if (element.textContent !== text) element.textContent = text;
 };
 
-export const show = (id, text) => setText(byId(id), text);
+// Shows numbers: [id, label, explanation, text] each.
+export const showCards = (cards) => fill(byId("cards"), cards.map(([id, label, title, text]) =>
+  el("div", {class: "card"}, el("dt", {title}, label), el("dd", {id}, text))));
 
-// Hides or shows what acts on the topic or channel of the page: there is nothing without it.
-export const setKnown = (isKnown) => {
-  document.body.classList.toggle("absent", !isKnown);
-};
-
-// Offers names in a select, behind the options that it has without a class; what was chosen stays.
+// Offers names in a select, behind its own options; the choice stays.
 export const offer = (field, names, label = (name) => name) => {
-  if (!field || field.dataset.names === names.join()) return;
-  field.dataset.names = names.join();
   const chosen = field.value;
-  for (const old of field.querySelectorAll("option.offered")) old.remove();
+  for (const old of field.querySelectorAll(".offered")) old.remove();
   field.append(...names.map((name) => el("option", {value: name, class: "offered"}, label(name))));
   if ([...field.options].some((option) => option.value === chosen)) field.value = chosen;
 };
 
-// A path of this page: every part is one segment.
-export const path = (...parts) => `${page.base}/${parts.map(encodeURIComponent).join("/")}`;
+// Addresses of pages and of their API; every part is one segment.
+const join = (start, parts) => `${start}/${parts.filter(Boolean).map(encodeURIComponent).join("/")}`;
+export const path = (...parts) => join(page.base, parts);
+export const api = (...parts) => join("/api", parts);
 
-export const topicPath = (topic, channel) => (channel ? path("topics", topic, channel) : path("topics", topic));
+export const stored = (name) => {
+  try { return localStorage.getItem(name) || ""; } catch { return ""; }
+};
+export const store = (name, text) => {
+  try { localStorage.setItem(name, text); } catch { /* until the next page */ }
+};

@@ -1,62 +1,41 @@
 // The page of all nsqds.
-import {perform} from "./actions.js";
-import {byId, el, mayAct, path, serverState, show, setText} from "./dom.js";
-import {count, since} from "./format.js";
+import {button, perform} from "./actions.js";
+import {badge, el, hasLookupds, mayAct, path, showCards} from "./dom.js";
+import {count} from "./format.js";
 import {live} from "./live.js";
-import {DataTable, asLink, asNumber, asText, emptyNote} from "./table.js";
+import {DataTable, column, links, numbers, states, texts} from "./table.js";
 
 let lookupds = [];
 
-const knownTo = (cell, row) => {
-  const key = lookupds.map((each) => `${each} ${row.lookupds.includes(each)}`).join();
-  if (cell.dataset.key === key) return;
-  cell.dataset.key = key;
+const registration = (row) => {
   const missing = lookupds.filter((each) => !row.lookupds.includes(each));
-  cell.title = missing.length ? `Not known to ${missing.join(", ")}` : row.lookupds.join(", ");
-  cell.replaceChildren(missing.length
-    ? el("span", {class: "badge warn"}, `${row.lookupds.length} of ${lookupds.length}`)
-    : lookupds.length === 1 ? "registered" : `all ${lookupds.length}`);
+  if (missing.length) return badge(`${row.lookupds.length} of ${lookupds.length}`, "warn", `Not known to ${missing.join(", ")}`);
+  return lookupds.length === 1 ? "registered" : `all ${lookupds.length}`;
 };
 
-const drawState = serverState(since);
-const state = (cell, row) => {
-  drawState(cell, row);
-  if (row.cause !== "gone" || !mayAct || cell.querySelector("button")) return;
-  cell.append(" ", el("button", {
-    type: "button", class: "quiet", "aria-label": `Forget ${row.address}`,
-    onclick: () => perform(`Forgot ${row.address}`, "POST", "/api/live/forget", {node: row.address}),
-  }, "Forget"));
-};
+const forget = (row) => (row.state === "gone" && mayAct ? [" ", button("Forget", `Forget ${row.address}`,
+  () => perform(`Forgot ${row.address}`, "POST", "/api/live/forget", {node: row.address}), "quiet")] : []);
 
 const nodes = new DataTable("nodes", {
-  key: (row) => row.address,
-  empty: emptyNote("No nsqd", "None is registered. Start one with ", el("code", {}, "nsqclient nsqd --lookupd-tcp-address=…"), ", or see the problems that this page reports."),
-  columns: {
-    address: {draw: asLink((row) => path("nodes", row.address), (row) => row.address, (row) =>
-      [...(row.reached_at && row.reached_at !== row.address ? [[`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line"]] : []),
-        ...(row.announced ? [[`announces ${row.announced}`, "", "The address that it reports itself, unchecked"]] : [])])},
-    hostname: {draw: asText()},
-    state: {draw: state, value: (row) => (row.is_up ? "1" : "0")},
-    tcp_port: {draw: asNumber(String), minor: true},
-    version: {draw: (cell, row) => {
-      setText(cell, row.version);
-      if (row.out_of_date) cell.append(" ", el("span", {class: "badge warn", title: "Another nsqd is newer"}, "older"));
-    }},
-    topics: {draw: asNumber(count)},
-    lookupds: {draw: knownTo},
-  },
+  caption: "All nsqds, and the nsqlookupds that list them", key: (row) => row.address, sort: "address",
+  empty: ["No nsqd", "None is registered. Start one with ", el("code", {}, "nsqclient nsqd --lookupd-tcp-address=…")],
+  columns: [
+    links("address", "nsqd", "wide", (row) => path("nodes", row.address), (row) => [
+      ...(row.reached_at && row.reached_at !== row.address ? [badge(`asked at ${row.reached_at}`, "", "Rewritten, or given on the command line")] : []),
+      ...(row.announced ? [badge(`announces ${row.announced}`, "", "The address that it reports itself, unchecked")] : [])]),
+    texts("hostname", "Host"), states(forget), numbers("tcp_port", "TCP port", (port) => String(port || "–"), {kind: "num minor"}),
+    column("version", "Version", "text", (row) => [row.version, ...(row.out_of_date ? [" ", badge("older", "warn", "Another nsqd is newer")] : [])]),
+    numbers("topics", "Topics", count), ...(hasLookupds ? [column("lookupds", "nsqlookupd", "text", registration)] : []),
+  ],
 });
 
-live(() => "/api/live/nodes", (values) => {
-  lookupds = values.lookupds;
-  const silent = values.silent.map((each) => ({address: each.address, hostname: "", is_up: false, is_waiting: each.is_waiting, reason: each.reason, cause: each.cause, since: each.since, version: "", topics: null, tcp_port: null, lookupds: []}));
-  const all = [...values.list, ...silent];
-  const up = all.filter((each) => each.is_up).length;
-  show("up", `${count(up)} of ${count(all.length)}`);
-  show("versions", [...new Set(all.map((each) => each.version).filter(Boolean))].sort().join(", ") || "–");
-  show("lookupds", count(lookupds.length));
-  nodes.set(all.map((row) => ({...row, tcp_port: row.tcp_port || "–"})));
-  const failing = all.find((each) => !each.is_up && each.cause === "unreachable");
-  byId("unreached").hidden = !failing;
-  if (failing) show("rewrite-example", `nsqclient nsqadmin --rewrite-address=${failing.address}=127.0.0.1:14151 …`);
+live("/api/live/nodes", (values) => {
+  ({lookupds} = values);
+  const versions = new Set(values.list.map((each) => each.version).filter(Boolean));
+  showCards([
+    ["up", "nsqds that answer", "Of those that are known", `${values.answered_count} of ${values.list.length}`],
+    ["versions", "Versions", "Of the nsqds", [...versions].sort().join(", ") || "–"],
+    ["lookupds", "nsqlookupds", "That this page queries", count(lookupds.length)],
+  ]);
+  nodes.show(values.list);
 });

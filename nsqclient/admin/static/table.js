@@ -1,201 +1,144 @@
-// A sortable table that creates only the visible rows, so that thousands of rows stay fast.
-import {byId, el, page, setText} from "./dom.js";
-import {compact, count, plural} from "./format.js";
+// A table that can be sorted and searched.
+import {badge, byId, el, fill, path, setText, store, stored, page} from "./dom.js";
+import {compact, count, duration, plural} from "./format.js";
+import {sinceWhen} from "./live.js";
 
-const ALL = 120;    // up to so many rows all are created
-const AROUND = 12;  // rows above and below the window that are created too
+const STEP = 500;  // rows that are shown at first, and more with each press of the button
 
 const compare = (a, b) => (typeof a === "string" || typeof b === "string"
   ? String(a ?? "").localeCompare(String(b ?? ""), "en", {numeric: true}) : (a ?? -1) - (b ?? -1));
 
+// Columns. draw(row) returns what a cell shows; value(row) is what the table is sorted by.
+export const column = (key, label, kind, draw, more = {}) => ({key, label, kind, draw, value: (row) => row[key], ...more});
+
+export const numbers = (key, label, format = compact, more = {}) => column(key, label, "num", (row) => format(row[key]), {
+  title: (row) => (row[key] >= 1e6 ? count(row[key]) : null), mark: (row) => (row[key] ? "" : "zero"), ...more});
+
+// A depth; unserved(row): how many of these messages no consumer takes.
+export const depths = (key, label, unserved) => numbers(key, label, compact, {
+  title: (row) => (unserved(row) ? `${plural(unserved(row), "message")} without a consumer` : null),
+  mark: (row) => (unserved(row) ? "alone" : row[key] ? "" : "zero")});
+
+export const texts = (key, label, more = {}) => column(key, label, "text", (row) => row[key] ?? "", {title: (row) => row[key], ...more});
+
+// A link with badges behind it. A long name breaks behind its dots and dashes.
+export const links = (key, label, kind, href, badges = () => [], text = (row) => row[key]) => column(key, label, kind, (row) => [
+  el("a", {href: href(row)}, ...text(row).split(/(?<=[._/-])/).flatMap((part) => [part, el("wbr")])),
+  ...badges(row).flatMap((each) => [" ", each]),
+], {value: text, title: text});
+
+export const paused = (row) => (row.paused ? [badge("paused", "warn", "Delivers nothing until it is unpaused")] : []);
+export const tombstoned = (row) => (row.tombstoned ? [badge("tombstoned", "", "Hidden from lookups for a while")] : []);
+
+// The state of a server: it answers, or it fails, since when and why. more(row): what follows.
+export const states = (more = () => []) => column("state", "State", "text state", (row) => (row.state
+  ? [badge(row.state, row.is_up || row.state === "waiting" ? "warn" : "bad"), `${sinceWhen(row).slice(row.state.length)}: ${row.reason}`, ...more(row)]
+  : [badge("up", "good")]));
+
+// Columns of connections.
+export const clients = column("client", "Client", "wide client", (row) => {
+  const host = row.hostname || row.remote_address;
+  return [`${host} `, el("small", {}, row.client_id && row.client_id !== host ? row.client_id : row.remote_address)];
+}, {value: (row) => `${row.hostname} ${row.client_id}`, title: (row) => `${row.hostname}, ${row.client_id}, ${row.remote_address}`});
+export const agents = texts("user_agent", "User agent", {kind: "text agent"});
+export const homes = links("node", "nsqd", "text at minor", (row) => path("nodes", row.node));
+export const connected = column("connect_ts", "Connected", "num minor", (row) => duration(Math.max(0, Date.now() / 1000 - row.connect_ts)),
+  {value: (row) => -row.connect_ts});
+export const attributes = column("attributes", "Connection", "text", (row) => {
+  const found = [
+    row.tls && badge(row.tls_version || "TLS", "good", row.tls_cipher_suite || "encrypted"),
+    row.deflate && badge("deflate"), row.snappy && badge("snappy"), row.sample_rate && badge(`sampled ${row.sample_rate} %`),
+    row.authed && badge(row.auth_identity || "authed", "good", "authenticated"),
+  ].filter(Boolean);
+  return found.length ? found : [el("small", {}, "plain")];
+});
+
 export class DataTable {
-  // columns: key -> {draw(td, row), value(row), minor}. key(row) names a row. empty: elements to show.
-  constructor(id, {columns, key, empty}) {
-    this.table = byId(id);
-    this.body = this.table.tBodies[0];
-    this.note = byId(`${id}-empty`);
-    this.columns = columns;
-    this.key = key;
-    this.empty = empty;
-    this.rows = [];
-    this.made = new Map();
-    this.heads = [...this.table.tHead.rows[0].cells];
-    this.above = this.spacer();
-    this.below = this.spacer();
-    // The order that was chosen is kept for the next visit.
-    this.store = `nsq-sort-${page.page}-${id}`;
-    this.setSort(this.stored() || this.table.dataset.sort);
-    for (const head of this.heads) {
-      const button = head.querySelector("button");
-      if (button) button.addEventListener("click", () => this.sortBy(head.dataset.key));
-    }
-    const redraw = () => { if (this.rows.length > ALL) requestAnimationFrame(() => this.drawWindow()); };
-    addEventListener("scroll", redraw, {passive: true});
-    addEventListener("resize", redraw, {passive: true});
+  // key(row) names a row. empty: [title, ...text] of a table without rows. search(row): text that the field #search finds.
+  constructor(id, {caption, columns, key, sort, empty, search = null, noun = "row"}) {
+    Object.assign(this, {columns, key, empty, search, noun, all: [], rows: [], limit: STEP, store: `nsq-sort-${page.page}-${id}`});
+    this.heads = columns.map((each) => el("th", {scope: "col", role: "columnheader", class: each.kind, "data-key": each.key},
+      el("button", {type: "button", onclick: () => this.sortBy(each)}, each.label, el("span", {class: "arrow", "aria-hidden": "true"}))));
+    this.body = el("tbody", {role: "rowgroup"});
+    this.table = el("table", {class: "data", role: "table"}, el("caption", {class: "unseen"}, caption),
+      el("thead", {role: "rowgroup"}, el("tr", {role: "row"}, ...this.heads)), this.body);
+    this.more = el("button", {type: "button", onclick: () => { this.limit += STEP; this.draw(); }});
+    this.note = el("div", {class: "empty", id: `${id}-empty`});
+    byId(id).append(this.table, this.more, this.note);
+    const former = stored(this.store);
+    this.setSort(columns.some((each) => each.key === former.replace(/^-/, "")) ? former : sort);
+    if (search) this.setUpSearch();
   }
 
-  spacer() {
-    const cell = el("td", {colspan: String(this.heads.length)});
-    return {row: el("tr", {class: "spacer", "aria-hidden": "true"}, cell), cell};
-  }
-
-  stored() {
-    let text = "";
-    try { text = localStorage.getItem(this.store) || ""; } catch { /* no storage */ }
-    return this.heads.some((head) => head.dataset.key === text.replace(/^-/, "") && head.querySelector("button")) ? text : "";
-  }
-
-  chooseSort(text) {
-    this.setSort(text);
-    try { localStorage.setItem(this.store, text); } catch { /* until the next page */ }
+  // The order that was chosen is kept for the next visit.
+  sortBy({key, kind}) {
+    const largestFirst = kind.includes("num");
+    const isSame = this.sort.replace(/^-/, "") === key;
+    this.setSort((isSame ? !this.sort.startsWith("-") : largestFirst) ? `-${key}` : key);
+    store(this.store, this.sort);
+    this.draw(true);
   }
 
   setSort(text) {
-    this.down = text.startsWith("-");
-    this.sortKey = text.replace(/^-/, "");
+    this.sort = text;
     for (const head of this.heads) {
-      if (head.dataset.key === this.sortKey) head.setAttribute("aria-sort", this.down ? "descending" : "ascending");
+      const order = {[head.dataset.key]: "ascending", [`-${head.dataset.key}`]: "descending"}[text];
+      if (order) head.setAttribute("aria-sort", order);
       else head.removeAttribute("aria-sort");
     }
   }
 
-  sortBy(key) {
-    // Names from A, numbers from the largest.
-    const first = this.heads.find((head) => head.dataset.key === key).classList.contains("num") ? "-" : "";
-    const same = this.sortKey === key;
-    this.chooseSort((same ? (this.down ? "" : "-") : first) + key);
-    this.set(this.rows, true);
-    this.onsort?.();
-  }
-
-  value(row, key) {
-    const column = this.columns[key];
-    return column.value ? column.value(row) : row[key];
-  }
-
-  // Rows keep their order while the pointer is over the table.
-  isInUse() {
-    return this.body.matches(":hover") || this.body.contains(document.activeElement);
-  }
-
-  set(rows, sortNow = false) {
-    const known = new Map(this.rows.map((row, i) => [this.key(row), i]));
-    const by = (a, b) => (this.down ? -1 : 1) * compare(this.value(a, this.sortKey), this.value(b, this.sortKey))
-      || compare(this.key(a), this.key(b));
-    if (sortNow || !this.isInUse()) this.rows = [...rows].sort(by);
-    else {
-      const place = (row) => known.get(this.key(row)) ?? Infinity;
-      this.rows = [...rows].sort((a, b) => { const d = place(a) - place(b); return Number.isNaN(d) || d === 0 ? by(a, b) : d; });
-    }
-    this.note.hidden = rows.length > 0;
-    this.table.hidden = rows.length === 0;
-    if (!rows.length) this.note.replaceChildren(...this.empty());
-    this.table.setAttribute("aria-rowcount", String(rows.length + 1));
-    this.drawWindow();
-  }
-
-  drawWindow() {
-    let first = 0;
-    let last = this.rows.length;
-    const windowed = last > ALL;
-    this.table.classList.toggle("windowed", windowed);
-    const height = windowed ? parseFloat(getComputedStyle(this.table).getPropertyValue("--row")) : 0;
-    if (windowed) {
-      const top = -this.body.getBoundingClientRect().top;
-      first = Math.min(Math.max(0, Math.floor(top / height) - AROUND), last - 1);
-      last = Math.min(last, Math.ceil((top + innerHeight) / height) + AROUND);
-      last = Math.max(last, first + 1);
-    }
-    const focused = document.activeElement;
-    const kept = new Map();
-    const wanted = [];
-    for (let i = first; i < last; i += 1) {
-      const row = this.rows[i];
-      const key = this.key(row);
-      const made = this.made.get(key) || this.make();
-      this.fill(made, row, i);
-      kept.set(key, made);
-      wanted.push(made.element);
-    }
-    this.above.cell.style.height = `${first * height}px`;
-    this.below.cell.style.height = `${(this.rows.length - last) * height}px`;
-    this.made = kept;
-    this.place(windowed ? [this.above.row, ...wanted, this.below.row] : wanted);
-    if (focused !== document.activeElement && this.body.contains(focused)) focused.focus({preventScroll: true});
-  }
-
-  // Moves only rows that are not in their place.
-  place(elements) {
-    const keep = new Set(elements);
-    for (const child of [...this.body.children]) if (!keep.has(child)) child.remove();
-    let next = this.body.firstElementChild;
-    for (const element of elements) {
-      if (element === next) next = next.nextElementSibling;
-      else this.body.insertBefore(element, next);
-    }
-  }
-
-  make() {
-    const element = el("tr", {role: "row"});
-    const cells = this.heads.map((head) => {
-      const column = this.columns[head.dataset.key];
-      const label = head.textContent.trim();
-      const cell = el("td", {role: "cell", class: head.className + (column.minor ? " minor" : ""), "data-label": label});
-      if (/wide|act/.test(head.className)) cell.removeAttribute("data-label");
-      element.append(cell);
-      return [cell, column, head.dataset.key];
+  // "/" focuses the field, Escape empties it, the address of the page keeps its text.
+  setUpSearch() {
+    const field = byId("search");
+    const url = new URL(location.href);
+    const changed = () => {
+      url.searchParams.set("search", field.value);
+      if (!field.value) url.searchParams.delete("search");
+      history.replaceState(null, "", url);
+      this.draw(true);
+    };
+    field.value = url.searchParams.get("search") || "";
+    field.addEventListener("input", changed);
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "/" && !event.target.closest?.("input, textarea, select, dialog")) {
+        event.preventDefault();
+        field.focus();
+      } else if (event.key === "Escape" && event.target === field) {
+        field.value = "";
+        changed();
+      }
     });
-    return {element, cells};
   }
 
-  fill(made, row, index) {
-    if (made.index !== index) {
-      made.index = index;
-      made.element.setAttribute("aria-rowindex", String(index + 2));
-    }
-    if (made.row === row) return;
-    made.row = row;
-    for (const [cell, column, key] of made.cells) column.draw(cell, row, key);
+  show(rows) {
+    this.all = rows;
+    this.draw();
+  }
+
+  // Rows keep their order while the pointer or the focus is in the table.
+  draw(sortNow = false) {
+    const words = this.search ? byId("search").value.toLowerCase().split(/\s+/).filter(Boolean) : [];
+    const found = this.all.filter((row) => words.every((word) => this.search(row).toLowerCase().includes(word)));
+    const isInUse = this.body.matches(":hover") || this.body.contains(document.activeElement);
+    const places = new Map(isInUse && !sortNow ? this.rows.map((row, i) => [this.key(row), i]) : []);
+    const place = (row) => places.get(this.key(row)) ?? Infinity;
+    const {value} = this.columns.find((each) => each.key === this.sort.replace(/^-/, ""));
+    const sign = this.sort.startsWith("-") ? -1 : 1;
+    this.rows = found.sort((a, b) => place(a) - place(b) || sign * compare(value(a), value(b)) || compare(this.key(a), this.key(b)));
+    fill(this.body, this.rows.slice(0, this.limit).map((row) => this.rowOf(row)));
+    this.table.hidden = !found.length;
+    this.note.hidden = found.length > 0;
+    const [title, ...text] = words.length ? [`No ${this.noun} matches`, "Try fewer words."] : this.empty;
+    fill(this.note, found.length ? [] : [el("strong", {}, title), el("p", {}, ...text)]);
+    this.more.hidden = found.length <= this.limit;
+    setText(this.more, `Show more than ${this.limit} of ${plural(found.length, this.noun)}`);
+    if (this.search) setText(byId("shown"), `${words.length ? `${count(found.length)} of ` : ""}${plural(this.all.length, this.noun)}`);
+  }
+
+  rowOf(row) {
+    return el("tr", {role: "row", "data-key": this.key(row)}, ...this.columns.map(({label, kind, draw, title, mark}) => el("td", {
+      role: "cell", class: `${kind} ${mark ? mark(row) : ""}`, title: title?.(row), "data-label": /wide|act/.test(kind) ? null : label,
+    }, ...[draw(row)].flat())));
   }
 }
-
-// Ways to draw a cell.
-export const asText = (format = String) => (cell, row, key) => {
-  const text = format(row[key], row);
-  setText(cell, text);
-  cell.title = text.length > 18 ? text : "";
-};
-
-export const asNumber = (format) => (cell, row, key) => {
-  setText(cell, format(row[key]));
-  const whole = row[key] >= 1e6 ? count(row[key]) : "";
-  if (cell.title !== whole) cell.title = whole;
-  cell.classList.toggle("zero", !row[key]);
-};
-
-// A depth; unserved(row): how many of these messages wait where no consumer is.
-export const asDepth = (unserved) => (cell, row, key) => {
-  asNumber(compact)(cell, row, key);
-  const alone = unserved(row);
-  cell.classList.toggle("alone", alone > 0);
-  if (alone > 0) cell.title = `${plural(alone, "message")} without a consumer`;
-};
-
-// A link with labels behind it; created once, since the name of a row does not change.
-export const asLink = (href, text, badges = () => []) => (cell, row) => {
-  let link = cell.firstElementChild;
-  if (!link) {
-    // A long name breaks behind its dots and dashes.
-    link = el("a", {href: href(row), class: text(row).length > 30 ? "long" : null}, ...text(row).split(/(?<=[._/-])/).flatMap((part) => [part, el("wbr")]));
-    cell.append(link);
-  }
-  cell.title = text(row);
-  const wanted = badges(row);
-  const shown = wanted.map(([label]) => label).join();
-  if (cell.dataset.badges !== shown) {
-    cell.dataset.badges = shown;
-    cell.replaceChildren(link, ...wanted.flatMap(([label, kind, why]) => [" ", el("span", {class: `badge ${kind}`, title: why}, label)]));
-  }
-};
-
-export const emptyNote = (title, ...text) => () => [el("strong", {}, title), el("p", {}, ...text)];

@@ -1,90 +1,58 @@
 // The page of one topic.
-import {act, perform, rowActions} from "./actions.js";
+import {perform, rowActions} from "./actions.js";
 import {setUpBulk} from "./bulk.js";
-import {byId, mayAct, offer, page, path, show, setKnown, setText, topicPath} from "./dom.js";
-import {compact, count, rate, timeLeft} from "./format.js";
-import {drawLatency} from "./latency.js";
-import {live} from "./live.js";
-import {setUpPeek} from "./peek.js";
-import {offerChannels, setUpReplay} from "./replay.js";
-import {chart, draw} from "./spark.js";
-import {DataTable, asDepth, asLink, asNumber, emptyNote} from "./table.js";
+import {byId, mayAct, offer, page, path, showCards} from "./dom.js";
+import {compact, count, duration, rate, sum} from "./format.js";
+import {offerChannels} from "./messages.js";
+import {chart, spark} from "./spark.js";
+import {show} from "./subject.js";
+import {DataTable, column, depths, links, numbers, paused, tombstoned} from "./table.js";
 
 const {topic} = page;
-const paused = (row) => (row.paused ? [["paused", "warn", "Delivers nothing until it is unpaused"]] : []);
-
-const bulk = setUpBulk({
-  noun: "channel", nameOf: (row) => row.channel_name, target: (names) => ({topic, channels: names}),
-  shown: () => channels.rows.map((row) => row.channel_name),
-});
+const bulk = setUpBulk("channel", (row) => row.channel_name, (names) => ({topic, channels: names}));
 
 const channels = new DataTable("channels", {
-  key: (row) => row.channel_name,
-  empty: emptyNote("No channels", "Messages wait in the topic until a channel is created: by the first consumer, or here."),
-  columns: {
-    channel_name: {draw: asLink((row) => topicPath(topic, row.channel_name), (row) => row.channel_name, paused)},
-    depth: {draw: asDepth((row) => (row.client_count ? 0 : row.depth))},
-    in_flight_count: {draw: asNumber(compact), minor: true},
-    deferred_count: {draw: asNumber(compact), minor: true},
-    requeue_count: {draw: asNumber(compact), minor: true},
-    timeout_count: {draw: asNumber(compact), minor: true},
-    rate: {draw: asNumber(rate)},
-    out_rate: {draw: asNumber(rate)},
-    empty_in: {draw: asNumber(timeLeft), minor: true},
-    trend: {draw: (cell, row) => draw(cell, row.depths, `Depth of ${row.channel_name}`, compact)},
-    client_count: {draw: asNumber(count)},
-    pick: {draw: bulk.cell},
-  },
+  caption: "Channels of the topic, summed over nsqds", key: (row) => row.channel_name, sort: "channel_name",
+  empty: ["No channels", "Messages wait in the topic until a channel is created: by the first consumer, or here."],
+  columns: [
+    links("channel_name", "Channel", "wide many", (row) => path("topics", topic, row.channel_name), paused),
+    depths("depth", "Depth", (row) => (row.client_count ? 0 : row.depth)),
+    numbers("in_flight_count", "In flight", compact, {kind: "num minor"}), numbers("deferred_count", "Deferred", compact, {kind: "num minor"}),
+    numbers("requeue_count", "Requeued", compact, {kind: "num minor"}), numbers("timeout_count", "Timeouts", compact, {kind: "num minor"}),
+    numbers("rate", "In / s", rate), numbers("out_rate", "Out / s", rate), numbers("empty_in", "Empty in", duration, {kind: "num minor"}),
+    column("trend", "Depth lately", "trend", (row) => spark(row.depths, `Depth of ${row.channel_name}`, compact), {value: (row) => row.depth}),
+    numbers("client_count", "Clients", count), ...bulk.columns,
+  ],
 });
 
 const nodes = new DataTable("nodes", {
-  key: (row) => row.node,
-  empty: emptyNote("On no nsqd yet", "The topic is registered at nsqlookupd; an nsqd makes it with its first message."),
-  columns: {
-    node: {draw: asLink((row) => path("nodes", row.node), (row) => row.node, (row) => [
-      ...paused(row), ...(row.tombstoned ? [["tombstoned", "", "Hidden from lookups for a while"]] : [])])},
-    depth: {draw: asNumber(compact)},
-    backend_depth: {draw: asNumber(compact), minor: true},
-    message_count: {draw: asNumber(compact)},
-    channel_count: {draw: asNumber(count)},
-    actions: {draw: rowActions((row) => ({topic, node: row.node}))},
-  },
+  caption: "The topic on each nsqd", key: (row) => row.node, sort: "node",
+  empty: ["On no nsqd yet", "The topic is registered at nsqlookupd; an nsqd makes it with its first message."],
+  columns: [
+    links("node", "nsqd", "wide", (row) => path("nodes", row.node), (row) => [...paused(row), ...tombstoned(row)]),
+    numbers("depth", "Depth"), numbers("backend_depth", "On disk", compact, {kind: "num minor"}), numbers("message_count", "Messages"),
+    numbers("channel_count", "Channels", count),
+    ...(mayAct ? [column("actions", "Actions", "act", (row) => rowActions(row.paused, `on ${row.node}`, {topic, node: row.node}))] : []),
+  ],
 });
 
-live(() => `/api/live${path("topics", topic).slice(page.base.length)}`, (values) => {
-  show("depth", compact(values.depth));
-  show("channel-depth", compact(values.channels.reduce((sum, each) => sum + each.depth, 0)));
-  show("rate", rate(values.rate));
-  show("out-rate", rate(values.out_rate));
-  show("messages", compact(values.message_count));
-  show("node-count", count(values.nodes.length));
-  setKnown(true);
-  byId("paused").hidden = !values.paused;
-  drawLatency(values.e2e_processing_latency);
+show((values) => {
+  showCards([
+    ["depth", "Waiting in the topic", "For a channel: none is there yet, or the topic is paused", compact(values.depth)],
+    ["channel-depth", "Waiting in channels", "For consumers, over all channels", compact(sum(values.channels, "depth"))],
+    ["rate", "In / s", "Messages that are published, over all nsqds", rate(values.rate)],
+    ["out-rate", "Out / s", "Messages that are finished, over all channels", rate(values.out_rate)],
+    ["messages", "Messages", "Published since the nsqds were started", compact(values.message_count)],
+    ["node-count", "nsqds", "That have the topic", count(values.nodes.length)],
+  ]);
   chart(byId("chart"), values.times, {in: values.rates, out: values.out_rates}, "Messages per second, last minutes", rate);
-  channels.set(values.channels);
-  nodes.set(values.nodes.map((node) => ({...node, channel_count: node.channels.length})));
+  channels.show(values.channels);
+  nodes.show(values.nodes.map((node) => ({...node, channel_count: node.channels.length})));
+  bulk.follow(channels);
   if (!mayAct) return;
-  const button = byId("pause");
-  button.dataset.action = values.paused ? "unpause" : "pause";
-  setText(button, values.paused ? "Unpause" : "Pause");
   offer(byId("publish-node"), values.nodes.map((node) => node.node));
   offerChannels(values.channels.map((each) => each.channel_name));
-  bulk.keep(values.channels.map((each) => each.channel_name));
-}, () => {
-  setKnown(false);
-  channels.empty = emptyNote("No such topic", "No nsqd that answers has it. It is made by its first message, or on the page Lookup.");
-  nodes.empty = emptyNote("On no nsqd", "");
-  channels.set([]);
-  nodes.set([]);
-});
-
-for (const button of document.querySelectorAll(".actions [data-action]")) {
-  button.addEventListener("click", async () => {
-    const {action} = button.dataset;
-    if (await act(action, {topic}) && action === "delete") location.assign(path());
-  });
-}
+}, path());
 
 byId("create-channel")?.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -101,6 +69,3 @@ byId("publish")?.addEventListener("submit", async (event) => {
     node: byId("publish-node").value, ...(defer ? {defer: Number(defer)} : {}),
   });
 });
-
-setUpPeek();
-setUpReplay();

@@ -1,3 +1,0 @@
-// The page of an error refreshes nothing.
-document.getElementById("live").hidden = true;
-document.body.classList.remove("waiting");
