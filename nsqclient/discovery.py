@@ -83,6 +83,7 @@ class LookupResult(NamedTuple):
     nsqds: tuple[str, ...] = ()  #: TCP addresses
     http_addresses: Mapping[str, str] = {}  #: TCP address -> HTTP address
     is_known: bool = True  #: it knows the topic, perhaps without an nsqd
+    problem: str = ""  #: why a listed nsqd cannot be dialed
 
 
 def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
@@ -125,7 +126,8 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
         return LookupResult(
             tuple(usable(address, found.producers)),
             {one.tcp_address: one.http_address if one.http_port else ""
-             for one in found.producers if not one.problem})
+             for one in found.producers if not one.problem},
+            problem=next((one.problem for one in found.producers if one.problem), ""))
 
 
 def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> bool:

@@ -341,7 +341,7 @@ class ConnectionManager(Generic[S]):
     def on_lookup(self, lookupd: str, answer: Any) -> None:
         """Dial newly listed nsqds and drop those that are no longer listed."""
         found: LookupResult = answer
-        self.note_whether_known(lookupd, bool(found.nsqds))
+        self.note_whether_known(lookupd, bool(found.nsqds), found.problem)
         nsqds = call_filter(self._log, lambda: self._sources.choose(found.nsqds))
         if nsqds is None:
             return
@@ -499,8 +499,15 @@ class ConnectionManager(Generic[S]):
         self.last_failure = error
         self._owner.on_error(error)
 
-    def note_whether_known(self, lookupd: str, is_listed: bool) -> None:
-        """Log once when all nsqlookupds have answered and none knows the topic."""
+    def note_whether_known(self, lookupd: str, is_listed: bool, problem: str = "") -> None:
+        """Log once when all nsqlookupds have answered and none knows the topic.
+
+        Args:
+            problem: why a listed nsqd cannot be dialed.
+        """
+        if problem and not is_listed:
+            self.last_failure = NSQError(problem)
+            return
         with self._lock:
             is_unknown = self._rounds.note_answer(lookupd, is_listed, self._sources.lookupds)
             if not is_unknown or self._entries:

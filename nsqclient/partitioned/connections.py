@@ -178,7 +178,8 @@ class PartitionedConnections(ConnectionManager[S]):
 
     def on_lookup(self, lookupd: str, answer: Any) -> None:
         found: RoutesResult = answer
-        self.note_whether_known(lookupd, bool(found.routes.plain or found.routes.partitions))
+        self.note_whether_known(
+            lookupd, bool(found.routes.plain or found.routes.partitions), found.problem)
         routes = call_filter(self._log, lambda: choose_routes(
             self._sources, found.routes, self._partitions))
         if routes is None:

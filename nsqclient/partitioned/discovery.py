@@ -80,7 +80,9 @@ def _find(client: PartitionedNsqlookupdHTTP, address: str, topic: str, access: s
         http_addresses={
             one.tcp_address: one.http_address if one.http_port else ""
             for one in [*found.producers, *(found.partitions or {}).values()]
-            if not one.problem}))
+            if not one.problem}),
+        problem="" if plain or leaders else next(
+            (one.problem for one in found.producers if one.problem), ""))
 
 
 def _lookupds(client: PartitionedNsqlookupdHTTP, address: str) -> tuple[tuple[str, bool], ...]:

@@ -299,6 +299,9 @@ def test_the_last_failure_says_why_there_is_no_connection(monkeypatch):
     world.answers["l:1"] = []
     world.timer.advance(100)
     assert str(world.connections.last_failure) == "no nsqlookupd lists the topic t"
+    world.answers["l:1"] = LookupResult(problem="nsqd announces '[::1]'")
+    world.timer.advance(100)
+    assert str(world.connections.last_failure) == "nsqd announces '[::1]'"
     world.answers["l:1"], world.failures["a:1"] = ["a:1"], REFUSED
     world.timer.advance(100)
     assert world.connections.last_failure is REFUSED

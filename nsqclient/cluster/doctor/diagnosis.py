@@ -276,6 +276,10 @@ def _topic_unknown(
     if hidden:
         return error("topic", topic, f"tombstoned on {', '.join(hidden)}: lookups hide it",
                      "wait for nsqlookupd's --tombstone-lifetime, or restart that nsqd")
+    checks = {each.check for view in answered for each in view.findings}
+    if "broadcast" in checks and any(view.producers is not None for view in answered):
+        return error("topic", topic, "no nsqd that has it announces an address that can be used",
+                     "see the broadcast addresses above")
     known = sorted({name for view in answered for name in view.topics})
     return error("topic", topic, f"no nsqlookupd knows it{_others('topic', known)}",
                  *_create(topic, known, nsqd_http))
