@@ -1,6 +1,7 @@
 """Rules about the code itself: sizes, docstrings, imports, no sleeping in tests."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -24,44 +25,27 @@ def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def _public_definitions(body: list[ast.stmt], prefix: str = "") -> list[tuple[str, Definition]]:
-    """Return public classes and functions, and the methods of classes that ``nsqclient`` exports.
-
-    A method that overrides another inherits its docstring. Elsewhere a method's name may say all.
-    """
-    found: list[tuple[str, Definition]] = []
-    for node in body:
-        if not isinstance(node, Definition) or node.name.startswith("_"):
-            continue
-        found.append((prefix + node.name, node))
-        if isinstance(node, ast.ClassDef) and not node.bases and node.name in nsqclient.__all__:
-            found += _public_definitions(node.body, f"{prefix}{node.name}.")
-    return found
-
-
-def _is_overload_or_setter(node: Definition) -> bool:
-    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
-    return any(name == "overload" or name.endswith(".setter") for name in decorators)
-
-
 def test_a_module_is_as_long_as_one_subject():
     lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE} == {}
 
 
-def _without_docstring(tree: ast.Module) -> list[str]:
-    missing = [] if ast.get_docstring(tree) else ["the module"]
-    return missing + [
-        name
-        for name, node in _public_definitions(tree.body)
-        if not ast.get_docstring(node) and not _is_overload_or_setter(node)
-    ]
+def test_every_module_has_a_docstring():
+    assert [_name(path) for path in MODULES if not ast.get_docstring(_tree(path))] == []
 
 
-def test_every_module_class_and_function_has_a_docstring():
-    missing = {_name(path): _without_docstring(_tree(path)) for path in MODULES}
-    assert {name: names for name, names in missing.items() if names} == {}
+def _members(cls: type) -> list[str]:
+    return [name for name, value in vars(cls).items() if not name.startswith("_")
+            and (inspect.isfunction(value) or isinstance(value, (property, classmethod)))]
+
+
+def test_every_name_of_the_front_door_and_its_methods_have_a_docstring():
+    """An override inherits its docstring."""
+    found = {name: getattr(nsqclient, name) for name in nsqclient.__all__ if name[0] != "_"}
+    found |= {f"{name}.{member}": getattr(value, member) for name, value in found.items()
+              if inspect.isclass(value) for member in _members(value)}
+    assert [name for name, value in found.items() if not inspect.getdoc(value)] == []
 
 
 def _sleeps(path: Path) -> list[int]:

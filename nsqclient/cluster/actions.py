@@ -37,7 +37,7 @@ _REGISTER = "POST /channel/{action}, with the arguments topic and channel, to {l
 
 
 class ActionError(NSQError):
-    """Nothing was done: no server has the node, topic or channel, or nsqd would reject it."""
+    """Nothing was done: the target does not exist, or nsqd would reject the action."""
 
     def __init__(self, code: str, hint: str) -> None:
         super().__init__(f"{code}: {hint}")
@@ -62,7 +62,7 @@ class ClusterActions:
         self._cluster = cluster
 
     def create(self, topic: str, channel: str = "", node: str = "") -> list[Failure]:
-        """Make a topic, or a channel with its topic.
+        """Create a topic, or a channel with its topic.
 
         With nsqlookupds it is registered there, and an nsqd creates it with its first message.
         Without nsqlookupds, or with ``node``, the nsqds create it now.
@@ -99,7 +99,7 @@ class ClusterActions:
 
         Args:
             node: one nsqd; empty: all that may have the topic.
-            waits: for servers that kept silent a moment ago; else they are failures at once.
+            waits: ask servers that did not answer a moment ago, too; else they are failures.
         """
         nodes, failures = self._targets(node, topic)
         if self._is_partitioned():
@@ -132,7 +132,6 @@ class ClusterActions:
         chosen = self._choose(topic, node)
 
         def publish(nsqd: NsqdHTTP) -> str:
-            """Return why nsqd would reject the message; empty: it is stored."""
             try:
                 nsqd.pub(topic, body, defer=defer or None)
             except (LocalProtocolError, ConfigError) as exc:
@@ -149,7 +148,7 @@ class ClusterActions:
     # -- inside
 
     def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[Failure]]:
-        """Return the nsqds to act on: one, or all that may have a topic."""
+        """Return one nsqd, or all that may have a topic."""
         found = self._cluster.nodes()
         if node:
             return [node_named(found, node)], []
@@ -169,7 +168,7 @@ class ClusterActions:
         """Act on a channel in each partition; return a failure for each that was not reached.
 
         Args:
-            is_one: on the partitions of one nsqd alone.
+            is_one: only on the partitions of one nsqd.
         """
         lookupd = next(iter(self._cluster.lookupds()), "NSQLOOKUPD")
         where = {"lookupd": lookupd, "topic": topic, "channel": channel, "action": action}
@@ -201,7 +200,7 @@ class ClusterActions:
         return failures
 
     def _without_leader(self, topic: str, led: set[int]) -> list[Failure]:
-        """Return a failure for each partition that no nsqd leads, or none that has answered."""
+        """Return a failure for each partition without a leader that answers."""
         found, _ = self._cluster.each_lookupd(lambda lookupd: lookupd.lookup(topic, "r"))
         counts = [each.meta.partition_num for each in found.values() if each.meta is not None]
         return [
@@ -209,7 +208,7 @@ class ClusterActions:
             for number in range(max(counts, default=0)) if number not in led]
 
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
-        """Delete it at the nsqlookupds; return whether one of them had it."""
+        """Delete it at the nsqlookupds; return True if one of them had it."""
         def unregister(lookupd: NsqlookupdHTTP) -> bool:
             if channel:
                 lookupd.delete_channel(topic, channel)
@@ -226,7 +225,7 @@ class ClusterActions:
         self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False,
         waits: bool = True,
     ) -> list[Failure]:
-        """Act on nsqds; an nsqd without the topic or channel does not count as a failure."""
+        """Act on nsqds; an nsqd without the topic or channel is not a failure."""
         try:
             done, failures = self._cluster.each(nodes, act, is_action=waits)
         finally:
@@ -240,7 +239,6 @@ class ClusterActions:
         return serious
 
     def _choose(self, topic: str, address: str) -> Node:
-        """Return the nsqd to publish to."""
         found = self._cluster.recent_nodes(progressive=True)
         if address:
             return node_named(found, address)
@@ -259,7 +257,6 @@ def _act_on_channel(
 
 
 def node_named(found: Nodes, address: str) -> Node:
-    """Return the node of this name, or raise ActionError."""
     node = found.named(address)
     if node is None:
         raise ActionError("NODE_NOT_FOUND", f"there is no nsqd {address}")

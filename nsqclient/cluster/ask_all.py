@@ -1,8 +1,8 @@
 """``AskAll``: asks many servers at once with one timeout, and lists the failures.
 
-A page does not wait for a server that hangs: a *progressive* round ends when the servers that
-usually answer have done so. An answer that arrives later counts in a later round. A server that
-kept silent is not asked again for some seconds, so that it delays no round and occupies no thread.
+A *progressive* round, for a page, ends when the servers that usually answer have done so. A later
+answer counts in a later round. A server that did not answer is not asked again for some seconds, so
+that it delays no round and occupies no thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class Failure(NamedTuple):
     is_lasting: bool = False  #: a repetition fails too: another kind of server answers there
 
     def text(self) -> str:
-        """One line for people."""
         where = f" (asked at {self.asked})" if self.asked and self.asked != self.address else ""
         return without_password(f"{self.kind} {self.address}{where}: {self.reason}")
 
@@ -86,15 +85,13 @@ class Request(Generic[T]):
 
 
 class _Server:
-    """The state of one server."""
-
     took = 0.0  # seconds of its answers; 0: it has not answered
     silence: Failure | None = None  # of the last request, when it was not answered
     silent_until = 0.0  # no request before
     late: Failure | None = None  # a progressive round has ended, and its answer is under way
 
     def known_failure(self, now: float, progressive: bool) -> Failure | None:
-        """Return the failure of a request without sending it; None: send it."""
+        """Return the failure if the server is not asked now; None: ask it."""
         if self.silence is not None and now < self.silent_until:
             return self.silence
         return self.late if progressive else None
@@ -104,14 +101,11 @@ class _Server:
         return _SHORT_WAIT if self.silence is not None else max(_WAIT, 2 * self.took)
 
     def note_silence(self, failure: Failure) -> None:
-        """Send no requests for a while."""
         self.silence, self.silent_until = failure, time.monotonic() + _PENALTY
 
 
 @dataclass(eq=False)
 class _Task:
-    """A request in one round."""
-
     key: Any
     request: Request[Any]
     server: _Server
@@ -122,7 +116,7 @@ class _Task:
 
 
 class _Round:
-    """The outcomes of one round so far; guarded by the lock of its AskAll."""
+    """The outcomes of one round so far. Guarded by the lock of AskAll."""
 
     def __init__(self) -> None:
         self.tasks: list[_Task] = []
@@ -132,13 +126,13 @@ class _Round:
 
 
 class AskAll:
-    """Threads that send requests. ``close()`` ends them and does not wait for answers.
+    """Threads that send requests.
 
     Args:
         timeout: seconds that a round may take.
         name: of its threads.
 
-    Threads: any; several rounds may be under way.
+    Threads: any; several rounds may run at once.
     """
 
     def __init__(self, timeout: float, name: str = "nsq-ask") -> None:
@@ -155,9 +149,8 @@ class AskAll:
         """Send all requests; return the answers, in the order of the requests, and the failures.
 
         Args:
-            is_action: servers that kept silent a moment ago get a request too.
-            progressive: do not wait for servers that are slower than usual, or silent; they are
-                among the failures meanwhile.
+            is_action: ask servers that did not answer a moment ago, too.
+            progressive: do not wait for servers that are slower than usual; they are failures now.
 
         Blocks: up to the timeout.
         """
@@ -183,7 +176,7 @@ class AskAll:
         return ordered, [failures[key] for key in requests if key in failures]
 
     def close(self) -> None:
-        """End rounds and threads; a thread that waits for an answer ends when it arrives."""
+        """End rounds and threads; a thread that waits for an answer ends with it."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -193,7 +186,7 @@ class AskAll:
         self, current: _Round, key: Hashable, request: Request[Any], is_action: bool,
         progressive: bool,
     ) -> None:
-        """Add a task for a request, or the failure of a server that is not asked now."""
+        """Add a task, or the failure of a server that is not asked now."""
         now, name = time.monotonic(), request.asked or request.address
         if name not in self._servers and len(self._servers) >= _MOST_SERVERS:
             self._servers.pop(next(iter(self._servers)))
@@ -209,7 +202,7 @@ class AskAll:
         current.left[until] += 1
 
     def _end_late(self, task: _Task, progressive: bool) -> Failure:
-        """Return the failure of a task without an outcome at the end of its round."""
+        """Return the failure of a task without an outcome."""
         request, server = task.request, task.server
         late = Failure(request.kind, request.address, f"no answer within {self._timeout:g} s",
                        request.asked)

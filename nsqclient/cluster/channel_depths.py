@@ -25,8 +25,8 @@ def fetch_depths_by_nsqd(
 
     Args:
         lookupds, nsqd_http: HTTP addresses of nsqlookupds and of nsqds.
-        nsqds: TCP addresses. An nsqd of ``nsqd_http`` whose broadcast address is not among them
-            is named by the host of its HTTP address, if that name is among them.
+        nsqds: TCP addresses. An nsqd of ``nsqd_http`` whose broadcast address is not among them is
+            looked for by the host of its HTTP address.
 
     Blocks: some seconds if a server does not answer.
     """

@@ -63,7 +63,7 @@ class Node:
 
     @property
     def announced(self) -> str:
-        """The address that it reports itself; unchecked, for display only."""
+        """The address that it reports itself, for display only."""
         return format_address(self.broadcast_address, self.http_port)
 
 
@@ -76,7 +76,7 @@ class Nodes(NamedTuple):
     registered: frozenset[str] = frozenset()
 
     def named(self, address: str) -> Node | None:
-        """Return the node of this name, or the only node that announces it; else None."""
+        """Return the node of this name, or the only one that announces it."""
         for node in self.nodes:
             if node.address == address:
                 return node
@@ -85,19 +85,18 @@ class Nodes(NamedTuple):
 
 
 class Cluster:
-    """Asks nsqlookupds and nsqds. Life: usable at once; ``close()`` or ``with``.
+    """Asks nsqlookupds and nsqds. ``progressive`` and ``is_action``: see :class:`AskAll`.
 
-    Addresses in results are without passwords, which only the HTTP clients know. ``progressive``
-    and ``is_action`` have the meaning of :class:`AskAll`.
+    Addresses in results have no passwords; only the HTTP clients know them.
 
     Args:
         lookupds: HTTP addresses of nsqlookupds that list the nsqds; or else:
         nsqds: HTTP addresses of nsqds; requests go to exactly these.
-        config: its ``tls_*`` options, with ``tls_v1``, apply to requests to https addresses.
+        config: with ``tls_v1``, its ``tls_*`` options apply to https addresses.
         connect_timeout, timeout: of one request, in seconds.
         rewrite: host and port that an nsqd announces -> the address that is reachable from here.
 
-    Threads: any.
+    Life: usable at once; ``close()`` or ``with``. Threads: any.
     """
 
     def __init__(
@@ -127,12 +126,11 @@ class Cluster:
         self.has_lookupds: bool = bool(self._lookupds)
 
     def lookupds(self) -> dict[str, PartitionedNsqlookupdHTTP]:
-        """The nsqlookupds, by their addresses."""
         with self._lock:
             return dict(self._lookupds)
 
     def set_lookupds(self, addresses: Iterable[str]) -> None:
-        """Replace the nsqlookupds; a present one may be given by its address without password."""
+        """Replace the nsqlookupds. For a present one, the password may be left out."""
         known = {shown: client.address for shown, client in self.lookupds().items()}
         clients = [
             PartitionedNsqlookupdHTTP(
@@ -146,7 +144,6 @@ class Cluster:
             client.close()
 
     def nsqd(self, node: Node) -> NsqdHTTP:
-        """The HTTP API of one nsqd."""
         return self._nsqd(node.reached_at)
 
     def nodes(self, *, progressive: bool = False) -> Nodes:
@@ -162,7 +159,7 @@ class Cluster:
         return found
 
     def recent_nodes(self, *, progressive: bool = False) -> Nodes:
-        """Return the nsqds, as found within the last seconds. Raises as ``nodes``."""
+        """Return the nsqds found within the last seconds. Raises as ``nodes``."""
         with self._lock:
             known = self._known
         if known is not None and time.monotonic() - known[0] < _NODES_KEEP:
@@ -170,7 +167,7 @@ class Cluster:
         return self.nodes(progressive=progressive)
 
     def forget_nodes(self) -> None:
-        """Drop the cached nsqds: something was changed."""
+        """Drop the cached nsqds."""
         with self._lock:
             self._known = None
 
@@ -183,11 +180,7 @@ class Cluster:
         include_clients: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
-        """Fetch ``/stats`` of nsqds as :func:`as_stock` returns it.
-
-        Returns:
-            The answers by node, and the failures.
-        """
+        """Fetch ``/stats`` of nsqds, as :func:`as_stock` returns it."""
         return self.each(nodes, lambda nsqd: as_stock(nsqd.stats_json(
             topic, channel, include_clients=include_clients)), progressive=progressive)
 
@@ -199,7 +192,7 @@ class Cluster:
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, T], list[Failure]]:
-        """Call the HTTP API of each of some nsqds, at once."""
+        """Call the HTTP API of several nsqds at once."""
         return self.run({node: (node.address, node, call) for node in nodes},
                         is_action=is_action, progressive=progressive)
 
@@ -210,10 +203,10 @@ class Cluster:
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[K, T], list[Failure]]:
-        """Make several calls, also to one nsqd, at once.
+        """Make several calls at once, also to one nsqd.
 
         Args:
-            calls: the address that a failure names, the nsqd, and the call.
+            calls: the address for a failure, the nsqd, and the call.
         """
         def request(name: str, node: Node, call: Callable[[NsqdHTTP], T]) -> Request[T]:
             # The client is made inside: an invalid address is a failure of this nsqd alone.
@@ -229,7 +222,7 @@ class Cluster:
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[str, T], list[Failure]]:
-        """Call the HTTP API of each nsqlookupd, at once."""
+        """Call the HTTP API of each nsqlookupd at once."""
 
         def request(address: str, client: PartitionedNsqlookupdHTTP) -> Request[T]:
             return Request("nsqlookupd", address, lambda: call(client))
@@ -240,11 +233,10 @@ class Cluster:
         )
 
     def end_rounds(self) -> None:
-        """End the rounds that are under way; threads that wait for them go on. Idempotent."""
+        """End the current rounds; their threads go on. Idempotent."""
         self._ask_all.close()
 
     def close(self) -> None:
-        """End threads and connections."""
         self.end_rounds()
         with self._lock:
             clients = [*self._nsqds.values(), *self._lookupds.values()]
@@ -333,12 +325,12 @@ class Cluster:
 
 
 def _valid(topics: Iterable[str]) -> frozenset[str]:
-    """Return the valid names: requests about others could only fail."""
+    """Return the valid names: requests about others would fail."""
     return frozenset(filter(is_valid_name, topics))
 
 
 def _names(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of each given nsqd: host and port, where these are unique."""
+    """Return the name of each given nsqd: host and port, if unique."""
     parts = {shown: split_address(address, "nsqd_http_address") for shown, address in given.items()}
     short = {shown: format_address(each.hostname or "", each.port) if each.port else shown
              for shown, each in parts.items()}
@@ -347,7 +339,7 @@ def _names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _collisions(nodes: Sequence[Node]) -> list[Failure]:
-    """Return a failure for each nsqd that announces the address of another one."""
+    """Return a failure for each nsqd that announces the address of another."""
     announcing: dict[str, list[Node]] = {}
     for node in nodes:
         announcing.setdefault(node.announced, []).append(node)
@@ -376,7 +368,6 @@ def _version(node: Node) -> tuple[int, ...]:
 
 
 def _mark_old(nodes: Iterable[Node]) -> list[Node]:
-    """Mark nsqds that are older than the newest one."""
     nodes = list(nodes)
     newest = max(map(_version, nodes), default=())
     return [replace(node, out_of_date=() < _version(node) < newest) for node in nodes]

@@ -1,8 +1,7 @@
-"""``LookGuard``: lets consumers that only look subscribe if this changes nothing for others.
+"""``LookGuard``: lets consumers that only look subscribe only if this changes nothing.
 
-A subscription creates a topic or a channel that does not exist, and the first channel of a topic
-takes the messages that wait in the topic. So before each SUB of such a consumer its nsqd is asked
-for its topics and channels.
+SUB creates a missing topic or channel, and the first channel of a topic takes the messages that
+wait in the topic. So the nsqd is asked for its topics and channels before each SUB.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ LONGEST_WAIT = 2.0
 
 
 class Obstacle(enum.Enum):
-    """Why an nsqd is not subscribed to."""
-
     NO_TOPIC = enum.auto()  #: the topic does not exist there; it may be created later
     NO_CHANNEL = enum.auto()  #: a channel is missing
     NOT_KNOWN = enum.auto()  #: the nsqd cannot be asked
@@ -51,11 +48,11 @@ def refusal(
     topic: str, channel: str, channels: Collection[str], *, may_create: bool = False,
     has_partitions: bool = False,
 ) -> str:
-    """Return the change that a subscription would make, and what to do; empty: no change. Pure.
+    """Return the change that SUB would make, and what to do; empty: no change. Pure.
 
     Args:
         channels: the channels of the topic on the nsqd.
-        may_create: the user wants the channel to be created.
+        may_create: the user wants to create the channel.
         has_partitions: a new channel of a partitioned topic begins at its end.
     """
     if channel in channels or may_create:
@@ -71,15 +68,13 @@ def refusal(
 
 
 class LookGuard:
-    """Checks the nsqds of one consumer before each subscription.
+    """Checks the nsqds of one consumer before each subscription. Threads: any.
 
     Args:
-        ask: returns the topic on an nsqd, by its TCP address; None: the nsqd does not have it.
-            Raises an NSQError if this is unknown. It may block for some seconds.
-        probe: connects to an nsqd that cannot be asked; raises why this is not possible.
+        ask: returns the topic on the nsqd with this TCP address, or None. May block for some
+            seconds. Raises an NSQError if this is unknown.
+        probe: connects to an nsqd that cannot be asked; raises the reason if this fails.
         may_create: the channel may be created, in a topic that exists.
-
-    Threads: any.
     """
 
     def __init__(
@@ -98,8 +93,8 @@ class LookGuard:
         """Return if a subscription to an nsqd changes nothing.
 
         Raises:
-            LookRefusedError: it would, or it is not known whether it would.
-            NSQError: the nsqd cannot be reached at all.
+            LookRefusedError: it would, or this is unknown.
+            NSQError: the nsqd cannot be reached.
         """
         obstacle = Obstacle.NO_CHANNEL
         try:
@@ -127,7 +122,7 @@ class LookGuard:
 
 
 class LookingConsumer(Consumer):
-    """A consumer whose subscriptions a guard allows. Without a guard it is any consumer."""
+    """A consumer whose subscriptions a guard checks; the guard may be None."""
 
     def __init__(self, *args: Any, guard: LookGuard | None, **options: Any) -> None:
         config = options.get("config") or Config()
@@ -147,18 +142,18 @@ class LookingConsumer(Consumer):
         timeout: float | None = None,
         silence: float | None = None,
     ) -> Generator[Message | None, None, None]:
-        """Yield messages, and None each moment in which none comes. Starts the consumer.
+        """Yield messages, and None while none arrives. Starts the consumer.
 
-        The end is when ``most`` came, ``is_over`` returns true, or, with a ``query``, the channel
-        was seen empty, as for :meth:`drain`. A message is finished when the next one is asked for,
-        unless it was answered; if the loop is left, the last one is requeued.
+        Ends after ``most`` messages, when ``is_over`` returns true, or, with a ``query``, when the
+        channel is empty, as :meth:`drain`. A message without a response is finished when the next
+        one is requested; if the loop is left, the last one is requeued.
 
         Args:
             query: asks the nsqds how many messages are left.
-            holds: all messages are held, and requeued at the end: they were only looked at.
+            holds: keep all messages, and requeue them at the end.
             timeout: seconds without any connection after which the loop raises.
-            silence: seconds without a message, which end it if an nsqd cannot be asked for its
-                depth; None: that does not end it.
+            silence: seconds without a message after which the loop ends if an nsqd cannot be asked
+                for its depth; None: never.
 
         Blocks: with a ``query``, until the nsqds have answered once.
 

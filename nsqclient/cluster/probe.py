@@ -1,4 +1,4 @@
-"""``probe``: subscribes to an nsqd as a consumer would, without taking a message. For checks."""
+"""``probe``: subscribes to an nsqd as a consumer would, without taking a message."""
 
 from __future__ import annotations
 
@@ -17,21 +17,18 @@ _REJECTION = 0.3
 
 
 class Probe(NamedTuple):
-    """The result of a probe."""
-
     settings: ServerSettings  #: in nsqd's response to IDENTIFY
     seconds: float  #: that dial and negotiation took
 
 
 class ProbedSocket(NsqdSocket):
-    """A connection that sends no publish and no RDY."""
+    """A connection for neither publishes nor messages."""
 
     def open(self, channel: tuple[str, str] | None, deadline: Deadline) -> None:
-        """Blocks and raises as ``Connection.open``."""
         self._dial(channel, deadline)
 
     def need_commands(self, timeout: float) -> None:
-        """Raise nsqd's error for a command: required TLS is reported for the first command only.
+        """Raise nsqd's error for a command: nsqd demands TLS only with the first command.
 
         nsqd does not respond to NOP, so this waits for a rejection.
         """
@@ -41,7 +38,6 @@ class ProbedSocket(NsqdSocket):
             self._await_event(self._transport, FatalError, Deadline(timeout))
 
     def close(self) -> None:
-        """End it. Idempotent."""
         self._shut_down()
         self.abandon()
 
@@ -53,13 +49,13 @@ def probe(
 
     Args:
         timeout: seconds for all of it.
-        channel: topic and channel to subscribe to, which creates them if they do not exist.
-            nsqd sends no message, since RDY stays 0.
+        channel: topic and channel to subscribe to, which SUB creates if they do not exist. RDY
+            stays 0.
 
-    Blocks: at most ``timeout``, and half a second.
+    Blocks: at most ``timeout`` and half a second.
 
     Raises:
-        NSQError: a consumer would fail in this way.
+        NSQError: a consumer would fail in the same way.
     """
     conn = ProbedSocket(address, config)
     began = time.monotonic()

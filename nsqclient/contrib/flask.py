@@ -1,4 +1,4 @@
-"""``NSQ``: the Flask extension. Publishes from views, runs handlers inside the app's context.
+"""``NSQ``: the Flask extension: publishes from views, runs handlers inside the app's context.
 
 ::
 
@@ -9,7 +9,7 @@
 
     nsq.init_app(app)        # app.config["NSQCLIENT"] as in nsqclient.contrib.settings
 
-and ``flask nsq consume`` runs the handlers. The page ``docs/topics/flask.rst`` is the manual.
+and ``flask nsq consume`` runs the handlers. The manual is ``docs/topics/flask.rst``.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class NSQ:
     """The extension. One object may serve several apps.
 
     Args:
-        app: as ``init_app``, for projects without an application factory.
+        app: calls ``init_app``, for projects without an application factory.
 
-    Threads: any. Each process has its own producer, also when gunicorn forked it.
+    Threads: any. Each process has its own producer, also after a fork.
     """
 
     def __init__(self, app: Flask | None = None) -> None:
@@ -80,12 +80,10 @@ class NSQ:
 
     @property
     def producer(self) -> Producer:
-        """The producer of this process and of the current app; it connects by itself.
-
-        Never close it: it is flushed when the process ends.
+        """The producer of this process and the current app. Never close it: it is flushed at exit.
 
         Raises:
-            RuntimeError: called without an application context, or before ``init_app``.
+            RuntimeError: no application context, or ``init_app`` was not called.
         """
         return _state(current_app.extensions).producer.get()
 
@@ -113,9 +111,9 @@ class NSQ:
         self.producer.publish_json(topic, value, defer, timeout)
 
     def close(self, app: Flask) -> bool:
-        """Close the producer of an app, for tests; the next publish makes a new one.
+        """Close the producer of an app, for tests; the next publish creates a new one.
 
-        Blocks: 5 s at most. Returns: whether every publish has an outcome.
+        Blocks: 5 s at most. Returns: True if every publish has an outcome.
         """
         return _state(app.extensions).producer.close()
 
@@ -128,15 +126,15 @@ class NSQ:
         """Register a function, or a BatchHandler, for ``flask nsq consume``; a decorator.
 
         Each message is handled inside its own application context, so functions registered with
-        ``teardown_appcontext`` run after each message, as after a request. So are ``retry`` and
-        ``on_giving_up`` called, each in a context of its own.
+        ``teardown_appcontext`` run after each message. ``retry`` and ``on_giving_up`` are called in
+        contexts of their own.
 
         Args:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
             workers: number of threads per topic that run the handler.
-            max_in_flight: maximum number of messages in flight, for each topic; None: the
-                value in the settings, or one per worker if that is not set.
+            max_in_flight: maximum number of messages in flight per topic; None: the value in the
+                settings, or one per worker.
             options: the options of ``nsqclient.handler``.
 
         Raises:
@@ -175,7 +173,7 @@ class NSQ:
             settings: replace the settings of the app.
 
         Raises:
-            ConfigError: no handler is registered for these topics, or its arguments are wrong.
+            ConfigError: these topics have no handler, or its arguments are wrong.
         """
         settings = _state(app.extensions).settings if settings is None else settings
         group = ConsumerGroup(
@@ -229,7 +227,6 @@ class NSQ:
 
 
 def _with_worker_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the worker's flags; a decorator."""
     for flag in reversed(worker_flags()):
         command = click.option(f"--{flag.name}", multiple=flag.kind.is_list,
                                is_flag=flag.kind.is_switch, help=flag.help)(command)

@@ -9,8 +9,6 @@ One mapping for every framework::
         "PRODUCER": {"sticky": True},
         "MIDDLEWARE": ["shop.middleware.report_errors"],
     }
-
-Independent of the framework.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Settings:
         """Check a mapping and return its settings. No network.
 
         Raises:
-            ConfigError: something is wrong; says what, and what to do.
+            ConfigError: something is wrong.
         """
         if not isinstance(mapping, Mapping):
             raise ConfigError("NSQCLIENT is missing or not a dict:"
@@ -81,8 +79,8 @@ class Settings:
     def make_producer(self) -> Producer:
         """Create a Producer; it opens no socket yet.
 
-        It publishes to ``NSQD_TCP_ADDRESSES``, and without any to nsqds that nsqlookupds list:
-        usually an application publishes to an nsqd beside it.
+        It publishes to ``NSQD_TCP_ADDRESSES``, or else to the nsqds that nsqlookupds list: usually
+        an application publishes to an nsqd beside it.
         """
         nsqds = self.nsqd_tcp_addresses
         return Producer(
@@ -94,7 +92,7 @@ class Settings:
         """Import the middleware that is given by its path; return all of it.
 
         Raises:
-            ConfigError: a path leads to nothing, or a module does not import.
+            ConfigError: a path does not exist, or a module does not import.
         """
         return [
             load_object(each, "middleware") if isinstance(each, str) else each
@@ -102,9 +100,9 @@ class Settings:
         ]
 
     def consumer_addresses(self) -> dict[str, Any]:
-        """Return the addresses for a Consumer: nsqlookupds, or without any the nsqds.
+        """Return the nsqlookupds for a Consumer, or else the nsqds.
 
-        Not both: an nsqd that is also listed under another name would get two connections.
+        Not both: an nsqd that is listed under another name would get two connections.
         """
         if self.lookupd_http_addresses:
             return {"lookupd_http_addresses": self.lookupd_http_addresses}
@@ -112,7 +110,7 @@ class Settings:
 
 
 def _check_names(place: str, given: object, known: Iterable[str]) -> None:
-    """Raise ConfigError if a part of the setting is not a dict, or has an unknown key."""
+    """Raise ConfigError if it is not a dict, or has an unknown key."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{place} must be a dict, not {type(given).__name__}")
     for name in given:
@@ -121,7 +119,7 @@ def _check_names(place: str, given: object, known: Iterable[str]) -> None:
 
 
 def _config(options: Mapping[str, Any]) -> Config:
-    """Return the Config. Values may be text, as in environment variables."""
+    """Return the Config of options that may be text, as from environment variables."""
     options = with_secrets(options, secrets_of(os.environ))
     texts = {
         name: value for name, value in options.items()
@@ -161,12 +159,10 @@ class ProcessProducer:
         register_for_fork(self)
 
     def _reset_after_fork(self) -> None:
-        """In a forked child, a thread of the parent may still hold the lock."""
         # The producer itself resets in the child.
         self._lock = Lock()
 
     def get(self) -> Producer:
-        """Return the producer; the first call creates it."""
         check_process()
         with self._lock:
             if self._producer is None:
@@ -174,7 +170,7 @@ class ProcessProducer:
             return self._producer
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Close the producer, if there is one; return whether every publish has an outcome.
+        """Close the producer; return True if every publish has an outcome.
 
         Blocks: at most ``timeout`` seconds.
         """

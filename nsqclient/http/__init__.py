@@ -1,9 +1,7 @@
 """The HTTP APIs of nsqd and nsqlookupd: every endpoint, typed responses, typed errors.
 
-``nsqd`` and ``nsqlookupd`` are the two clients, ``models`` the values that they return. ``urls``
-makes addresses into URLs, ``session`` sends requests and reports failures, ``limits`` bounds the
-time and size of a response. The clients are loaded on first use: ``requests`` takes longer to
-import than the rest of the library, and a program that gives addresses of nsqds never needs it.
+The two clients are imported on first use, because ``requests`` takes longer to import than the
+library, and a program that gives addresses of nsqds does not need it.
 """
 
 from __future__ import annotations

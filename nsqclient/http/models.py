@@ -1,7 +1,7 @@
 """Responses of nsqd and nsqlookupd as immutable values.
 
-They have the fields that programs ask for; ``NsqdHTTP.stats_json`` has all that nsqd sends. A field
-that a server does not send is 0, empty or false.
+``NsqdHTTP.stats_json`` has further fields. A field that a server does not send is 0, empty or
+false.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClientStats:
 
 
 def _depth(found: JsonReader) -> int:
-    """Return a depth; after a crash nsqd 1.3.0 may report a negative one."""
+    """After a crash nsqd 1.3.0 may report a negative depth."""
     return max(0, found.number("depth"))
 
 
@@ -62,7 +62,6 @@ class ChannelStats:
 
     @classmethod
     def read(cls, found: JsonReader) -> ChannelStats:
-        """Build it from JSON."""
         clients = tuple(item.build(ClientStats) for item in found.objects("clients"))
         return found.build(
             cls, name=found.text("channel_name"), depth=_depth(found), clients=clients)
@@ -91,7 +90,6 @@ class TopicStats:
 
     @classmethod
     def read(cls, found: JsonReader) -> TopicStats:
-        """Build it from JSON."""
         channels = tuple(ChannelStats.read(item) for item in found.objects("channels"))
         return found.build(
             cls, name=found.text("topic_name"), depth=_depth(found), channels=channels)
@@ -116,7 +114,6 @@ class Stats:
 
     @classmethod
     def read(cls, found: JsonReader) -> Stats:
-        """Build it from JSON."""
         return found.build(
             cls, topics=tuple(TopicStats.read(item) for item in found.objects("topics")))
 
@@ -149,7 +146,7 @@ class Producer:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be dialed, because its address is not an address; empty: it can be."""
+        """Why its address cannot be dialed; empty: it can be."""
         host = self.broadcast_address
         if not host or is_host(host) and (":" not in host or _is_ipv6(host)):
             return ""
@@ -164,16 +161,11 @@ class Producer:
 
     @property
     def http_address(self) -> str:
-        """``host:port`` of its HTTP API; also what ``tombstone_topic`` calls a node."""
+        """``host:port`` of its HTTP API; the node of ``tombstone_topic``."""
         return format_address(self.broadcast_address, self.http_port)
 
     @classmethod
     def read(cls, found: JsonReader) -> Producer:
-        """Build it from JSON.
-
-        Raises:
-            InvalidField: a port is invalid.
-        """
         ports = found.number("tcp_port"), found.number("http_port")
         if not all(0 <= port < 65536 for port in ports):
             raise InvalidField(f"producer has the ports {ports!r:.100}")
@@ -198,7 +190,6 @@ class Node:
 
     @classmethod
     def read(cls, found: JsonReader) -> Node:
-        """Build it from JSON."""
         topics = found.texts("topics")
         marks = found.flags("tombstones")
         return cls(

@@ -22,14 +22,14 @@ _TO_HTTP_PORT = 1
 
 
 def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
-    """Return the address of the HTTP API of an nsqd: the port after its TCP port, if it is its own.
+    """Return the address of an nsqd's HTTP API, if it is at the port after its TCP port.
 
     Args:
         nsqd: ``host:port`` of its TCP port.
         timeout: seconds to connect, and for the answer.
 
     Raises:
-        NSQHTTPError: nothing answers there, or another server; the text says what.
+        NSQHTTPError: no server, or another one, answers there.
     """
     host, port = parse_address(nsqd)
     beside = format_address(host, min(port + _TO_HTTP_PORT, 65535))
@@ -50,16 +50,14 @@ class NsqdHTTP(HTTPClient):
     Args:
         address: ``host:port`` or a URL; a path in it is a prefix.
         config, connect_timeout, timeout, max_answer_size, headers: see
-            :class:`~nsqclient.http.session.HTTPClient`; of the config also
-            ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``, which nsqd
-            does not send.
-        bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd; by default
-            nothing: nsqd's own HTTP API asks for no authentication.
+            :class:`~nsqclient.http.session.HTTPClient`. ``pub`` and ``mpub`` also use the config's
+            ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``.
+        bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd.
 
     Raises:
-        ConfigError: no address, or a bad timeout.
+        ConfigError: invalid address or timeout.
 
-    Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
+    Threads: any. The methods raise the errors of the base class.
     """
 
     _server = Server("nsqd", 4150, 4151, nsqd_url)
@@ -91,10 +89,9 @@ class NsqdHTTP(HTTPClient):
         *,
         include_clients: bool = True,
     ) -> dict[str, Any]:
-        """Ask as :meth:`stats` does; return the JSON object as nsqd sent it.
+        """Ask as :meth:`stats` does, and return the JSON object of nsqd.
 
-        For programs that forward it, or read a few fields of very many topics. ``topics`` is a
-        list; nothing else is checked.
+        ``topics`` is a list; nothing else is checked.
         """
         data = self._ask_json("stats", _json_stats(topic, channel, include_clients))
         return self._read("stats", data, _with_topics)

@@ -31,13 +31,13 @@ class NsqlookupdHTTP(HTTPClient):
             go-nsq: the other endpoints are beside it.
         config, connect_timeout, timeout, max_answer_size, headers: see
             :class:`~nsqclient.http.session.HTTPClient`.
-        bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, where
+        bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, if
             ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
 
     Raises:
-        ConfigError: no address, or a bad timeout.
+        ConfigError: invalid address or timeout.
 
-    Threads: any, also several at once. Every method raises an NSQHTTPError; see the class.
+    Threads: any. The methods raise the errors of the base class.
     """
 
     _server = Server("nsqlookupd", 4160, 4161, lookup_url, takes_secret=True)
@@ -115,7 +115,7 @@ def _with_producers(data: Any) -> JsonReader:
 
 
 def read_readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[T, ...]:
-    """Read the producers; skip invalid entries."""
+    """Read the producers without invalid entries."""
     found = []
     for producer in fields.items("producers"):
         try:
@@ -126,6 +126,6 @@ def read_readable(fields: JsonReader, read: Callable[[JsonReader], T]) -> tuple[
 
 
 def warn_of(what: str, *values: object) -> None:
-    """Log a part of an answer that is left out."""
+    """Log an invalid part of an answer."""
     logger.log(
         _unusable_lines.level(logging.WARNING), "an nsqlookupd lists an unusable " + what, *values)

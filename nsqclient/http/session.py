@@ -1,7 +1,4 @@
-"""``HTTPClient``: requests to one server over an adapter of ``requests``, and their errors.
-
-Endpoints are in ``nsqd`` and ``nsqlookupd``.
-"""
+"""``HTTPClient``: requests to one server over an adapter of ``requests``, and their errors."""
 
 from __future__ import annotations
 
@@ -63,12 +60,11 @@ class HTTPClient:
 
     Args:
         address: ``host:port`` or URL.
-        config: ``user_agent``; with ``tls_v1`` the ``tls_*`` options hold for an ``https``
-            address, all but ``tls_server_name``, which is a name of nsqd's TCP side. Without
-            ``tls_v1`` the server is verified against the authorities of ``requests``.
+        config: ``user_agent``, and with ``tls_v1`` the ``tls_*`` options for an ``https`` address,
+            except ``tls_server_name``. Without ``tls_v1`` the authorities of ``requests`` apply.
         connect_timeout: for the TCP connection.
-        timeout: for each read, and from the request to the end of the body. A server whose status
-            line and headers arrive byte by byte can take longer: it delays its caller alone.
+        timeout: for each read, and from the request to the end of the body. A server that sends its
+            headers byte by byte can take longer, and delays only its caller.
         max_answer_size: the largest response, in bytes.
         headers: sent with each request.
         bearer_token: sent as ``Authorization: Bearer``; empty: not sent; None: see the subclass.
@@ -78,13 +74,11 @@ class HTTPClient:
         TLSError: a file of the ``tls_*`` options is not usable.
 
     Every method raises an NSQHTTPError: NSQHTTPTransportError without a response,
-    NSQHTTPStatusError when the server refused, NSQHTTPResponseError when the response is invalid.
+    NSQHTTPStatusError for an error of the server, NSQHTTPResponseError for an invalid response.
+    Proxies and ``~/.netrc`` are ignored, and redirects are not followed.
 
-    Proxies and ``~/.netrc`` of the environment are ignored, and redirects are not followed.
-
-    Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. In a forked
-    child it opens its own connections.
-    Threads: any, also several at once: each call takes a connection of a pool.
+    Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. A forked
+    child opens its own connections. Threads: any; each call takes a connection of a pool.
     """
 
     _server: Server
@@ -130,7 +124,6 @@ class HTTPClient:
         self._adapter.close()
 
     def _reset_after_fork(self) -> None:
-        """In a forked child, drop the parent's connections."""
         self._adapter = self._make_adapter()
 
     def _make_adapter(self) -> HTTPAdapter:
@@ -148,10 +141,10 @@ class HTTPClient:
         return f"<{type(self).__name__} {without_password(self.address)}>"
 
     def ping(self) -> None:
-        """Return when the server is healthy.
+        """Return if the server is healthy.
 
         Raises:
-            NSQHTTPStatusError: 500, with the disk error that nsqd had.
+            NSQHTTPStatusError: 500, with the disk error of nsqd.
         """
         self._send("GET", "ping")
 
@@ -175,7 +168,6 @@ class HTTPClient:
                           lambda data: read(JsonReader(data, "its answer")))
 
     def _read(self, endpoint: str, data: Any, read: Callable[[Any], T]) -> T:
-        """Read received JSON; an invalid field is an NSQHTTPResponseError."""
         try:
             return read(data)
         except InvalidField as exc:
@@ -189,7 +181,7 @@ class HTTPClient:
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
     ) -> Any:
-        """GET JSON; None for an empty body, if an empty body is allowed."""
+        """GET JSON; None for an empty body if ``may_be_empty``."""
         body = self._send("GET", endpoint, params)
         if may_be_empty and not body:
             return None
@@ -282,7 +274,7 @@ class HTTPClient:
 
 
 def _message(response: requests.Response, answer: bytes) -> str:
-    """The server's error: its code, or the start of the text."""
+    """Return the error code, or the start of the text."""
     if response.is_redirect:
         return f"give the address to which it redirects, {response.headers['Location']}"
     try:
@@ -297,10 +289,7 @@ def _message(response: requests.Response, answer: bytes) -> str:
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and all that led to it, the innermost last.
-
-    urllib3 and requests keep the causes also in ``args`` and ``reason``.
-    """
+    """Yield an exception and its causes, also those in ``args`` and ``reason``, innermost last."""
     pending, seen = [exc], set[int]()
     while pending:
         one = pending.pop(0)

@@ -14,7 +14,7 @@ def split_address(address: object, what: str) -> SplitResult:
     """Read ``host:port`` or an ``http(s)://`` URL.
 
     Raises:
-        ConfigError: it is neither; the message begins with ``what``.
+        ConfigError: invalid; the text begins with ``what``.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string, not {address!r}")

@@ -1,8 +1,4 @@
-"""Metrics and traces for the libraries of the field: ``prometheus_client`` and OpenTelemetry.
-
-``prometheus`` has the collector of clients, of the worker and of everything that builds on them,
-``spark`` the metrics of shards, ``opentelemetry`` the spans.
-"""
+"""Metrics and traces for ``prometheus_client`` and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -10,14 +6,7 @@ from nsqclient.errors import ConfigError
 
 
 def check_prometheus(flag: str) -> None:
-    """Check that ``prometheus_client`` is installed.
-
-    Args:
-        flag: that needs it.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise ConfigError if ``prometheus_client``, which a flag needs, is not installed."""
     try:
         import prometheus_client  # noqa: F401 - whether it is there
     except ImportError as exc:

@@ -1,4 +1,4 @@
-"""``Tracing``: OpenTelemetry spans for publishes and for each handling, linked to each other.
+"""``Tracing``: OpenTelemetry spans for publishes and handlings, linked to each other.
 
 ::
 
@@ -6,7 +6,7 @@
     Consumer("orders", "billing", bill, middleware=[tracing.middleware], ...)
     tracing.publish(producer, "orders", {"id": 17})
 
-The extra ``otel`` brings the API. The page ``docs/topics/middleware.rst`` is the manual.
+Needs the extra ``otel``. The manual is ``docs/topics/middleware.rst``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_BODY = 2**20
 
 
 def carrier_of(message: Message) -> Mapping[str, str]:
-    """Return the trace context of a message's publisher; empty if the message carries none.
+    """Return the trace context of a message's publisher; empty if it has none.
 
     It is read from ``traceparent`` and ``tracestate`` in the headers (partitioned NSQ), or else in
     a body that is a JSON object.
@@ -58,11 +58,9 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 class _Reader(Getter[Mapping[str, str]]):
     def get(self, carrier: Mapping[str, str], key: str) -> list[str] | None:
-        """For the propagator."""
         return [carrier[key]] if key in carrier else None
 
     def keys(self, carrier: Mapping[str, str]) -> list[str]:
-        """For the propagator."""
         return list(carrier)
 
 
@@ -134,14 +132,13 @@ class Tracing:
         """Publish a message in a span ``publish TOPIC``.
 
         Args:
-            producer: publishes the message.
             body: bytes are published as they are; a mapping as JSON, with the trace context in
                 its keys ``traceparent`` and ``tracestate``.
-            arguments: others of :meth:`Producer.publish`. If ``headers`` are given
-                (partitioned NSQ), they carry the trace context.
+            arguments: others of :meth:`Producer.publish`. ``headers`` (partitioned NSQ) carry the
+                trace context.
 
-        Returns, blocks and raises: as :meth:`Producer.publish`; an error is recorded too.
-        ConfigError: the mapping cannot be JSON.
+        Returns, blocks and raises: as :meth:`Producer.publish`. ConfigError: the mapping cannot be
+        JSON.
         """
         with self._tracer.start_as_current_span(
             f"publish {topic}", kind=SpanKind.PRODUCER,

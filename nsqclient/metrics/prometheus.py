@@ -49,27 +49,20 @@ _CHANNEL = ("topic", "channel")
 _NSQD = (*_CHANNEL, "nsqd")
 _PRODUCER = ("producer",)
 
-#: Name, help and value, as below.
-_CONSUMER_COUNTERS: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
-    ("received", "messages received", lambda stats: stats.total.received),
-    ("finished", "messages finished (FIN)", lambda stats: stats.total.finished),
-    ("requeued", "messages requeued (REQ)", lambda stats: stats.total.requeued),
-    ("given_up", "messages given up and finished", lambda stats: stats.total.given_up),
-    ("touched", "timeout extensions sent (TOUCH)", lambda stats: stats.total.touched),
-    ("requeued_unstarted", "messages requeued by a stop before their handler started",
-     lambda stats: stats.total.requeued_unstarted),
-    ("expired", "messages that timed out before their handler started",
-     lambda stats: stats.total.expired),
-    ("late_answers", "responses sent after the message timed out",
-     lambda stats: stats.total.late_answers),
-    ("lost_answers", "responses lost with their connection",
-     lambda stats: stats.total.lost_answers),
-    ("orphaned", "messages in flight on a connection when it was lost",
-     lambda stats: stats.total.orphaned),
-    ("timed_out",
-     "messages that timed out: nsq_consumer_expired plus nsq_consumer_late_answers",
-     lambda stats: stats.total.expired + stats.total.late_answers),
+#: Name in ``ConsumerStats.total``, and help.
+_CONSUMER_TOTALS = [
+    ("received", "messages received"),
+    ("finished", "messages finished (FIN)"),
+    ("requeued", "messages requeued (REQ)"),
+    ("given_up", "messages given up and finished"),
+    ("touched", "timeout extensions sent (TOUCH)"),
+    ("requeued_unstarted", "messages requeued by a stop before their handler started"),
+    ("expired", "messages that timed out before their handler started"),
+    ("late_answers", "responses sent after the message timed out"),
+    ("lost_answers", "responses lost with their connection"),
+    ("orphaned", "messages in flight on a connection when it was lost"),
 ]
+#: Name, help and value, as below.
 _CONSUMER_GAUGES: list[tuple[str, str, Callable[[ConsumerStats], float]]] = [
     ("connections", "connected nsqds", lambda stats: len(stats.connections)),
     ("queued", "messages waiting for a worker", lambda stats: stats.queued),
@@ -104,12 +97,10 @@ class _Timing:
 
 
 class NSQCollector(Collector):
-    """Exports its consumers and producers at each scrape.
+    """Exports its consumers and producers at each scrape. Threads: any.
 
     Args:
         registry: the registry to register with; None: none.
-
-    Life: usable at once; consumers and producers stay until ``remove``. Threads: any.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
@@ -127,12 +118,12 @@ class NSQCollector(Collector):
                 self._consumers.append(consumer)
 
     def add_producer(self, producer: BaseProducer[Any], name: str = "default") -> None:
-        """Export a producer's counters under a name, which replaces a former one of that name."""
+        """Export a producer's counters under a name, instead of a former one."""
         with self._lock:
             self._producers[name] = producer
 
     def remove(self, what: Consumer | BaseProducer[Any]) -> None:
-        """Remove a consumer or producer, if it is here."""
+        """Remove a consumer or producer, if present."""
         with self._lock:
             self._consumers = list(other for other in self._consumers if other is not what)
             self._producers = dict(
@@ -140,10 +131,10 @@ class NSQCollector(Collector):
             )
 
     def timed(self, handler: Handler, topic: str, channel: str) -> Handler:
-        """Return a handler that measures ``handler``: its time, its failures, the messages' age.
+        """Return a handler that measures the time, failures and messages' age of ``handler``.
 
         It costs about two microseconds a message. For a BatchHandler it returns a copy that
-        measures the time of each batch.
+        measures each batch.
         """
         with self._lock:
             timing = self._timings.setdefault((topic, channel), _Timing())
@@ -173,11 +164,9 @@ class NSQCollector(Collector):
         return wrap(handler)
 
     def describe(self) -> Iterable[Metric]:
-        """For the registry: the names, without samples."""
         return NSQCollector(None).collect()
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry: every metric with its present samples. No network."""
         with self._lock:
             consumers, producers = list(self._consumers), dict(self._producers)
             timings = dict(self._timings)
@@ -226,10 +215,16 @@ def _histogram(
 
 def _of_consumers(consumers: list[Consumer]) -> Iterator[Metric]:
     seen = [((each.topic, each.channel), each.stats()) for each in consumers]
-    for kind, table in ((counter, _CONSUMER_COUNTERS), (gauge, _CONSUMER_GAUGES)):
-        for name, text, value in table:
-            yield kind(f"nsq_consumer_{name}", text, _CHANNEL,
-                       [(labels, value(stats)) for labels, stats in seen])
+    for name, text in _CONSUMER_TOTALS:
+        yield counter(f"nsq_consumer_{name}", text, _CHANNEL,
+                      [(labels, getattr(stats.total, name)) for labels, stats in seen])
+    yield counter(
+        "nsq_consumer_timed_out",
+        "messages that timed out: nsq_consumer_expired plus nsq_consumer_late_answers", _CHANNEL,
+        [(labels, stats.total.expired + stats.total.late_answers) for labels, stats in seen])
+    for name, text, value in _CONSUMER_GAUGES:
+        yield gauge(f"nsq_consumer_{name}", text, _CHANNEL,
+                    [(labels, value(stats)) for labels, stats in seen])
     yield gauge("nsq_consumer_healthy", "1 while healthy() is true", _CHANNEL,
                 [((each.topic, each.channel), bool(each.healthy())) for each in consumers])
     yield gauge("nsq_consumer_backoff", "1 for the current backoff state", (*_CHANNEL, "state"), [
@@ -278,7 +273,7 @@ def _of_producers(producers: dict[str, BaseProducer[Any]]) -> Iterator[Metric]:
 
 
 def render(metrics: Iterable[Metric]) -> tuple[str, bytes]:
-    """Return the content type and the text of a scrape; metrics without samples are left out."""
+    """Return content type and text of a scrape, without metrics that have no samples."""
 
     class Once(Collector):
         def collect(self) -> Iterator[Metric]:
@@ -292,9 +287,9 @@ def render(metrics: Iterable[Metric]) -> tuple[str, bytes]:
 class WorkerMetrics(NSQCollector):
     """The metrics of a worker, over all of its processes.
 
-    Each process takes its own snapshots. The process that answers the scrapes renders all of them,
-    with the number of the process as the label ``process``. If a process is replaced, its counters
-    start at 0 again, which Prometheus handles as a reset.
+    Each process takes snapshots, which the process that answers scrapes renders with the number of
+    the process as the label ``process``. The counters of a replaced process start at 0, which
+    Prometheus handles as a reset.
     """
 
     def __init__(self) -> None:
@@ -309,7 +304,7 @@ class WorkerMetrics(NSQCollector):
         ]
 
     def render(self, snapshots: Mapping[str, object]) -> tuple[str, bytes]:
-        """Return the content type and the text of a scrape, from the snapshots of all processes."""
+        """Return content type and text of a scrape of all processes."""
         merged: dict[str, Metric] = {}
         for process, snapshot in snapshots.items():
             assert isinstance(snapshot, list)

@@ -17,11 +17,7 @@ _SHARD = ("topic", "channel", "nsqd")
 
 
 def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]:
-    """Build the metrics of shards.
-
-    Args:
-        now: seconds since 1970.
-    """
+    """Build the metrics of shards. ``now``: seconds since 1970."""
     values: list[tuple[str, str, Callable[[ShardStatus], float | None]]] = [
         ("segment", "number of the newest segment", lambda one: one.segment),
         ("committed_segment", "number of the last segment that Spark has committed",
@@ -47,7 +43,6 @@ def shard_metrics(shards: Sequence[ShardStatus], now: float) -> Iterator[Metric]
 
 
 def owner_metrics(owners: Sequence[ShardOwner]) -> Iterator[Metric]:
-    """Build the metrics of owners alone."""
     values: list[tuple[Any, str, str, Callable[[ShardOwner], float]]] = [
         (gauge, "in_flight", "messages received but not yet finished",
          lambda one: one.ingest.in_flight),

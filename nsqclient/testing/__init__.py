@@ -1,9 +1,7 @@
-"""For tests of programs that use nsqclient: messages without a server, and fixtures for pytest.
+"""For tests of programs that use nsqclient: messages without a server, and pytest fixtures.
 
-``make_message`` builds a message that keeps its answers, ``handle`` calls a handler as a consumer
-does. ``pytest_plugin`` has the fixtures ``nsqd``, ``nsqlookupd``, ``nsqd_factory`` and
-``published``, which pytest knows once nsqclient is installed. ``docs/topics/testing-handlers.rst``
-shows all of it.
+``pytest_plugin`` has the fixtures ``nsqd``, ``nsqlookupd``, ``nsqd_factory`` and ``published``,
+which pytest knows once nsqclient is installed. The manual is ``docs/topics/testing-handlers.rst``.
 """
 
 from typing import TYPE_CHECKING, Any

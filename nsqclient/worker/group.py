@@ -1,8 +1,8 @@
-"""``ConsumerGroup``: the consumers of one process, and how they start and stop together.
+"""``ConsumerGroup``: the consumers of one process, which start and stop together.
 
-``check_group`` is what ``--check`` does once the handlers are imported: it connects, and ends. No
-message is taken. Where nsqd asks for authentication, the right to consume is seen only by a SUB,
-which creates topic and channel: so it is sent for channels that the nsqd has, with RDY 0.
+``check_group`` does the work of ``--check``: it connects to the servers and takes no message. If
+nsqd requires authentication, only a SUB shows the right to consume. SUB creates the topic and the
+channel, so it is sent only for existing channels, with RDY 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNSHOWN = {"user_agent", "max_in_flight"}
 
 
 def stop_error(reports: Iterable[StopReport]) -> str:
-    """Return the error text of a stop with a hint; empty when no message was abandoned."""
+    """Return an error with a hint if messages were abandoned; else empty."""
     abandoned = sum(report.abandoned for report in reports)
     if not abandoned:
         return ""
@@ -51,12 +51,11 @@ class ConsumerGroup:
     Args:
         config: options of all consumers; a registration may change some.
         addresses: arguments of each Consumer: ``nsqd_tcp_addresses``, ``lookupd_http_addresses``.
-        middleware: stands around each call of every handler, outside of the handler's own.
-        metrics: gets every consumer; None: none are exported.
-        context: stands around each call of ``retry`` and ``on_giving_up`` of a registration.
+        middleware: outside of the middleware of each handler.
+        metrics: gets every consumer; may be None.
+        context: the context of each call of ``retry`` and ``on_giving_up``.
 
-    Life: created, ``add``, then ``start`` and ``stop``. Threads: ``stop`` from any; the rest in
-    one.
+    Threads: ``stop`` from any; the other methods in one.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class ConsumerGroup:
         return call
 
     def banner(self) -> list[str]:
-        """Return lines that list the consumed channels, their sources and the options."""
+        """Return lines with the channels, servers and options."""
         lines = []
         for registration, consumer in zip(self.registrations, self.consumers):
             own = _shown({name: getattr(consumer.config, name) for name in registration.options})
@@ -153,24 +152,23 @@ class ConsumerGroup:
         return lines
 
     def health(self) -> dict[str, tuple[bool, str]]:
-        """Return ``healthy()`` of each consumer: ``topic/channel`` -> (whether, reason)."""
+        """Return ``topic/channel`` -> (healthy, reason)."""
         return {
             f"{consumer.topic}/{consumer.channel}": (bool(health), health.reason)
             for consumer in self.consumers for health in [consumer.healthy()]
         }
 
     def start(self) -> None:
-        """Start all consumers. Returns at once."""
         for consumer in self.consumers:
             consumer.start()
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> list[StopReport]:
-        """Stop all at once; return their reports. Blocks: as ``Consumer.stop`` does."""
+        """Stop all consumers at once. Blocks: as ``Consumer.stop``."""
         return stop_all(self.consumers, timeout)
 
 
 def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
-    """Return the class of Consumer that takes these arguments."""
+    """Return the class of Consumer for these arguments."""
     if set(PARTITIONED_ARGUMENTS).isdisjoint(arguments):
         return Consumer
     from nsqclient.partitioned.consumer import Consumer as PartitionedConsumer
@@ -181,10 +179,10 @@ def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
 def add_all(
     group: ConsumerGroup, registrations: Iterable[Registration], topics: Iterable[str] = ()
 ) -> None:
-    """Add registrations to a group; ``topics`` restricts them to these topics.
+    """Add registrations to a group, or only those of some ``topics``.
 
     Raises:
-        UnknownTargetError: one of the topics lacks a registration.
+        UnknownTargetError: a topic has no registration.
         ConfigError: nothing is registered, or an argument is wrong.
         InvalidTopicError, InvalidChannelError: a name is invalid.
     """
@@ -215,14 +213,14 @@ _EPHEMERAL = "#ephemeral"
 
 
 def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
-    """Connect to every nsqd and nsqlookupd of a group; return whether all is well.
+    """Connect to every nsqd and nsqlookupd of a group; return True if all is well.
 
     Args:
         report: called with a line for each handler and server. The line begins with OK, WRONG, or
             NOTE for advice and for things that could not be checked.
 
-    Blocks: at most ``dial_timeout`` and ``read_timeout`` for each server, and for each handler of
-    an nsqd that asks for authentication.
+    Blocks: at most ``dial_timeout`` and ``read_timeout`` for each server, and for each handler if
+    nsqd requires authentication.
     """
     for line in group.banner():
         if line.startswith("consuming "):
@@ -275,7 +273,7 @@ def _check_rights(
     group: ConsumerGroup, nsqds: Mapping[str, Mapping[str, TopicStats]],
     report: Callable[[str], None],
 ) -> bool:
-    """Subscribe if that creates and deletes nothing; return whether nsqd permits it.
+    """Subscribe to existing channels; return True if nsqd permits it.
 
     Args:
         nsqds: the nsqds that require authentication, each with its topics.
@@ -303,7 +301,7 @@ def _check_rights(
 def _with_channel(
     topics: Mapping[str, TopicStats], group: ConsumerGroup
 ) -> Iterator[Consumer]:
-    """Yield the consumers whose channel an nsqd has, and keeps when a consumer leaves."""
+    """Yield the consumers whose channel exists, and outlives its consumers."""
     for consumer in group.consumers:
         if consumer.topic.endswith(_EPHEMERAL) or consumer.channel.endswith(_EPHEMERAL):
             continue

@@ -1,10 +1,8 @@
-"""``Lifeline``: how a process of a worker notices that its parent is gone, and reports to it.
+"""``Lifeline``: the socket between a worker process and its supervisor.
 
-A child runs the command line of its parent again, with one end of a socket pair. The system closes
-the parent's end when the parent ends, also by SIGKILL; then the child stops as after SIGTERM, and
-ends itself should that hang. Linux could send a signal instead (``PR_SET_PDEATHSIG``), but that is
-sent when the *thread* that made the child ends, is lost between fork and the call that asks for
-it, and does not exist elsewhere. The socket also carries the child's reports.
+A child runs the command line of its parent again, with one end of a socket pair, and reports over
+it. When the parent ends, also by SIGKILL, the system closes the other end, and the child stops as
+after SIGTERM. ``PR_SET_PDEATHSIG`` of Linux would depend on the parent's *thread*.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ _ABANDONED = 1
 
 
 class Child(NamedTuple):
-    """A child process, and the parent's end of its socket."""
-
     process: subprocess.Popen[bytes]
     socket: socket.socket
 
@@ -39,7 +35,7 @@ class Child(NamedTuple):
 def current_folder() -> str:
     """Return the path of the current folder as the user gave it.
 
-    After a deployment a symbolic link names another folder, and ``os.getcwd()`` the old one.
+    ``os.getcwd()`` would resolve a symbolic link, which a deployment changes.
     """
     given = os.environ.get("PWD", "")
     try:
@@ -54,7 +50,7 @@ def spawn(role: str, is_first: bool, folder: str) -> Child:
     """Run this process's command line again in a child with a role.
 
     Args:
-        is_first: whether the child prints the list of consumed channels.
+        is_first: the child prints the list of consumed channels.
         folder: working directory of the child.
 
     Raises:
@@ -80,10 +76,7 @@ def spawn(role: str, is_first: bool, folder: str) -> Child:
 
 
 class Lifeline:
-    """A child's end of the socket.
-
-    Life: created, ``watch()`` once. Threads: ``report`` from one.
-    """
+    """A child's end of the socket. Threads: ``report`` from one."""
 
     def __init__(self, connection: socket.socket, role: str, is_first: bool) -> None:
         self.role = role
@@ -93,7 +86,7 @@ class Lifeline:
         self._is_watching = False
 
     def watch(self, stop_timeout: float) -> None:
-        """From now on end this process when its parent has ended. Idempotent.
+        """From now on end this process when its parent ends. Idempotent.
 
         Args:
             stop_timeout: seconds that the stop may take.
@@ -114,10 +107,9 @@ class Lifeline:
         os._exit(_ABANDONED)
 
     def report(self, **state: Any) -> None:
-        """Send a state to the parent; never waits for it. A report that it is late to read waits.
+        """Send values for JSON to the parent without waiting.
 
-        Args:
-            state: values for JSON.
+        If the parent is slow, a partly sent report is completed first.
         """
         if not self._unsent:
             self._unsent = json.dumps(state).encode() + b"\n"
@@ -129,7 +121,7 @@ class Lifeline:
 
 
 def has_parent(environ: Mapping[str, str]) -> bool:
-    """True if another process of a worker has started this one. Call it before ``attach()``."""
+    """True if a supervisor has started this process. Call it before ``attach()``."""
     return _VARIABLE in environ
 
 
@@ -137,10 +129,9 @@ _attached: list[Lifeline | None] = []
 
 
 def attach() -> Lifeline | None:
-    """Return this process's Lifeline; None if it was not started by a worker.
+    """Return this process's Lifeline; None if no supervisor has started it.
 
-    The variable is removed from the environment: programs that handlers start must not take
-    themselves for children of the worker.
+    Removes the variable from the environment, for programs that handlers start.
     """
     if not _attached:
         descriptor, is_first, role = [*os.environ.pop(_VARIABLE, "").split(" ", 2), "", "", ""][:3]

@@ -1,7 +1,4 @@
-"""Imports the targets of a command line: modules with handlers, a handler, a middleware.
-
-Also the errors of a worker's start, besides the errors of Config and Consumer.
-"""
+"""Imports the targets of a command line: modules with handlers, a handler, a middleware."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class UsageError(ConfigError):
-    """The command line is wrong, and no change of the code would help."""
+    """The command line is wrong."""
 
 
 class UnknownTargetError(UsageError):
@@ -34,7 +31,7 @@ class UnknownTargetError(UsageError):
 
 
 class ImportFailedError(ConfigError):
-    """A module raised an exception while it was imported; its text is one line."""
+    """A module raised an exception while it was imported."""
 
 
 def load_module(name: str) -> ModuleType:
@@ -65,7 +62,7 @@ def load_object(path: str, what: str) -> Any:
     """Import ``package.module.name`` or ``package.module:name``.
 
     Args:
-        what: how the error calls it, such as "handler".
+        what: for the error, such as "handler".
 
     Raises:
         UnknownTargetError: the module or name does not exist.
@@ -85,10 +82,10 @@ def load_object(path: str, what: str) -> Any:
 
 
 def load_handler(path: str) -> Handler:
-    """Import a handler by its path, as :func:`load_object` does.
+    """Import a handler by its path.
 
     Raises:
-        UnknownTargetError, ImportFailedError: as there.
+        UnknownTargetError, ImportFailedError: as :func:`load_object`.
         ConfigError: the object is not a handler.
     """
     found = load_object(path, "handler")
@@ -104,7 +101,7 @@ def _import_failed(name: str, exc: BaseException) -> ImportFailedError:
 
 
 def _place(exc: BaseException) -> str:
-    """Return the file and line that raised it, outside of this package if possible."""
+    """Return the file and line that raised it, if possible outside of this package."""
     if isinstance(exc, SyntaxError) and exc.filename:
         return f"{_shown(exc.filename)}, line {exc.lineno}"
     frames = [frame for frame in traceback.extract_tb(exc.__traceback__)
@@ -116,7 +113,6 @@ def _place(exc: BaseException) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path relative to the current folder if possible."""
     try:
         relative = os.path.relpath(path)
     except (ValueError, OSError):
@@ -125,7 +121,7 @@ def _shown(path: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """Return a hint if a file, or a path with slashes, was named."""
+    """Return a hint if a file or a path was given."""
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
         return f": give the module, {module}, not the file"
@@ -133,7 +129,7 @@ def _hint(name: str) -> str:
 
 
 def _function_hint(name: str) -> str:
-    """Return a hint if the path of a function was given instead of a module."""
+    """Return a hint if a function was given."""
     module, _, function = name.rpartition(".")
     if not callable(getattr(sys.modules.get(module), function, None)):
         return ""
@@ -141,7 +137,7 @@ def _function_hint(name: str) -> str:
 
 
 def submodules_of(names: Iterable[str]) -> list[str]:
-    """Return the names of the modules inside of those packages among imported modules."""
+    """Return the names of the modules inside of imported packages."""
     return [
         f"{name}.{found.name}" for name in names
         for found in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))]

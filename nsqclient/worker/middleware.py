@@ -53,17 +53,15 @@ class TimeLimitExceeded(BaseException):
 class TimeLimit:
     """A middleware that raises :class:`TimeLimitExceeded` in a handler that runs for too long.
 
-    The message is requeued once the handler has ended, as after any exception. CPython only, which
-    raises it before the next bytecode instruction: code in C that waits or computes is not
-    interrupted. A handler that still runs 5 s after the limit is logged with the stack of its
-    thread, and then again at growing intervals.
+    The message is requeued, as after any exception. CPython only, which raises the exception before
+    the next bytecode instruction: code in C that waits or computes is not interrupted. A handler
+    that still runs 5 s after the limit is logged with its stack, and again at growing intervals.
 
     Args:
-        time_limit: seconds (float or timedelta); less than the ``msg_timeout``, after which nsqd
-            delivers the message again.
+        time_limit: seconds (float or timedelta), less than ``msg_timeout``.
 
     Raises:
-        ConfigError: it is not above 0.
+        ConfigError: ``time_limit`` is not above 0.
 
     Life: usable for any number of consumers. Threads: any.
     """
@@ -105,7 +103,7 @@ class TimeLimit:
             self._running.pop(id(call), None)
 
     def _watch(self) -> None:
-        """Check the running handlers until the last one has ended."""
+        """Raise or report in the running handlers until the last one has ended."""
         while True:
             hanging = []
             with self._lock:
@@ -148,7 +146,7 @@ class TimeLimit:
 
 
 class _TimedCall:
-    """One handling under a TimeLimit. The exception can be raised only between enter and exit."""
+    """One handling under a TimeLimit."""
 
     def __init__(self, limit: TimeLimit, handling: Handling) -> None:
         self._limit = limit
@@ -191,20 +189,20 @@ def _log_failure(error: BaseException) -> None:
 
 
 class RateLimit:
-    """A middleware that limits how many messages each consumer of this process begins to handle.
+    """A middleware that limits how many messages per second each consumer begins to handle.
 
     A worker thread waits until the rate permits its message, or all messages of its batch. After a
     pause at most a tenth of a second's messages, and at least one, begin at once. A message that
-    expires while it waits is not handled; when the consumer stops, a waiting message is requeued.
+    expires meanwhile is not handled; when the consumer stops, a waiting message is requeued.
 
     Args:
-        limit: number of messages per ``window``.
+        limit: number of messages per ``window``, for each consumer of this process.
         window: seconds (float or timedelta).
 
     Raises:
-        ConfigError: one of them is not above 0.
+        ConfigError: an argument is not above 0.
 
-    Life: usable for any number of consumers, each with the whole rate. Threads: any.
+    Life: usable for any number of consumers. Threads: any.
     """
 
     def __init__(self, limit: float, window: Duration = 1.0) -> None:
@@ -222,7 +220,6 @@ class RateLimit:
         self._limiters: dict[tuple[str, str], RateLimiter] = {}  # by channel; guarded by _lock
 
     def __call__(self, handling: Handling) -> AbstractContextManager[None]:
-        """Wait before one handling."""
         left = len(handling.messages)
         while True:
             with self._lock:
@@ -255,10 +252,9 @@ _NOTHING: dict[str, object] = {
 class LogContext:
     """A middleware that adds the fields of the current message to log records.
 
-    With ``LogContext.filter`` each record has the attributes ``topic``, ``channel``, ``nsqd``,
-    ``message_id`` and ``attempts``; for a batch, of its first message. Threads: any. Threads that
-    a handler starts lack the fields, unless they run in a copy of its context
-    (``contextvars.copy_context``).
+    ``LogContext.filter`` sets the attributes ``topic``, ``channel``, ``nsqd``, ``message_id`` and
+    ``attempts``; for a batch, of its first message. Threads that a handler starts have no fields,
+    unless they run in a copy of its context (``contextvars.copy_context``).
     """
 
     @contextmanager
@@ -280,12 +276,7 @@ class LogContext:
 
     @staticmethod
     def filter(record: logging.LogRecord) -> bool:
-        """Add the fields to a record, as a filter of a handler of ``logging`` (``addFilter``).
-
-        Fields that a record already has are not changed.
-
-        Returns: True, so that every record is logged.
-        """
+        """Add the fields that a record lacks, as a filter of ``logging``; returns True."""
         for name, value in (_current.get() or _NOTHING).items():
             if not hasattr(record, name):
                 setattr(record, name, value)

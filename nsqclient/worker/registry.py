@@ -1,4 +1,4 @@
-"""``HandlerRegistry``: which function handles which channel, and with which options.
+"""``HandlerRegistry``: the handler of each channel, and its options.
 
 ``nsqclient.handler`` registers with the registry of the process, which ``nsqclient worker``,
 ``manage.py nsq_consume`` and ``flask nsq consume`` run.
@@ -30,7 +30,7 @@ H = TypeVar("H", bound=Handler)
 
 
 class HandlerOptions(SharedOptions, total=False):
-    """What ``@nsqclient.handler`` takes by name besides its own: of the Config and Consumer."""
+    """Further keyword arguments of ``@nsqclient.handler``, of the Config and Consumer."""
 
     desired_tag: str
     discovery_filter: Callable[[list[str]], Iterable[str]] | None
@@ -69,11 +69,9 @@ class Registration:
 
     @property
     def place(self) -> str:
-        """``topic/channel``."""
         return f"{self.topic}/{self.channel}"
 
     def settings(self) -> dict[str, Any]:
-        """All arguments except for the names and the handler."""
         given: dict[str, Any] = {"workers": self.workers, "max_in_flight": self.max_in_flight,
                                  "middleware": self.middleware, **self.arguments, **self.options}
         return {name: value for name, value in given.items() if value not in (None, ())}
@@ -90,7 +88,7 @@ def register(
     middleware: Iterable[Middleware] = (),
     **options: Any,
 ) -> Registration:
-    """Check a handler and its options, and return the Registration; nothing is kept.
+    """Check a handler and its options, and return the Registration.
 
     Arguments and errors: as :meth:`HandlerRegistry.handler`.
     """
@@ -119,7 +117,7 @@ def register(
 
 
 def name_of(handler: object) -> str:
-    """Return the dotted name of a handler; without a name of its own, of its type."""
+    """Return the dotted name of a handler, or of its type."""
     function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
     function = getattr(function, "func", function)  # of a partial
     module = getattr(function, "__module__", None)
@@ -130,10 +128,7 @@ def name_of(handler: object) -> str:
 
 
 class HandlerRegistry:
-    """The handlers of a process or of an application, at most one for each channel.
-
-    Iterating returns the Registrations in their order. Threads: any.
-    """
+    """The handlers of a process or an application. Iteration is in their order. Threads: any."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -183,14 +178,13 @@ class HandlerRegistry:
         return decorate
 
     def add(self, registration: Registration) -> None:
-        """Keep a Registration.
+        """Add a Registration.
 
-        If a function is defined again by the same code, for example in an application factory that
-        runs twice, it replaces the previous one.
+        A function that is defined again by the same code, as in an application factory, replaces
+        the previous one.
 
         Raises:
-            ConfigError: its channel already has a handler; the text names it and the options that
-                differ.
+            ConfigError: the channel has another handler.
         """
         key = registration.topic, registration.channel
         with self._lock:
@@ -207,7 +201,7 @@ class HandlerRegistry:
             return iter(list(self._entries.values()))
 
     def remove(self, topic: str, channel: str) -> None:
-        """Forget the handler of a channel, if there is one; for tests."""
+        """Remove the handler of a channel, if any; for tests."""
         with self._lock:
             self._entries.pop((topic, channel), None)
 

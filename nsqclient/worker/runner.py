@@ -1,8 +1,8 @@
-"""``run_worker``: runs the handlers of a command until a signal; the same for every command.
+"""``run_worker``: runs the handlers of a command until a signal.
 
-The command line, Django and Flask pass a function that makes the consumers, and the options. This
-module decides whether the process supervises others, checks, or consumes, and where the log
-records of the worker and of the handlers go (``WorkerLog``).
+The command line, Django and Flask pass the options and a function that creates the consumers. This
+module decides whether the process supervises others, checks, or consumes. ``WorkerLog`` shows log
+records.
 """
 
 from __future__ import annotations
@@ -47,18 +47,16 @@ _OURS = logging.getLogger("nsqclient")
 
 
 class WorkerLog:
-    """Shows the records of a worker on stderr, unless the program does so itself.
+    """Shows the log records of a worker on stderr, unless the program does so itself.
 
-    Until the handlers are imported, only the records of the library are shown: an import may
-    configure logging, and ``logging.basicConfig`` does nothing once the root logger has a handler.
-    Then all records are shown, except records that a handler of the program takes.
+    Until the handlers are imported, it shows only the records of the library:
+    ``logging.basicConfig`` of an import would do nothing if the root logger had a handler. Then it
+    shows all records that no handler of the program takes.
 
     Args:
         level: the lowest level shown; None: INFO, or as the program has configured it.
-        as_json: whether each record is a JSON object.
+        as_json: write each record as a JSON object.
         process: shown with each record; empty if there is only one process.
-
-    Life: a context manager. Threads: one.
     """
 
     def __init__(self, level: int | None, as_json: bool, process: str) -> None:
@@ -78,7 +76,7 @@ class WorkerLog:
         return self
 
     def on_imported(self) -> None:
-        """The handlers are imported: show the records of all loggers."""
+        """Show the records of all loggers from now on."""
         root = logging.getLogger()
         _OURS.removeHandler(self._handler)
         if root.handlers:  # the program has configured logging
@@ -102,10 +100,9 @@ class WorkerLog:
 
 
 class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg] # takes none on 3.10
-    """Leaves out the records that another handler takes, and adds the fields of LogContext."""
+    """Leaves out records that another handler takes, and adds the fields of LogContext."""
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Show a record, unless the program does."""
         if self._is_taken(record):
             return False
         if LogContext.is_set():
@@ -124,7 +121,7 @@ class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg] # takes n
 
 
 def report_as_json(line: str, level: int = logging.INFO, process: str = "") -> None:
-    """Write a line for the person that starts a worker to stderr, as a record of the log."""
+    """Write a line to stderr as a record of the log."""
     record = logging.makeLogRecord({
         "name": "nsqclient.worker", "msg": line, "levelno": level,
         "levelname": logging.getLevelName(level), "process": os.getpid(),
@@ -185,19 +182,19 @@ def run_worker(
     """Run a worker until SIGINT or SIGTERM; return the exit status.
 
     Args:
-        build: imports the handlers and makes their consumers; called in each process that
+        build: imports the handlers and creates their consumers; called in each process that
             consumes, and not in a supervisor.
-        report: called with lines for the person that starts it; not if the log is JSON.
+        report: called with lines for the user, unless the log is JSON.
 
-    Returns: 0; 1 when a message was abandoned or a check failed; 3 when a child died at once five
+    Returns: 0; 1 if a message was abandoned or a check failed; 3 if a child died at once five
     times in a row; 128 plus the number of a second signal. With several processes, the status of
     the first child if it could not start.
 
     Blocks: until the end. Call it in the main thread.
 
     Raises:
-        ConfigError, InvalidTopicError, InvalidChannelError: nothing was started; says why.
-        KeyboardInterrupt: a second Ctrl-C broke off the stop, without a supervisor.
+        ConfigError, InvalidTopicError, InvalidChannelError: nothing was started.
+        KeyboardInterrupt: a second Ctrl-C interrupted the stop, without a supervisor.
     """
     lifeline = attach()
     if lifeline is not None:
@@ -266,8 +263,6 @@ def _serve_status(
     processes: int,
     metrics: WorkerMetrics | None,
 ) -> AbstractContextManager[list[str]]:
-    """Answer probes and scrapes; the context yields lines with the addresses."""
-
     def scrape() -> Response:
         assert metrics is not None
         snapshots = {name: state.metrics for name, state in states().items()
@@ -320,8 +315,8 @@ def _consume(
 def _first_signal() -> Iterator[SignalFlag]:
     """Yield a flag that the first SIGINT or SIGTERM sets; later ones do nothing.
 
-    For a child: systemd sends SIGTERM, and a terminal SIGINT, to all processes, and the parent
-    once more, and the second must not break the stop off. The parent sees to a stop that hangs.
+    For a child. systemd and terminals signal all processes, and the supervisor signals its children
+    too: the second signal must not interrupt the stop. The supervisor kills a child that hangs.
     """
     came = SignalFlag()
     process_signals.ignore_at_exit()

@@ -1,7 +1,6 @@
 """``serve_status``: answers probes and scrapes over HTTP: ``/live``, ``/ready``, ``/metrics``.
 
-Also merges the states of several processes into one answer. Only for trusted networks: it answers
-GET without authentication.
+It answers GET without authentication, so use it only in trusted networks.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ STALE = 5.0
 
 
 class Response(NamedTuple):
-    """An answer."""
-
     status: int
     content_type: str
     body: bytes
@@ -41,7 +38,7 @@ Route = Callable[[], Response]
 
 
 class ProcessState(NamedTuple):
-    """What one process of a worker said last."""
+    """The last report of one process."""
 
     #: ``topic/channel`` -> (healthy, reason)
     consumers: Mapping[str, tuple[bool, str]]
@@ -50,7 +47,7 @@ class ProcessState(NamedTuple):
 
 
 def ready_response(states: Mapping[str, ProcessState], wanted: int) -> Response:
-    """Return 200 when ``wanted`` processes are there and all their consumers healthy, else 503.
+    """Return 200 if ``wanted`` processes run and all consumers are healthy, else 503.
 
     The body is JSON with the reason for each consumer of each process.
     """
@@ -74,7 +71,6 @@ def ready_response(states: Mapping[str, ProcessState], wanted: int) -> Response:
 
 
 def live_response(is_live: bool = True) -> Response:
-    """Return 200 for a process that works, else 503."""
     return _json(200 if is_live else 503, {"live": is_live})
 
 
@@ -87,13 +83,13 @@ def serve_status(
     health_address: str, metrics_address: str,
     health: Mapping[str, Route] = MappingProxyType({}), scrape: Route | None = None,
 ) -> Iterator[list[str]]:
-    """Answer probes and scrapes in a ``with`` block; yield lines that say where.
+    """Answer probes and scrapes in a ``with`` block; yield lines with the addresses.
 
     Args:
-        health_address, metrics_address: ``host:port``; without a host all addresses, with port 0
-            any port; empty: none. They may be the same.
-        health: path -> what makes the answer, called on a thread of the server's.
-        scrape: makes the answer of ``/metrics``.
+        health_address, metrics_address: ``host:port``, and may be the same. Without a host: all
+            addresses; port 0: any port; empty: not served.
+        health: path -> the function that returns the answer, called on a thread of the server.
+        scrape: returns the answer of ``/metrics``.
 
     Raises:
         UsageError: an address is malformed.
@@ -148,7 +144,6 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "nsqclient", ""
 
     def do_GET(self) -> None:
-        """For the server: answer one request."""
         routes = self.server.routes
         route = routes.get(self.path.partition("?")[0])
         if route is None:

@@ -73,11 +73,11 @@ class RestartPolicy:
         self._pauses = 0  # in a row
 
     def on_death(self, lived: float, has_started: bool) -> float | None:
-        """Return the seconds until the next start; None: that is enough.
+        """Return the seconds until the next start; None: give up.
 
         Args:
-            lived: seconds since the child was made.
-            has_started: whether it came to consume.
+            lived: seconds since the start of the child.
+            has_started: it has consumed.
         """
         if has_started and lived >= _AT_ONCE:
             self.deaths = 0
@@ -97,7 +97,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 class SourceWatch:
-    """The source files of all loaded modules and of a folder.
+    """The source files of loaded modules and of a folder.
 
     Hidden folders and virtual environments are left out.
     """
@@ -113,12 +113,12 @@ class SourceWatch:
         self._files = self._scan()
 
     def changed(self) -> str:
-        """Return a file that has changed since the last call; empty if none has."""
+        """Return a file that has changed since the last call, or empty."""
         former, self._files = self._files, self._scan()
         return next((path for path, at in self._files.items() if former.get(path) != at), "")
 
     def _scan(self) -> dict[str, int]:
-        """Return every source file with its modification time in nanoseconds."""
+        """Return the modification time of each file in nanoseconds."""
         found = {}
         for path in [*self._loaded, *self._paths()]:
             try:
@@ -128,7 +128,7 @@ class SourceWatch:
         return found
 
     def _paths(self) -> Iterator[str]:
-        """Yield the source files in the folder; nothing if the folder disappears meanwhile."""
+        """Yield the source files in the folder, which may disappear meanwhile."""
         for parent, folders, names in os.walk(self._folder):
             if "pyvenv.cfg" in names:
                 folders.clear()
@@ -154,11 +154,10 @@ class _Process:
 
     @property
     def is_started(self) -> bool:
-        """Whether it came to consume."""
         return self.started_at is not None
 
     def can_take_over(self, now: float) -> bool:
-        """True once its predecessor may stop: this child is healthy, or had time to become so."""
+        """True if this child is healthy, or had time to become healthy."""
         if self.started_at is None:
             return False
         is_healthy = all(healthy for healthy, _ in self.consumers.values())
@@ -167,18 +166,15 @@ class _Process:
     def look(self, elapsed: float) -> None:
         """Count the seconds without a report.
 
-        Args:
-            elapsed: seconds since the last look. A long time counts as a short one: the
-                supervisor was suspended, as by Ctrl-Z together with its children.
+        A long time counts as a short one: the supervisor was suspended, as by Ctrl-Z.
         """
         self.silent_for += min(elapsed, _LONGEST_LOOK)
 
     def signal(self, number: int) -> None:
-        """Send a signal; to a child that has ended nothing happens."""
         self.child.process.send_signal(number)
 
     def read(self, now: float) -> bool:
-        """Read the child's reports; return False once the child has closed its end of the pipe."""
+        """Read the reports; return False once the child has closed its end."""
         try:
             data = self.child.socket.recv(1 << 20)
         except BlockingIOError:
@@ -220,13 +216,13 @@ class Supervisor:
     """Runs ``processes`` children until a signal.
 
     Args:
-        processes: how many.
-        stop_timeout: seconds that the handlers of a child have at the end.
+        processes: number of children.
+        stop_timeout: seconds for the handlers of a child at its end.
         hang_timeout: seconds without a report after which a child that consumes is killed; 0:
             never.
-        sources: files that are watched; None: none are.
+        sources: files to watch; may be None.
 
-    Life: created, ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
+    Life: ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
     """
 
     def __init__(
@@ -276,7 +272,7 @@ class Supervisor:
         """Run until a signal, or until the children cannot run; return the exit status.
 
         Args:
-            announce: called once signals are handled: who reads its lines may send one at once.
+            announce: prints the start. Signals are handled by then.
         """
         with self._caught_signals():
             announce()
@@ -345,7 +341,6 @@ class Supervisor:
             os.close(write)
 
     def _kill_hanging(self) -> None:
-        """Kill the consuming children that have stopped reporting."""
         for process in self._processes:
             if (process.is_started and not process.is_leaving
                     and 0 < self._hang_timeout <= process.silent_for):
@@ -376,7 +371,7 @@ class Supervisor:
             logger.info("process %d runs with pid %d", slot.number, slot.current.pid)
 
     def _again(self, slot: _Slot, delay: float | None, now: float) -> None:
-        """Restart a slot after a delay; None: its child died at once too often."""
+        """Restart a slot after a delay; None: give up."""
         if delay is None:
             logger.error("process %d ended right after its start %d times in a row: the worker"
                          " ends", slot.number, MOST_DEATHS)
@@ -465,7 +460,7 @@ class Supervisor:
             process.signal(signal.SIGTERM)
 
     def _reload(self, now: float) -> None:
-        """Restart every child when a source file has changed."""
+        """Restart all children after a change of a source file."""
         if self._sources is not None and self._next_look <= now:
             changed = self._sources.changed()
             # A scan of many files takes long: at most a tenth of the time.
@@ -484,7 +479,7 @@ class Supervisor:
             self._slots[0].start_at = now
 
     def _advance_roll(self, now: float) -> None:
-        """Take the next step of the replacement that SIGHUP has started."""
+        """Take the next step of a replacement by SIGHUP."""
         for slot in self._slots:
             successor = slot.successor
             if successor is not None and successor.can_take_over(now):

@@ -300,7 +300,7 @@ _TABLE = {
         Mutant("outbox_order_lock", "messages with a key are published by one relay at a time",
                "if not holds_order:", "if False:",
                "test_rows_that_another_relay_has_are_left_alone")],
-    ("nsqclient/contrib/django/publishing.py", "tests/contrib/outbox/test_outbox.py"): [
+    ("nsqclient/contrib/django/__init__.py", "tests/contrib/outbox/test_outbox.py"): [
         Mutant("outbox_without_transaction", "a message of an outbox needs an open transaction",
                "if not connection.in_atomic_block and connection.get_autocommit():", "if False:",
                "test_without_a_transaction_it_raises")],

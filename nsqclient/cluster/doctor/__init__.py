@@ -1,6 +1,5 @@
-"""Checks of a cluster from the position of a client: problems, and what to do.
+"""Checks of a cluster from the position of a client, for ``nsqclient doctor`` and the admin page.
 
-``diagnosis`` decides what to check, ``checks`` looks at one server, and ``findings`` are the
-results. Nothing is published, subscribed to or changed. ``nsqclient doctor``
-and the admin page run it.
+``diagnosis`` chooses the checks, ``checks`` has them, and ``findings`` are the results. Nothing is
+published, subscribed to or changed.
 """

@@ -1,9 +1,6 @@
-"""Checks of a server: an nsqlookupd, the TCP port of an nsqd, the statistics of its HTTP port.
+"""Checks of an nsqlookupd, of the TCP port of an nsqd, of its statistics, and of clocks.
 
-``check_lookupd`` asks whether it answers, which nsqds it lists, and whether it knows the topic.
-``check_nsqd`` connects as a consumer does, and subscribes to nothing. ``check_topic`` and
-``check_counters`` are pure: statistics in, findings out. ``check_clock`` is for every server with
-an HTTP port: it compares the server's clock with ours.
+``check_topic`` and ``check_counters`` are pure: statistics in, findings out.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ _TOLERANCE = 5.0
 
 @dataclass
 class LookupdView:
-    """What one nsqlookupd said."""
-
     address: str
     findings: list[Finding] = field(default_factory=list)
     answered: bool = False
@@ -130,7 +125,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_clock(url: str, where: str, timeouts: tuple[float, float]) -> list[Finding]:
-    """Compare the clock of a server with ours; no finding where ``url`` gives no time.
+    """Compare the clock of a server with ours; no finding if the response has no date.
 
     Blocks: as long as ``timeouts`` (connect, answer) allow.
     """
@@ -149,7 +144,6 @@ def check_clock(url: str, where: str, timeouts: tuple[float, float]) -> list[Fin
 
 
 def clock_finding(ahead: float, where: str) -> Finding:
-    """Build the finding for a clock that is ahead of ours by some seconds."""
     if abs(ahead) <= _TOLERANCE:
         return ok("clock", where, "agrees with ours")
     side = "ahead of" if ahead > 0 else "behind"
@@ -167,9 +161,9 @@ def check_nsqd(
 
     Args:
         timeout: seconds for all of it.
-        listed_by: the nsqlookupd that named the address; empty if the user did.
+        listed_by: the nsqlookupd that lists the address; empty if the user gave it.
 
-    Blocks: at most ``timeout``, and half a second.
+    Blocks: at most ``timeout`` and half a second.
     """
     host, port = parse_address(address)
     try:
@@ -233,11 +227,11 @@ def _check_limits(found: Probe, config: Config, address: str) -> list[Finding]:
 
 
 def check_topic(stats: Stats, topic: str, channel: str, where: str) -> list[Finding]:
-    """Check the topic, and its channels, in the statistics of an nsqd.
+    """Check the topic and its channels in the statistics of an nsqd.
 
     Args:
-        topic: empty: all of them, and one finding for all channels that are well.
-        channel: only this one; empty: all of them.
+        topic: empty: all topics, with one finding for all channels without a problem.
+        channel: empty: all channels.
     """
     findings = []
     if stats.health != "OK":
@@ -335,7 +329,6 @@ def _check_channel(channel: ChannelStats, topic: str, where: str) -> list[Findin
 
 
 def _check_rdy(channel: ChannelStats, name: str) -> list[Finding]:
-    """Check the consumers of a channel with messages that wait."""
     idle = [client for client in channel.clients if not client.ready_count]
     if len(idle) == len(channel.clients):
         return [error(

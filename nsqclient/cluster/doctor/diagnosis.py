@@ -1,7 +1,7 @@
-"""``Diagnosis``: chooses the checks and their order from the findings so far.
+"""``Diagnosis``: runs the checks of a cluster.
 
-First the nsqlookupds, then every nsqd that was given or is listed, then the topic and its channels
-over nsqd's HTTP API, and their counters once more after a while.
+First the nsqlookupds, then every nsqd, then the topic and its channels over nsqd's HTTP API, and
+their counters once more after a while.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class Target(NamedTuple):
 
     @property
     def http(self) -> Config:
-        """The options of requests over HTTP."""
         return self.config if self.http_config is None else self.http_config
 
 
 class Diagnosis:
-    """One run of all checks; ``findings`` grows. Life: ``with``. Threads: one."""
+    """One run of all checks. Life: ``with``. Threads: one."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -74,7 +73,7 @@ class Diagnosis:
         self._ask_all.close()
 
     def run(self) -> None:
-        """Run every check once. Never raises an Exception: a check that does so is a finding."""
+        """Run every check once. Never raises: a check that fails is a finding."""
         target = self._target
         views = self._checked("nsqlookupd", target.lookupds, lambda address: check_lookupd(
             address, target.topic, target.http, target.timeouts))
@@ -102,9 +101,9 @@ class Diagnosis:
     def _checked(
         self, check: str, places: Iterable[str], work: Callable[[str], R]
     ) -> list[R]:
-        """Call ``work`` for every place, many at the same time; return the results in their order.
+        """Call ``work`` for every place at once; return the results in their order.
 
-        An exception, or a check without an end, is a finding about its place alone.
+        A check that raises, or does not end, is a finding about its place.
         """
         results, failures = self._ask_all.run({
             place: Request(check, place, partial(work, place)) for place in places})
@@ -115,9 +114,9 @@ class Diagnosis:
         return list(results.values())
 
     def check_again(self, seconds: float) -> bool:
-        """Compare the counters with the counters of ``run``, some seconds ago.
+        """Compare the counters with those of ``run``, some seconds ago.
 
-        Returns: whether a counter grew that should not.
+        Returns: True if a counter has grown that should not.
         """
         target = self._target
         grown: list[Finding] = []
@@ -130,7 +129,7 @@ class Diagnosis:
 
     @property
     def can_check_again(self) -> bool:
-        """Whether an nsqd that has the topic gave its counters."""
+        """True if an nsqd that has the topic gave its counters."""
         topic = self._target.topic
         return any(stats.topic(topic) if topic else stats.topics for stats in self._stats.values())
 
@@ -163,7 +162,7 @@ class Diagnosis:
             self.findings += found
 
     def _guess_http(self, nsqds: Iterable[str]) -> list[str]:
-        """The HTTP addresses that were not given: the port beside the TCP port, if it is nsqd's."""
+        """Return the HTTP addresses beside the TCP ports, unless some were given."""
         if self._target.nsqd_http:
             return []
 
@@ -176,7 +175,6 @@ class Diagnosis:
         return list(filter(None, self._checked("nsqd http", nsqds, find)))
 
     def _check_listed(self, views: list[LookupdView]) -> None:
-        """Check that some nsqlookupd lists each topic."""
         answered = [view for view in views if view.answered]
         listed = set().union(*(view.node_topics for view in answered))
         for address, stats in self._stats.items() if answered else ():
@@ -188,7 +186,7 @@ class Diagnosis:
                     " nsqlookupds (port 4160)"))
 
     def _check_presence(self, views: list[LookupdView]) -> None:
-        """Check that the topic, and the channel, exist somewhere."""
+        """Check that the topic and the channel exist somewhere."""
         topic, channel = self._target.topic, self._target.channel
         on_nsqds = [address for address, stats in self._stats.items() if stats.topic(topic)]
         answered = [view for view in views if view.answered]
@@ -221,7 +219,7 @@ class Diagnosis:
                 " before that go to the other channels only, or wait for the first one"))
 
     def _has_healthy_nsqd(self) -> bool:
-        """Whether an nsqd passed its check, and its statistics led to no finding."""
+        """True if an nsqd passed its check, and its statistics led to no finding."""
         checks = {found.check: found.severity for found in self.findings}
         return checks.get("nsqd") is Severity.OK and "nsqd http" not in checks
 
@@ -233,9 +231,9 @@ _COUNTERS = ("timeouts", "requeues")
 def _listed(
     views: Iterable[LookupdView], with_topic: bool = False
 ) -> dict[str, tuple[str, str]]:
-    """TCP address -> (HTTP address, the nsqlookupd that lists it).
+    """Return TCP address -> (HTTP address, nsqlookupd that lists it).
 
-    The nsqds that have the topic; all nsqds if the topic is unknown everywhere.
+    The nsqds that have the topic, or all nsqds if the topic is unknown everywhere.
     """
     views = list(views)
     chosen = [(view, producer) for view in views for producer in view.producers or ()]
@@ -248,7 +246,6 @@ def _listed(
 
 
 def _others(kind: str, names: Iterable[str]) -> str:
-    """Name the topics or channels that there are."""
     names = list(names)
     if not names:
         return f"; there is no {kind}"
@@ -286,7 +283,7 @@ def _topic_unknown(
 
 
 def _create(topic: str, known: Iterable[str], nsqd_http: Iterable[str]) -> tuple[str, str]:
-    """Return the hint for a topic that does not exist, and a command that creates it."""
+    """Return a hint and a command that creates a topic."""
     hint = f"{_meant(topic, known)}check the spelling of the name; publish to it once, or create it"
     for address in nsqd_http:
         return f"{hint} on an nsqd", curl(nsqd_url(address, "topic/create"), topic=topic)

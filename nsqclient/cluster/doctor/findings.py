@@ -11,16 +11,12 @@ from nsqclient.display import counted, masked_address, printable, without_passwo
 
 
 class Severity(Enum):
-    """How serious a finding is."""
-
     OK = "ok"
     WARNING = "warning"  #: may be intended
     ERROR = "ERROR"  #: messages do not flow, or not well, until it is fixed
 
 
 class Finding(NamedTuple):
-    """One row of the table."""
-
     severity: Severity
     check: str  #: its name: "nsqd", "topic", "clock", ...
     where: str  #: an address, or a topic and channel
@@ -30,17 +26,14 @@ class Finding(NamedTuple):
 
 
 def ok(check: str, where: str, text: str) -> Finding:
-    """Build a finding: the check passed."""
     return _finding(Severity.OK, check, where, text)
 
 
 def warning(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
-    """Build a finding that may be intended."""
     return _finding(Severity.WARNING, check, where, text, hint, command)
 
 
 def error(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
-    """Build a finding that has to be fixed."""
     return _finding(Severity.ERROR, check, where, text, hint, command)
 
 
@@ -52,12 +45,10 @@ def _finding(
 
 
 def curl(url: str, **parameters: str) -> str:
-    """Return a command that sends a POST, to be pasted into a shell.
-
-    A password in the URL is not shown, and has to be typed.
+    """Return a shell command that sends a POST, without the password of the URL.
 
     Args:
-        parameters: names of topics and channels, which are the same in a URL, but for a ``#``.
+        parameters: names of topics and channels. Only their ``#`` needs quoting.
     """
     query = "&".join(f"{name}={value.replace('#', '%23')}" for name, value in parameters.items())
     return f"curl -X POST {shlex.quote(f'{masked_address(url)}?{query}')}"
@@ -68,7 +59,6 @@ def _shown(text: str) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count errors and warnings in one line."""
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     warnings = sum(finding.severity is Severity.WARNING for finding in findings)
     if not errors and not warnings:
@@ -77,6 +67,6 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by severity: errors come last."""
+    """Sort findings by severity: errors come last."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))

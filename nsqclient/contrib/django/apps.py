@@ -1,4 +1,4 @@
-"""The application's entry in Django's registry, and the system check of the setting NSQCLIENT."""
+"""The application in Django's registry, and the system check of the setting NSQCLIENT."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.core.signals import setting_changed
 
-from nsqclient.contrib.django.publishing import forget_producer
+from nsqclient.contrib.django import forget_producer
 from nsqclient.contrib.settings import Settings
 from nsqclient.errors import ConfigError
 
 
 def check_settings(app_configs: Any = None, **_rest: Any) -> list[CheckMessage]:
-    """Check the setting NSQCLIENT, without network, for ``manage.py check``."""
+    """Check the setting NSQCLIENT for ``manage.py check``. No network."""
     try:
         Settings.read(getattr(settings, "NSQCLIENT", None))
     except ConfigError as exc:
@@ -31,7 +31,6 @@ class NSQClientConfig(AppConfig):
     verbose_name: str = "NSQ"
 
     def ready(self) -> None:
-        """For Django: called once, when all applications are loaded."""
         register(check_settings)
         setting_changed.connect(_on_setting_changed, dispatch_uid="nsqclient")
 

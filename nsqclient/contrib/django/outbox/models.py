@@ -15,9 +15,8 @@ LONGEST_KEY = 255
 class OutboxMessage(models.Model):
     """One message to publish. The row is deleted once nsqd has stored the message.
 
-    :func:`nsqclient.contrib.django.publish_in_transaction` creates it. Applications may read these
-    rows, delete rows that must not be published, and set ``retry_at`` to None for an immediate
-    attempt.
+    Created by :func:`nsqclient.contrib.django.publish_in_transaction`. Applications may read and
+    delete rows, and set ``retry_at`` to None for an immediate attempt.
     """
 
     topic: models.CharField[str, str] = models.CharField(max_length=80)
@@ -42,8 +41,6 @@ class OutboxMessage(models.Model):
     )
 
     class Meta:
-        """For Django: the table and its index."""
-
         db_table = "nsqclient_outbox"
         ordering: list[str] = ["id"]
         verbose_name = "outbox message"
@@ -53,15 +50,13 @@ class OutboxMessage(models.Model):
         ]
 
     def __str__(self) -> str:
-        """For Django: a name for lists and logs."""
         return f"outbox message {self.pk} to {self.topic}"
 
 
 def due_messages(using: str, now: datetime) -> QuerySet[OutboxMessage]:
     """Return the messages that may be published now, oldest first.
 
-    Skips failed messages whose next attempt is not yet due, and all later messages with the same
-    topic and key.
+    Leaves out failed messages until their next attempt, and later messages with the same key.
     """
     waiting = OutboxMessage.objects.using(using).filter(retry_at__gt=now)
     same_key = waiting.filter(topic=OuterRef("topic"), key=OuterRef("key"))

@@ -1,14 +1,13 @@
-"""``Relay``: publishes the rows of the outbox and deletes them, until it is stopped; its numbers.
+"""``Relay``: publishes the rows of the outbox and deletes them, until it is stopped.
 
-A row is deleted after nsqd has stored its message, never before: a relay, an nsqd or a database
-that is killed in between costs a duplicate. ``publish_batch`` publishes some rows, and says what
-became of each; it knows neither the database nor the relay.
+A row is deleted after nsqd has stored its message: a relay, an nsqd or a database that is killed in
+between costs a duplicate. ``publish_batch`` knows neither the database nor the relay.
 
 On PostgreSQL several relays share the table. Each takes rows that no other has (``FOR UPDATE SKIP
-LOCKED``), in a transaction that ends when they are published. Rows with a key are taken by the
-relay that holds an advisory lock in this transaction, so by one at a time, and in their order. On
-another database no transaction is open while messages are published, since on SQLite that would
-keep every other process from writing; so there it has to be one relay.
+LOCKED``), in a transaction that ends when they are published. An advisory lock in this transaction
+gives the rows with a key to one relay at a time, in their order. On another database no transaction
+is open during a publish, since on SQLite it would keep every other process from writing; so there
+it has to be one relay.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ _PING_TIMEOUT = 1.0
 
 
 class Row(Protocol):
-    """The fields of an ``OutboxMessage`` that a batch needs."""
-
     pk: int
     topic: str
     key: str
@@ -60,7 +57,7 @@ class Row(Protocol):
 
 
 class Part(NamedTuple):
-    """Rows of one topic that are published with one call; deferred ones alone."""
+    """Rows of one topic for one call; a deferred row is alone."""
 
     topic: str
     rows: list[Row]
@@ -69,7 +66,7 @@ class Part(NamedTuple):
 
 @dataclass
 class BatchResult:
-    """What became of the rows. Rows that are in no list wait for the next batch."""
+    """The outcome of each row. A row in no list waits for the next batch."""
 
     stored: list[Row] = field(default_factory=list)
     #: Rows that failed for their own sake, each with the reason.
@@ -83,8 +80,8 @@ class BatchResult:
 def split(rows: Sequence[Row], now: datetime) -> list[Part]:
     """Return the calls that publish these rows, in order. Pure.
 
-    A row that has failed before is published alone, ahead of the other rows of its topic, so that
-    they do not fail with it again. The order of its key is kept: its later rows were held back.
+    A row that has failed before is published alone, so that others do not fail with it, and first:
+    later rows with its key were held back.
     """
     single: list[Part] = []
     plain: dict[str, list[Row]] = {}
@@ -100,12 +97,11 @@ def split(rows: Sequence[Row], now: datetime) -> list[Part]:
 
 
 def retry_delay(failures: int) -> float:
-    """Return the seconds to wait after this number of failures. Pure."""
     return min(_RETRY_DELAY * 2.0 ** min(failures - 1, 30), _MAX_RETRY_DELAY)
 
 
 def is_rejection(error: NSQError) -> bool:
-    """True if the message itself caused the error: nsqd would reject it again. Pure."""
+    """True if the message caused the error. Pure."""
     if isinstance(error, PublishRejectedError):
         return not (isinstance(error, PublishNotSentError) or error.retryable)
     return isinstance(error, LocalProtocolError)
@@ -188,18 +184,13 @@ class NSQOutageError(Exception):
 
 
 class Waiting(NamedTuple):
-    """Statistics of the rows in the table."""
-
     messages: int = 0
     failed: int = 0  #: rows that wait for another attempt
     age: float = 0.0  #: of the oldest, in seconds
 
 
 class OutboxCounters:
-    """Counters of one relay.
-
-    Threads: the relay's writes; others may read, and see each number as it was a moment ago.
-    """
+    """Counters of one relay, which alone writes them. Others may read."""
 
     def __init__(self) -> None:
         self.published: Counter[str] = Counter()  #: by topic, as below
@@ -208,7 +199,6 @@ class OutboxCounters:
         self.waiting: Waiting = Waiting()
 
     def measure(self, using: str) -> None:
-        """Query the waiting rows. Blocks: for one query."""
         found = OutboxMessage.objects.using(using).aggregate(
             messages=Count("pk"), failed=Count("retry_at"), oldest=Min("created_at"))
         age = 0.0
@@ -217,7 +207,7 @@ class OutboxCounters:
         self.waiting = Waiting(found["messages"], found["failed"], age)
 
     def collect(self) -> Iterator[Metric]:
-        """Return everything as metrics. No network. Needs ``prometheus_client``."""
+        """Return the metrics. Needs ``prometheus_client``."""
         from nsqclient.metrics.prometheus import counter, gauge
 
         def by_topic(name: str, text: str, counts: Counter[str]) -> Metric:
@@ -240,16 +230,14 @@ class OutboxCounters:
 
 
 class Relay:
-    """Publishes the outbox of one database.
+    """Publishes the outbox of one database. Threads: one.
 
     Args:
         using: alias of the database.
         producer: publishes; the caller closes it.
-        batch_size: rows of one transaction, at most.
-        interval: seconds between two looks at an empty table.
-        measures: whether the gauges of ``counters`` are kept up to date.
-
-    Threads: one.
+        batch_size: maximum number of rows in a transaction.
+        interval: seconds between two queries of an empty table.
+        measures: keep the gauges of ``counters`` up to date.
     """
 
     def __init__(
@@ -270,7 +258,7 @@ class Relay:
         self._next_measurement = Deadline(0.0)
 
     def run(self, stop: SignalFlag) -> None:
-        """Publish until ``stop`` is set; the batch that is under way is finished.
+        """Publish until ``stop`` is set, and finish the current batch.
 
         Blocks: until then, and up to twice ``publish_timeout``.
         """
@@ -281,7 +269,7 @@ class Relay:
     def step(self) -> float:
         """Publish one batch; return the seconds to wait before the next.
 
-        A failure of nsqd or of the database is logged, and leaves everything as it was.
+        A failure of nsqd or of the database is logged, and changes nothing.
         """
         try:
             if self._measures and self._next_measurement.expired():
@@ -310,11 +298,11 @@ class Relay:
         return reconnect_delay(self._failures, _MAX_PAUSE, random.Random())
 
     def publish_batch(self) -> bool:
-        """Publish rows and delete them; return whether there may be more.
+        """Publish rows and delete them; return True if there may be more.
 
         Raises:
             NSQOutageError: nothing can be published now; rows published before are deleted.
-            django.db.Error: the database failed; messages may have been published all the same.
+            django.db.Error: the database failed; messages may have been published.
         """
         timeout = self._producer.config.publish_timeout
         limit = self._limit
@@ -369,10 +357,7 @@ class Relay:
 
 
 def publish_all(relay: Relay) -> str:
-    """Publish what can be published now; return what failed, or an empty text.
-
-    Blocks: until then.
-    """
+    """Publish until the table is empty or a failure; return the failure. Blocks."""
     while not relay.failure:
         if relay.step():
             break

@@ -40,13 +40,13 @@ _OF_FUNCTION = ("channel", "workers", "max-in-flight")
 def database_connections(atomic: str | None = None) -> Middleware:
     """Return a middleware that treats database connections as a request does.
 
-    Before and after each message, connections that are broken or older than ``CONN_MAX_AGE`` are
-    closed. So after a restart of the database at most one message fails, and is requeued. Each
-    worker thread has its own connections.
+    Before and after each message it closes connections that are broken or older than
+    ``CONN_MAX_AGE``, so a restart of the database fails at most one message. Each worker thread has
+    its own connections.
 
     Args:
         atomic: alias of a database: the handler runs in a transaction on it, which commits
-            before the message is finished and is rolled back when the handler raises.
+            before the message is finished and is rolled back if the handler raises.
     """
 
     @contextmanager
@@ -70,8 +70,7 @@ def _fresh_connections() -> Iterator[None]:
 class Command(BaseCommand):
     """Consumes until SIGINT or SIGTERM; with DEBUG it restarts when code changes.
 
-    Exit status: 0; 1 when it cannot start, or a message had to be abandoned; 2 for a wrong command
-    line; 3 when its processes die at once.
+    The exit status is that of ``run_worker``, or 2 for a wrong command line.
     """
 
     help = "Runs handlers for messages from NSQ topics until Ctrl-C or SIGTERM."
@@ -79,7 +78,6 @@ class Command(BaseCommand):
     requires_system_checks: Sequence[str] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """For Django: the command line."""
         parser.add_argument("handlers", nargs="*", metavar="handler",
                             help="with --channel: dotted path of a function; otherwise: modules"
                                  " whose @nsqclient.handler functions to run (default: the module"
@@ -95,7 +93,6 @@ class Command(BaseCommand):
         parser.add_argument("--skip-checks", action="store_true", help="skip the system checks")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """For Django: run the command."""
         reloads = options["use_reloader"] and settings.DEBUG
         try:
             parsed = read_flags({flag.name: options[flag.name.replace("-", "_")]

@@ -14,7 +14,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from nsqclient.consumer.shutdown import catch_shutdown_signals
 from nsqclient.contrib.django.outbox.models import OutboxMessage
 from nsqclient.contrib.django.outbox.relay import Relay, publish_all
-from nsqclient.contrib.django.publishing import get_producer
+from nsqclient.contrib.django import get_producer
 from nsqclient.errors import ConfigError
 from nsqclient.metrics import check_prometheus
 from nsqclient.version import __version__
@@ -36,7 +36,6 @@ class Command(BaseCommand):
     help = "Publishes the messages in the outbox to NSQ until Ctrl-C or SIGTERM."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """For Django: the command line."""
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS,
                             help="database alias (default: default)")
         parser.add_argument("--batch-size", type=int, default=100,
@@ -51,7 +50,6 @@ class Command(BaseCommand):
                             help="address on which to serve /metrics (Prometheus)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """For Django: run the command."""
         using = options["database"]
         _check_command_line(options)
         producer = get_producer()
@@ -109,8 +107,6 @@ def _check_table(using: str) -> None:
 
 
 def _serve_status(relay: Relay, options: dict[str, Any]) -> AbstractContextManager[list[str]]:
-    """Answer probes and scrapes; the context yields lines with the addresses."""
-
     def ready() -> Response:
         body = {"ready": not relay.failure, "reason": relay.failure}
         return Response(503 if relay.failure else 200, "application/json",
