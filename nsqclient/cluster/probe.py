@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from nsqclient.config import Config
-from nsqclient.connection.opening import NsqdSocket
+from nsqclient.connection.handshake import NsqdSocket
 from nsqclient.errors import ConnectError
 from nsqclient.protocol.events import FatalError, ServerSettings
 from nsqclient.runtime.deadline import Deadline
@@ -32,10 +32,9 @@ class ProbedSocket(NsqdSocket):
 
         nsqd does not respond to NOP, so this waits for a rejection.
         """
-        assert self._transport is not None
         self._core.send_nop()
         with contextlib.suppress(ConnectError):  # it said nothing in time
-            self._await_event(self._transport, FatalError, Deadline(timeout))
+            self._await_event(FatalError, Deadline(timeout))
 
     def close(self) -> None:
         self._shut_down()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.connection.exchange import exchange
-from nsqclient.connection.opening import NsqdSocket
+from nsqclient.connection.handshake import NsqdSocket
 from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import State, expect_ok

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 
 from nsqclient.config import Config
-from nsqclient.connection.handshake import Subscribe
-from nsqclient.connection.opening import NsqdSocket
+from nsqclient.connection.handshake import NsqdSocket, Subscribe
 from nsqclient.connection.reader import ConnectionDelegate, SocketReader
 from nsqclient.errors import ConnectionLostError, NSQConnectionError, NSQError, ServerError
 from nsqclient.log_records import log_fields

@@ -6,11 +6,10 @@ import logging
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.handshake import Subscribe, negotiate
+from nsqclient.connection.handshake import NsqdSocket, Subscribe
 from nsqclient.errors import (
     NegotiationError, NSQError, PartitionError, RemoteProtocolError, TLSError,
 )
-from nsqclient.protocol.client import ClientProtocol
 from nsqclient.protocol.events import FatalError
 from nsqclient.protocol.frames import encode_frame
 from nsqclient.protocol.layers.deflate import DeflateLayer
@@ -26,7 +25,8 @@ def answer(**fields):
 
 def play(config, *frames, subscribe=None):
     """Negotiate against what a server says; return what was sent before each answer."""
-    core = ClientProtocol()
+    conn = NsqdSocket(ADDRESS, config)
+    core = conn._core
     coming = list(frames)
     sent = []
 
@@ -41,7 +41,7 @@ def play(config, *frames, subscribe=None):
             core.receive_data(coming.pop(0))
 
     try:
-        negotiate(core, ADDRESS, config, subscribe, wait_for)
+        conn._negotiate(subscribe, wait_for)
     except NSQError as exc:
         return sent, exc
     assert not coming and not core.has_data_to_send()
