@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # "as": so that type checkers take them for names of this mod
     from nsqclient.message import GiveUp as GiveUp, Message as Message, Requeue as Requeue
     from nsqclient.producer.producer import Producer as Producer
     from nsqclient.producer.stats import ProducerStats as ProducerStats
-    from nsqclient.runtime.health import Health as Health
+    from nsqclient.runtime.stats import Health as Health
     from nsqclient.worker.middleware import (
         LogContext as LogContext, RateLimit as RateLimit, TimeLimit as TimeLimit,
     )
@@ -68,7 +68,7 @@ _DEFINED_IN = {
     "message": "GiveUp Message Requeue",
     "producer.producer": "Producer",
     "producer.stats": "ProducerStats",
-    "runtime.health": "Health",
+    "runtime.stats": "Health",
     "worker.middleware": "LogContext RateLimit TimeLimit",
     "worker.registry": "handler",
 }

@@ -31,7 +31,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
-from nsqclient.runtime.health import Health
+from nsqclient.runtime.stats import Health
 from nsqclient.runtime.threads import LibraryThread
 
 #: Default timeout of a stop, in seconds: less than the 30 s that Kubernetes gives a pod.

@@ -42,7 +42,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.runtime.health import Health
+from nsqclient.runtime.stats import Health
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.runtime.threads import is_for_caller, owner_of_thread

@@ -39,7 +39,7 @@ from nsqclient.message import Message, Requeue, raise_decision
 from nsqclient.producer.producer import BaseProducer
 from nsqclient.producer.stats import ProducerStats
 from nsqclient.runtime.arguments import check_function
-from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.stats import Histogram, HistogramSnapshot
 from nsqclient.runtime.lock import Lock
 
 #: Values of the labels, and the value.

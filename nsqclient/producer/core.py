@@ -21,7 +21,7 @@ from nsqclient.producer.stats import ProducerStats, Statistics
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.forking import check_process
-from nsqclient.runtime.health import Health
+from nsqclient.runtime.stats import Health
 from nsqclient.runtime.threads import LibraryThread
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")

@@ -27,7 +27,7 @@ from nsqclient.protocol.names import check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Deadline, Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
-from nsqclient.runtime.health import Health
+from nsqclient.runtime.stats import Health
 from nsqclient.runtime.threads import run_in_thread
 
 #: The core of a producer; stock or not.

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from nsqclient.errors import PublishError, PublishUnknownError, ReentrantCallError
-from nsqclient.runtime.histogram import Histogram, HistogramSnapshot
+from nsqclient.runtime.stats import Histogram, HistogramSnapshot
 from nsqclient.runtime.lock import Lock
 
 #: Synchronous publishes that are recorded before they are added up.

@@ -1,4 +1,4 @@
-"""``Histogram``: counts values in buckets."""
+"""``Health`` and ``Histogram``: the state of an object in figures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ LATENCY_BOUNDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 30.0, 60.0, 300.0,
 )
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a consumer can receive, or a producer can publish, and why."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The histogram: what falls where."""
 
-from nsqclient.runtime.histogram import Histogram
+from nsqclient.runtime.stats import Histogram
 from tests.support.processes import start_threads
 
 
