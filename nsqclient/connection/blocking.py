@@ -17,7 +17,7 @@ from nsqclient.connection.exchange import exchange
 from nsqclient.connection.handshake import NsqdSocket
 from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError
 from nsqclient.log_records import log_fields
-from nsqclient.protocol.client import State, expect_ok
+from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
 from nsqclient.protocol.frames import OK, FrameType, encode_frame
 from nsqclient.runtime.deadline import Deadline
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 #: The response to a stored message, which usually arrives alone, and its Answer.
-_STORED, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
+STORED_FRAME, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
 #: Bytes to read between two publishes, when nsqd sends only heartbeats.
 _READ = 16 * 1024
 
@@ -49,12 +49,11 @@ def need_real_sockets() -> None:
 class BlockingConnection(NsqdSocket):
     """A connection to one nsqd for publishes, one at a time.
 
-    Args:
-        address: ``host:port`` of nsqd.
-        config: the options for dialing, IDENTIFY and TLS.
+    If the connection ``is_plain``, a publish calls ``exchange()`` with ``fd`` itself, and needs
+    nothing else when the answer is STORED_FRAME. For every other answer, and if bytes pass through
+    TLS or compression: ``begin()``, then ``wait()`` until there is an answer.
 
-    Life: created; ``open()``; any number of publishes, each by ``exchange()``, then ``wait()``
-    until the answer arrives; ``close()``, or the end of the last reference.
+    Life: created; ``open()``; publishes; ``close()``, or the end of the last reference.
 
     Threads: one at a time, which has taken the connection from a pool and alone may ``close()`` it.
     ``cut()`` and ``has_unread()``: any.
@@ -64,10 +63,12 @@ class BlockingConnection(NsqdSocket):
         super().__init__(address, config)
         self._error: NSQError | None = None  # the reason given to cut(); written under _lock
         self.is_closed: bool = False  # written under _lock
-        self._fd = -1
-        self._is_plain = False  # no byte layer: the socket carries the bytes of the commands
+        self.fd: int = -1
+        self.is_plain: bool = False  # the socket carries the bytes of the commands
         self._out = b""  # the command of this publish, and NOPs that followed it
-        self._sent = 0  # bytes of _out that the kernel has taken
+        self.sent: int = 0  # bytes of it that the kernel has taken
+        #: The thread that took it from the pool, 0 while it is idle.
+        self.user: int = 0
         #: When it was opened, when nsqd last answered a publish, and when bytes last arrived.
         self.opened_at: float = 0.0
         self.used_at: float = 0.0
@@ -79,9 +80,6 @@ class BlockingConnection(NsqdSocket):
         if not self.is_closed:  # an exception has interrupted its thread
             self.close()
 
-    def __str__(self) -> str:
-        return self.address
-
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
         need_real_sockets()
@@ -90,68 +88,54 @@ class BlockingConnection(NsqdSocket):
             with self._lock:
                 self._need_not_ended()
                 assert self._transport is not None
-                self._fd = self._transport.fileno()
+                self.fd = self._transport.fileno()
         except BaseException:
             self.close()
             raise
-        self._is_plain = not self._core.has_layers
+        self.is_plain = not self._core.has_layers
         self.opened_at = self.used_at = self.heard_at = time.monotonic()
 
     @property
     def progress(self) -> int:
         """A number that changes while nsqd reads the command."""
-        return 0 if self._sent == len(self._out) else self._sent
+        return 0 if self.sent == len(self._out) else self.sent
 
     # -- one publish at a time, in the thread that took the connection
 
-    def exchange(
-        self, command: bytes, now: float, until: float,
-        read_answer: Callable[[bytes], Any] = expect_ok,
-    ) -> Answer | None:
-        """Send a publish and return the answer, or None if it has not arrived at ``until``.
+    def begin(self, command: bytes, read_answer: Callable[[bytes], Any]) -> None:
+        """Begin a publish. If ``is_plain``, ``sent`` bytes of it were sent already."""
+        if not self.is_plain:
+            self.sent = 0
+        self._core.send_publish(command, self, read_answer)
+        self._out = self._core.data_to_send()
 
-        After None, call ``wait()``. Close the connection if it ``is_ended`` afterwards, or if this
-        raises: then the outcome is unknown.
+    def wait(self, until: float, data: bytes | int | None = None) -> Answer | None:
+        """Write the rest of the command and return the answer, or None if the time is over.
 
-        Blocks: until ``until`` on ``time.monotonic()``.
+        Responds to heartbeats before the answer. If the connection ``is_ended`` afterwards, or if
+        this raises, close it: the outcome is unknown.
+
+        Args:
+            until: on ``time.monotonic()``.
+            data: the answer of an ``exchange()``.
 
         Raises:
             NSQError: the connection ended, was cut, or the response is malformed.
         """
-        seconds = until - now
-        if self._is_plain:
-            self._out = command
-            self._sent, data = exchange(self._fd, command, 0, seconds)
-            if data == _STORED:
-                return STORED
-            # The core has not seen the command.
-            self._core.send_publish(command, self, read_answer)
-            self._core.data_to_send()
-        else:
-            self._core.send_publish(command, self, read_answer)
-            self._out = self._core.data_to_send()
-            self._sent, data = exchange(self._fd, self._out, 0, seconds)
-        return self._read_answer(data, until)
-
-    def wait(self, now: float, until: float) -> Answer | None:
-        """Continue to write the command and to wait for the answer, like ``exchange``."""
-        self._sent, data = exchange(self._fd, self._out, self._sent, until - now)
-        return self._read_answer(data, until)
-
-    def _read_answer(self, data: bytes | int | None, until: float) -> Answer | None:
-        """Read until the answer is complete or the time is over; respond to heartbeats."""
         core = self._core
-        while data is not None:
-            self._receive(data)
-            answer = self._take_answer()
-            if core.state is State.READY and core.has_data_to_send():  # the NOP to a heartbeat
-                self._out += core.data_to_send()
-            if answer is not None:
-                self._send_rest()
-                return answer
+        while True:
+            if data is not None:
+                self._receive(data)
+                answer = self._take_answer()
+                if core.state is State.READY and core.has_data_to_send():  # NOP to a heartbeat
+                    self._out += core.data_to_send()
+                if answer is not None:
+                    self._send_rest()
+                    return answer
             left = max(0.0, until - time.monotonic())
-            self._sent, data = exchange(self._fd, self._out, self._sent, left)
-        return None
+            self.sent, data = exchange(self.fd, self._out, self.sent, left)
+            if data is None:
+                return None
 
     def _receive(self, data: bytes | int) -> None:
         """Pass bytes to the core; raise if the connection has ended."""
@@ -174,7 +158,7 @@ class BlockingConnection(NsqdSocket):
 
     def _send_rest(self) -> None:
         """Send the NOP to a heartbeat that arrived with the answer, without waiting."""
-        rest = memoryview(self._out)[self._sent:]
+        rest = memoryview(self._out)[self.sent:]
         if rest and not self.is_ended:
             assert self._transport is not None
             try:
@@ -236,9 +220,9 @@ class BlockingConnection(NsqdSocket):
                 self._shut_down()
                 if self._transport is not None:
                     self._transport.close()
-                self._fd = -1
+                self.fd = -1
                 self.is_closed = True
 
     def abandon(self) -> None:
-        self.is_closed, self._fd = True, -1
+        self.is_closed, self.fd = True, -1
         super().abandon()

@@ -34,7 +34,6 @@ from nsqclient.errors import (
 )
 from nsqclient.producer.futures import PublishFuture, renew_lock, start_all, succeed_all
 from nsqclient.producer.outcome import Attempts
-from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
@@ -42,9 +41,7 @@ from nsqclient.producer.unretrieved import UnretrievedErrors
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock, Monitor
-from nsqclient.runtime.threads import (
-    LibraryThread, keep_running, need_threads, owner_of_thread,
-)
+from nsqclient.runtime.threads import LibraryThread, keep_running, need_threads
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -209,10 +206,8 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        """True on a worker, the timer or the reader of a connection."""
-        thread = threading.current_thread()
-        return (thread in self._threads or self._timer.is_current()
-                or isinstance(owner_of_thread(), PipelinedConnection))
+        """True on a worker or the timer."""
+        return threading.current_thread() in self._threads or self._timer.is_current()
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``condition()``, which a settled message may change; return it."""
@@ -398,7 +393,7 @@ class AsyncPublisher:
         attempts = Attempts(
             first.seconds, len(command), self._publisher.retry_unknown, len(items), maybe_stored)
         try:
-            self._publisher.publish(command, until, first.seconds, attempts, is_async=True)
+            self._publisher.publish(command, until, first.seconds, attempts)
         except BaseException as exc:  # also of a time limit: the messages need an outcome
             if attempts.is_one_at_fault:
                 self._statistics.count_retried(len(items))

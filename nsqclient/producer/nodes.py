@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from nsqclient.config import Config
+from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import (
     ClosedError,
     ConnectError,
@@ -24,8 +25,7 @@ from nsqclient.errors import (
     with_hint,
 )
 from nsqclient.log_records import log_fields
-from nsqclient.producer.pipelined import PipelinedConnection
-from nsqclient.producer.pool import ConnectionPool, Pipeline, PoolConnection, Taken
+from nsqclient.producer.pool import ConnectionPool
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
@@ -57,12 +57,9 @@ class NsqdNode:
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
         self.pool: ConnectionPool = ConnectionPool(address, config, want)
-        self.pipeline: Pipeline = Pipeline(address, config, want)
-        self.pools: tuple[ConnectionPool, ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
-        self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
         #: Dials in a row that failed, or whose connection was lost before it answered a publish.
         self.failures: int = 0
         #: Answers to publishes. Threads may overwrite each other's sum: it only has to change.
@@ -71,33 +68,6 @@ class NsqdNode:
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
         self.version: str = ""  # of nsqd; known once it was connected
-
-    def close(self) -> None:
-        """End all connections, and refuse further ones."""
-        for pool in self.pools:
-            pool.close()
-
-    def connections(self) -> list[PoolConnection]:
-        """Return the connections that are alive."""
-        return [conn for pool in self.pools for conn in pool.connections()]
-
-    @property
-    def is_awaited(self) -> bool:
-        """True if a publish waits for a connection to it."""
-        return self.pool.is_awaited or self.pipeline.is_awaited
-
-    def dials(self) -> dict[PoolConnection, bool]:
-        """Return the connections to dial; True once dialing has begun."""
-        return {**self.pool.dialing, **self.pipeline.dialing}
-
-    def pool_of(self, conn: PoolConnection) -> ConnectionPool | None:
-        """Return the pool for which a connection is dialed; None if it is not needed any more."""
-        return next((pool for pool in self.pools if conn in pool.dialing), None)
-
-    def release_waiters(self) -> None:
-        """Wake the waiting publishes so that each chooses another nsqd."""
-        for pool in self.pools:
-            pool.release_waiters()
 
 
 class NodePool:
@@ -130,8 +100,7 @@ class NodePool:
         #: The connected nsqds, the longest first, without nsqds that do not respond while others
         #: do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        #: True if the last publish that found no nsqd was asynchronous; None before the first one.
-        self._is_async: bool | None = None
+        self._is_wanted = False  # a publish found no nsqd: dial from now on
         #: Checks idle connections, and starts the dials of missing ones.
         self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
@@ -139,7 +108,7 @@ class NodePool:
         #: The last failure of an nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
-        self._dials: DialScheduler[PoolConnection] = DialScheduler(
+        self._dials: DialScheduler[BlockingConnection] = DialScheduler(
             ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
@@ -180,30 +149,31 @@ class NodePool:
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
             if self._closed:
-                node.close()
+                node.pool.close()
         return node
 
     def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
         """Record which sources list an nsqd. Needs _changed."""
         node.sources = names
-        for conn, has_begun in node.dials().items():
+        for conn, has_begun in node.pool.dialing.items():
             if not has_begun:
                 self._dials.put(conn, names)
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
-        dials = node.dials()
-        if any(dials.values()) or node.is_awaited or node.connections():
+        pool = node.pool
+        if any(pool.dialing.values()) or pool.waiting or pool.connections():
             return
-        for conn in dials:
+        for conn in pool.dialing:
             self._dials.discard(conn)
         del self._nodes[node.address]
 
     def count_connections(self) -> dict[str, int]:
         """Return how many connections there are to each nsqd."""
         with self._changed.lock:
-            counts = {address: len(node.connections()) for address, node in self._nodes.items()}
-        return {address: count for address, count in counts.items() if count}
+            counts = [(node.address, len(node.pool.connections()))
+                      for node in self._nodes.values()]
+        return {address: count for address, count in counts if count}
 
     def missing(self) -> str:
         """Name nsqds that are not connected, each with the reason; empty if all are connected."""
@@ -222,11 +192,8 @@ class NodePool:
 
     # -- nsqds for publishes
 
-    def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
+    def acquire(self, deadline: Deadline) -> NsqdNode:
         """Wait for a connected nsqd.
-
-        Args:
-            is_async: an asynchronous publish waits.
 
         Blocks: until the deadline.
 
@@ -246,7 +213,7 @@ class NodePool:
                 return self.connected[0]
             if self._closed:
                 raise ClosedError("the producer is closed")
-            self._is_async = is_async
+            self._is_wanted = True
             if self._is_hopeless():
                 raise self._reason() or ConnectError("nsqd", "no nsqd can be used")
             self.timer.wake()  # to start dials
@@ -268,18 +235,16 @@ class NodePool:
         now = time.monotonic()
         return bool(self._nodes) and all(
             node.last_error is not None and not self._may_help(node.last_error)
-            and not node.dials() and now < self._retry_at(node, True)
+            and not node.pool.dialing and now < self._retry_at(node, True)
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, pool: ConnectionPool, until: float, interval: float,
-        is_reentrant: Callable[[], bool],
-    ) -> Taken | None:
+        self, node: NsqdNode, until: float, interval: float
+    ) -> BlockingConnection | None:
         """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
         Args:
             interval: seconds to wait if another nsqd is connected; inf: only this one will do.
-            is_reentrant: as for ``ConnectionPool.wait``.
 
         Blocks: until ``until`` on ``time.monotonic()``.
 
@@ -288,14 +253,15 @@ class NodePool:
             RuntimeError: the interpreter is shutting down.
         """
         self._need_threads()
+        pool = node.pool
         if interval < math.inf:
-            is_removed = not node.connections() and self._remove(node)
+            is_removed = not pool.connections() and self._remove(node)
             has_others = any(other is not node for other in self.connected)
-            if is_removed or has_others and not node.connections():
+            if is_removed or has_others and not pool.connections():
                 return None
             if has_others:
                 until = min(until, time.monotonic() + interval)
-        return pool.wait(until, is_reentrant)
+        return pool.wait(until)
 
     def pause(self, seconds: float) -> None:
         """Wait before the next attempt, or until ``close()``."""
@@ -311,11 +277,11 @@ class NodePool:
             if is_new and isinstance(error, ConnectionLostError):
                 # It accepts connections and loses them: do not dial it without a pause.
                 self._rest(node)
-        self._log_loss(node, error, is_last=not node.connections() and self._remove(node))
+        self._log_loss(node, error, is_last=not node.pool.connections() and self._remove(node))
 
     def on_refused(self, node: NsqdNode) -> None:
         """nsqd has closed a connection after an error: dial it again if that was the last one."""
-        if not node.connections():
+        if not node.pool.connections():
             self._remove(node)
 
     def leave_stalled(self, node: NsqdNode) -> None:
@@ -329,7 +295,7 @@ class NodePool:
         with self._changed.lock:
             was_connected = node in self.connected
             self.connected = tuple(other for other in self.connected if other is not node)
-        node.release_waiters()
+        node.pool.release_waiters()
         self.timer.wake()
         return was_connected
 
@@ -346,18 +312,19 @@ class NodePool:
         with self._changed.lock:
             nodes = list(self._nodes.values())
         for node in nodes:
-            due = min([due, *(pool.check(now) for pool in node.pools)])
-            if node in self.connected and not (node.connections() or node.is_awaited):
+            pool = node.pool
+            due = min(due, pool.check(now))
+            if node in self.connected and not (pool.connections() or pool.waiting):
                 with self._changed.lock:
-                    if now - node.dialed_at < _BRIEF:
+                    if now - pool.dialed_at < _BRIEF:
                         self._rest(node)
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
             with self._changed.lock:
                 retry_at = self._put_missing(node, now)
-            if retry_at < math.inf and not node.connections():
-                node.release_waiters()  # they may find another nsqd
+            if retry_at < math.inf and not pool.connections():
+                pool.release_waiters()  # they may find another nsqd
             due = min(due, retry_at)
         self._dials.dispatch()
         return due
@@ -371,26 +338,22 @@ class NodePool:
         """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
-        missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
-        if self._is_async is not None and not (
-            missing or node.dials() or node in self.connected
-        ):
-            is_shared = self._is_async and not node.pipeline.connections()
-            missing = {node.pipeline if is_shared else node.pool: 1}
-        is_awaited = not self.connected and self._changed.is_awaited
-        due = math.inf
-        for pool, number in missing.items():
-            retry_at = self._retry_at(
-                node, is_awaited or pool.is_awaited and not pool.connections())
-            if now < retry_at:
-                due = min(due, retry_at)
-                continue
-            for _ in range(number):
-                conn = pool.new_connection()
-                pool.dialing[conn] = False
-                self._dials.put(
-                    conn, node.sources, has_worked=node.has_worked, failures=node.failures)
-        return due
+        pool = node.pool
+        missing = pool.missing()
+        if missing <= 0:
+            if not self._is_wanted or pool.dialing or node in self.connected:
+                return math.inf
+            missing = 1
+        is_awaited = (not self.connected and self._changed.is_awaited
+                      or bool(pool.waiting) and not pool.connections())
+        retry_at = self._retry_at(node, is_awaited)
+        if now < retry_at:
+            return retry_at
+        for _ in range(missing):
+            conn = BlockingConnection(node.address, self._config)
+            pool.dialing[conn] = False
+            self._dials.put(conn, node.sources, has_worked=node.has_worked, failures=node.failures)
+        return math.inf
 
     @staticmethod
     def _retry_at(node: NsqdNode, is_awaited: bool) -> float:
@@ -407,17 +370,16 @@ class NodePool:
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def dial(self, conn: PoolConnection) -> None:
+    def dial(self, conn: BlockingConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
         with self._changed.lock:
             node = self._nodes.get(conn.address)
-            pool = None if node is None else node.pool_of(conn)
-            if node is None or pool is None:
+            if node is None or conn not in node.pool.dialing:
                 return  # dropped meanwhile
-            pool.dialing[conn] = True
+            node.pool.dialing[conn] = True
         error = self._open(conn, HANDSHAKE_TIMEOUT)
         with self._changed.lock:
-            del pool.dialing[conn]
+            del node.pool.dialing[conn]
             node.last_error = error
             is_news, node.is_failing = not node.is_failing, error is not None
             is_kept = error is None and not self._closed
@@ -427,21 +389,20 @@ class NodePool:
                     self._changed.notify_all()  # perhaps no nsqd can be used
             else:
                 node.has_worked = True
-                node.dialed_at = time.monotonic()
                 node.version = conn.settings.version
             if is_kept:
-                pool.add(conn)
+                node.pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
         self._report_dial(node, error, is_news)
         if not is_kept:
             conn.close()
-            if not node.connections():
+            if not node.pool.connections():
                 self._remove(node)
         self.timer.wake()
 
-    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
+    def _open(self, conn: BlockingConnection, timeout: float) -> NSQError | None:
         """Open a connection; return the error."""
         if self._closed:
             return ClosedError("the producer is closed")
@@ -488,19 +449,13 @@ class NodePool:
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
-            opening = [conn for node in nodes for conn in node.dials()]
         self._dials.close()
         for node in nodes:
-            node.close()
+            node.pool.close()
         stuck = self._dials.join(deadline)
-        stuck += [f"nsq-reader-{conn.address}" for conn in opening
-                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
-        stuck += [f"nsq-reader-{node.address}" for node in nodes
-                  if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: close the parent's sockets without sending anything to nsqd."""
         for node in self._nodes.values():
-            for pool in node.pools:
-                pool.abandon()
+            node.pool.abandon()

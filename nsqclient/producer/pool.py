@@ -1,11 +1,11 @@
-"""``ConnectionPool``: the connections to one nsqd that publishes take for themselves.
+"""``ConnectionPool``: the connections to one nsqd, each of which serves one publish at a time.
 
 Idle connections lie on a stack. A publish takes one, or waits, first come, first served, until a
 connection is put back or dialed. Nothing here acquires a lock in a publishing thread.
 
-A publish holds its connection in a list of one item, and puts it back by two calls of C. So an
-exception of a signal handler, which may come between any two calls, leaves the connection in the
-list, where ``drop`` closes it, or without a reference, and then the garbage collector closes it.
+A publish puts its connection back by a single call of C, ``pool.idle.append(conn)``. An exception
+of a signal handler may come before that call, and then the publish closes the connection, or after
+it, and then the connection is not its own any more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Union
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import ConnectionLostError, ReentrantCallError
-from nsqclient.producer.pipelined import PipelinedConnection
-from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
 
 #: A connection used within this many seconds needs no check before the next publish.
@@ -33,17 +30,14 @@ _CHECK_INTERVAL, _CHECK_PART = 1.0, 0.25
 #: Seconds between two looks of a publish that waits for a connection.
 _LOOK_INTERVAL = 0.5
 
-PoolConnection = Union[BlockingConnection, PipelinedConnection]
-#: The connection of one publish, or nothing once it was put back or dropped.
-Taken = list[PoolConnection]
-
 
 class _Waiter:
     """A publish that waits for a connection."""
 
-    __slots__ = ("wake", "is_served", "is_sent_away")
+    __slots__ = ("thread", "wake", "is_served", "is_sent_away")
 
     def __init__(self) -> None:
+        self.thread = threading.get_ident()
         self.wake = threading.Lock()
         self.wake.acquire()
         self.is_served = False  # it takes an idle connection
@@ -51,7 +45,7 @@ class _Waiter:
 
 
 class ConnectionPool:
-    """The connections of publishes to one nsqd.
+    """The connections to one nsqd.
 
     Args:
         want: called without a lock when connections are ``missing()``; dials them, and calls
@@ -62,7 +56,6 @@ class ConnectionPool:
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self._address = address
-        self._config = config
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
         #: Seconds without a byte after which a connection is lost. Without heartbeats silence
@@ -73,25 +66,20 @@ class ConnectionPool:
             self._check_interval = min(_CHECK_INTERVAL, config.heartbeat_interval * _CHECK_PART)
             self.silence = min(config.read_timeout, 2 * config.heartbeat_interval)
         self._want = want
-        self._idle: deque[PoolConnection] = deque()  # changed by single calls
-        self._waiting: deque[_Waiter] = deque()  # changed by single calls
+        self.idle: deque[BlockingConnection] = deque()  # changed by single calls
+        self.waiting: deque[_Waiter] = deque()  # changed by single calls
         self._lock = Lock()
-        self._live: list[weakref.ref[PoolConnection]] = []  # replaced, under _lock
-        self._is_closed = False
+        self._live: list[weakref.ref[BlockingConnection]] = []  # replaced, under _lock
+        self.is_closed: bool = False
         #: Connections to dial; the value is True once dialing has begun. Guarded by NodePool.
-        self.dialing: dict[PoolConnection, bool] = {}
+        self.dialing: dict[BlockingConnection, bool] = {}
         #: When the last dial succeeded, on time.monotonic().
         self.dialed_at: float = 0.0
 
-    def connections(self) -> list[PoolConnection]:
+    def connections(self) -> list[BlockingConnection]:
         """Return the connections that are alive."""
         found = [ref() for ref in self._live]
         return [conn for conn in found if conn is not None and not conn.is_closed]
-
-    @property
-    def is_awaited(self) -> bool:
-        """True if a publish waits for a connection."""
-        return bool(self._waiting)
 
     def shortage(self, seconds: float) -> str:
         """Return why a publish got no connection after waiting for ``seconds``."""
@@ -106,96 +94,98 @@ class ConnectionPool:
         live = self.connections()
         doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
         spare = self._limit - len(live) + len(doubted)
-        waiting = len([one for one in self._waiting.copy() if not one.is_served])
-        idle = len([conn for conn in self._idle.copy() if not conn.is_closed])
+        waiting = len([one for one in self.waiting.copy() if not one.is_served])
+        idle = len([conn for conn in self.idle.copy() if not conn.is_closed])
         wanted = max(0, waiting - idle) + bool(doubted)
         return min(wanted, spare) - len(self.dialing)
 
-    def new_connection(self) -> PoolConnection:
-        """Return a connection to be dialed."""
-        return BlockingConnection(self._address, self._config)
-
     # -- for a publish
 
-    def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
+    def take(self, now: float, is_in_turn: bool = False) -> BlockingConnection | None:
         """Return an idle connection; None if no connection is idle, or if other publishes wait.
 
         Args:
             is_in_turn: do not look whether others wait.
         """
-        while is_in_turn or not self._waiting:
-            taken: Taken = []
+        thread = threading.get_ident()
+        while is_in_turn or not self.waiting:
             try:
-                taken.append(self._idle.pop())
-                is_alive = now - taken[0].used_at < _FRESH or taken[0].look()
+                conn = self.idle.pop()
             except IndexError:
                 return None
+            conn.user = thread
+            if now - conn.used_at < _FRESH:
+                return conn
+            try:
+                is_alive = conn.look()
             except BaseException:
-                self.drop(taken)
+                self.drop(conn)
                 raise
             if is_alive:
-                return taken
-            self.drop(taken)
+                return conn
+            self.drop(conn)
         return None
 
-    def drop(self, taken: Taken) -> None:
+    def drop(self, conn: BlockingConnection) -> None:
         """Close a connection after a failure."""
-        while taken:
-            taken.pop().close()
-            if self._waiting:
-                self._want()
+        conn.close()
+        if self.waiting:
+            self._want()
 
-    def wait(self, until: float, is_reentrant: Callable[[], bool]) -> Taken | None:
+    def serve(self) -> None:
+        """Serve the waiting publishes after a connection was put back; end it if this is closed."""
+        if self.is_closed:
+            self.close_idle()
+        for waiter in list(self.waiting.copy())[:len(self.idle)]:
+            self._wake(waiter)
+
+    def wait(self, until: float) -> BlockingConnection | None:
         """Return a connection when it is this publish's turn; None: choose another nsqd.
-
-        Args:
-            is_reentrant: returns whether the calling thread, interrupted by a signal handler or a
-                finalizer, uses this pool in an outer call.
 
         Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
 
         Raises:
-            ReentrantCallError: the calling thread would wait for itself.
+            ReentrantCallError: the calling thread, interrupted by a signal handler or a finalizer,
+                would wait for its own outer call.
         """
-        taken: Taken = []
+        waiter, conn = _Waiter(), None
         try:
-            self._wait(taken, until, is_reentrant)
+            try:
+                self.waiting.append(waiter)
+                while not (self.is_closed or waiter.is_sent_away):
+                    now = time.monotonic()
+                    waiter.is_served = self._has_turn(waiter)
+                    if waiter.is_served:
+                        conn = self.take(now, True)
+                        waiter.is_served = conn is not None
+                    if conn is not None or now >= until:
+                        return conn
+                    if self.missing() > 0:
+                        self._want()
+                    elif len(self.waiting) > len(self.dialing):
+                        self._need_other_thread(waiter)
+                    # Not longer: an interrupted thread may not have woken this one.
+                    waiter.wake.acquire(timeout=min(until - now, _LOOK_INTERVAL))
+                return None
+            finally:
+                if waiter in self.waiting:
+                    self.waiting.remove(waiter)
+                self.serve()
         except BaseException:
-            self.drop(taken)
+            if conn is not None:
+                self.drop(conn)
             raise
-        return taken or None
-
-    def _wait(self, taken: Taken, until: float, is_reentrant: Callable[[], bool]) -> None:
-        waiter = _Waiter()
-        try:
-            self._waiting.append(waiter)
-            while not (self._is_closed or waiter.is_sent_away):
-                now = time.monotonic()
-                waiter.is_served = self._has_turn(waiter)
-                if waiter.is_served:
-                    taken.extend(self.take(now, True) or ())
-                    waiter.is_served = bool(taken)
-                if taken or now >= until:
-                    return
-                if self.missing() > 0:
-                    self._want()
-                elif len(self._waiting) > len(self.dialing) and is_reentrant():
-                    raise ReentrantCallError()
-                # Not longer: an interrupted thread may not have woken this one.
-                waiter.wake.acquire(timeout=min(until - now, _LOOK_INTERVAL))
-        finally:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            self._wake_next()
 
     def _has_turn(self, waiter: _Waiter) -> bool:
         """True if there is an idle connection for it and for all that came before."""
-        return waiter in list(self._waiting.copy())[:len(self._idle)]
+        return waiter in list(self.waiting.copy())[:len(self.idle)]
 
-    def _wake_next(self) -> None:
-        """Wake as many publishes as there are idle connections."""
-        for waiter in list(self._waiting.copy())[:len(self._idle)]:
-            self._wake(waiter)
+    def _need_other_thread(self, waiter: _Waiter) -> None:
+        """Raise ReentrantCallError if an outer call of the same thread uses the pool."""
+        if any([conn.user == waiter.thread for conn in self.connections()]) or any(
+                [other.thread == waiter.thread and other is not waiter
+                 for other in self.waiting.copy()]):
+            raise ReentrantCallError()
 
     @staticmethod
     def _wake(waiter: _Waiter) -> None:
@@ -203,46 +193,38 @@ class ConnectionPool:
             if waiter.wake.locked():
                 waiter.wake.release()
 
-    def put_back(self, taken: Taken) -> None:
-        """Put a connection on the stack, for the publish that has waited longest if any waits."""
-        self._idle.append(taken.pop())
-        if self._waiting:
-            self._wake_next()
-        if self._is_closed:
-            self.close_idle()
-
     def release_waiters(self) -> None:
         """Wake the waiting publishes so that each chooses another nsqd."""
-        for waiter in self._waiting.copy():
+        for waiter in self.waiting.copy():
             waiter.is_sent_away = True
             self._wake(waiter)
 
     # -- for the NodePool
 
-    def add(self, conn: PoolConnection) -> None:
+    def add(self, conn: BlockingConnection) -> None:
         """Take a connection that was dialed."""
         with self._lock:
             self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
         self.dialed_at = time.monotonic()
-        self.put_back([conn])
+        self.idle.append(conn)
+        self.serve()
 
     def close_idle(self, heard_before: float = float("inf")) -> None:
         """Close idle connections, if nsqd was last heard before this time on them."""
-        for conn in self._idle.copy():
-            if max(conn.used_at, conn.heard_at) < heard_before:
-                self.drop(self._remove(conn))
+        for conn in self.idle.copy():
+            if max(conn.used_at, conn.heard_at) < heard_before and self._remove(conn):
+                self.drop(conn)
 
-    def _remove(self, conn: PoolConnection) -> Taken:
+    def _remove(self, conn: BlockingConnection) -> bool:
         """Take this connection if it is still idle."""
-        try:
-            self._idle.remove(conn)
-        except ValueError:
-            return []  # a publish was faster
-        return [conn]
+        with contextlib.suppress(ValueError):  # a publish was faster
+            self.idle.remove(conn)
+            return True
+        return False
 
     def close(self) -> None:
         """Cut all connections off, and the dials under way."""
-        self._is_closed = True
+        self.is_closed = True
         for conn in [*self.connections(), *self.dialing.copy()]:
             conn.cut(ConnectionLostError(self._address, "the producer was closed"))
         self.close_idle()
@@ -256,10 +238,11 @@ class ConnectionPool:
     # -- for the timer
 
     def check(self, now: float) -> float:
-        """Answer heartbeats on idle connections, close dead and unused ones; return when to look
-        again.
+        """Answer heartbeats on idle connections, close dead and unused ones.
+
+        Returns: when to check again.
         """
-        for conn in self._idle.copy():
+        for conn in self.idle.copy():
             if now - conn.used_at >= self._check_interval:
                 self._check_idle(conn, now)
         with self._lock:
@@ -267,72 +250,17 @@ class ConnectionPool:
             self._live = [ref for ref in self._live if ref() in alive]
         return now + self._check_interval
 
-    def _check_idle(self, conn: PoolConnection, now: float) -> None:
+    def _check_idle(self, conn: BlockingConnection, now: float) -> None:
         """Answer a heartbeat on an idle connection; close it if it is dead or was long unused."""
-        is_silent = now - max(conn.used_at, conn.heard_at) >= self.silence
-        is_unused = now - conn.used_at >= self._idle_timeout and len(self._idle) > 1
-        if not (is_silent or is_unused or conn.has_unread()):
+        is_unused = now - conn.used_at >= self._idle_timeout and len(self.idle) > 1
+        if not (is_unused or self._is_silent(conn, now) or conn.has_unread()):
             return
-        taken = self._remove(conn)
-        if not taken:
+        if not self._remove(conn):
             return
-        if not is_unused and conn.look() and now - max(
-                conn.used_at, conn.heard_at) < self.silence:
-            self._idle.appendleft(taken.pop())
+        if not is_unused and conn.look() and not self._is_silent(conn, now):
+            self.idle.appendleft(conn)
         else:
-            self.drop(taken)
+            self.drop(conn)
 
-
-class Pipeline(ConnectionPool):
-    """The connection to one nsqd that all asynchronous publishes share."""
-
-    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
-        super().__init__(address, config, want)
-        self._limit = 1
-
-    def new_connection(self) -> PoolConnection:
-        """Return a connection to be dialed."""
-        return PipelinedConnection(self._address, self._config)
-
-    def add(self, conn: PoolConnection) -> None:
-        """Replace the former connection by one that was dialed."""
-        self._idle = deque([conn])
-        with self._lock:
-            self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
-        self.dialed_at = time.monotonic()
-        self._wake_next()
-
-    def take(self, now: float, is_in_turn: bool = False) -> Taken | None:
-        """Return the connection; None if it is not dialed, or has ended."""
-        taken = list(self._idle.copy())
-        return taken if taken and not taken[0].is_closed else None
-
-    def _wake_next(self) -> None:
-        if self.take(0.0):
-            for waiter in self._waiting.copy():
-                self._wake(waiter)
-
-    def put_back(self, taken: Taken) -> None:
-        """End the use of the connection by one publish."""
-        self.drop(taken)
-
-    def drop(self, taken: Taken) -> None:
-        """End the use by one publish. The reader closes a connection that has ended."""
-        while taken:
-            conn = taken.pop()
-            assert isinstance(conn, PipelinedConnection)
-            conn.leave()
-
-    def close_idle(self, heard_before: float = float("inf")) -> None:
-        """End the connection for all publishes. Its reader hears it, whatever ``heard_before``."""
-        if heard_before == float("inf"):
-            for conn in self._idle.copy():
-                conn.close()
-
-    def join(self, deadline: Deadline) -> bool:
-        """Wait for the end of its threads; True when they have ended. ``close()`` comes before."""
-        return all([conn.join(deadline) for conn in self._idle
-                    if isinstance(conn, PipelinedConnection)])
-
-    def _check_idle(self, conn: PoolConnection, now: float) -> None:
-        """Do nothing: the reader answers heartbeats."""
+    def _is_silent(self, conn: BlockingConnection, now: float) -> bool:
+        return now - max(conn.used_at, conn.heard_at) >= self.silence

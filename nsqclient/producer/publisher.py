@@ -9,10 +9,10 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, TypeVar
 
-from nsqclient.connection.blocking import Answer
+from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer, BlockingConnection
+from nsqclient.connection.exchange import exchange
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
     ServerError, as_cause,
@@ -21,7 +21,6 @@ from nsqclient.hints import BLOCKED, NOT_NSQD
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
-from nsqclient.producer.pool import ConnectionPool, PoolConnection, Taken
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
@@ -107,15 +106,13 @@ class Publisher:
     # -- attempts
 
     def publish(
-        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
-        is_async: bool = False,
+        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None
     ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
             attempts: records the failures; None: made when the first attempt fails.
-            is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
 
@@ -134,8 +131,8 @@ class Publisher:
             if nodes:
                 node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
             else:
-                node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
-            error = self.attempt(node, command, until, interval, is_async=is_async).error
+                node = self._acquire(until, attempts or self._attempts(seconds, command))
+            error = self.attempt(node, command, until, interval).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -153,11 +150,10 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
         """Wait for a connected nsqd. Raises as ``publish``."""
         try:
-            return self._nodes.acquire(
-                Deadline(max(0.0, until - time.monotonic())), is_async)
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -170,10 +166,13 @@ class Publisher:
         while True:
             node = self._nodes.acquire(deadline)
             pool = node.pool
-            taken = pool.take(time.monotonic()) or self._wait_for_connection(
-                node, pool, deadline.until, 1.0)
-            if taken:
-                pool.put_back(taken)
+            conn = pool.take(time.monotonic())
+            if conn is None:
+                conn = self._nodes.wait_for_connection(node, deadline.until, INTERVAL)
+            if conn is not None:
+                conn.user = 0
+                pool.idle.append(conn)
+                pool.serve()
                 return
             if deadline.expired():
                 raise ConnectError(node.address, "no connection in time", BLOCKED)
@@ -181,7 +180,7 @@ class Publisher:
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
         read_answer: Callable[[bytes], Any] = expect_ok,
-        closes_after_error: bool = False, is_async: bool = False, only_here: bool = False,
+        closes_after_error: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
 
@@ -189,7 +188,6 @@ class Publisher:
             interval: seconds between two looks for progress.
             read_answer: reads the response; the outcome has what it returns.
             closes_after_error: nsqd may not have read the whole command then.
-            is_async: use the connection that such publishes share.
             only_here: no other nsqd can store the message.
 
         Returns: why it failed, or None if it is stored, and what was read.
@@ -199,48 +197,56 @@ class Publisher:
         Raises:
             ReentrantCallError: the calling thread would wait for itself.
         """
-        pool = node.pipeline if is_async else node.pool
-        now = time.monotonic()
-        taken = pool.take(now)
-        if taken is None:
-            taken = self._wait_for_connection(
-                node, pool, until, math.inf if only_here else interval)
-            began, now = now, time.monotonic()
-            if taken is None:
-                return Answer(StaleConnection(node.address, pool.shortage(now - began)))
+        pool, began = node.pool, time.monotonic()
+        conn = pool.take(began)
+        has_waited = conn is None
+        if conn is None:
+            conn = self._nodes.wait_for_connection(node, until, math.inf if only_here else interval)
+            if conn is None:
+                return Answer(StaleConnection(
+                    node.address, pool.shortage(time.monotonic() - began)))
         try:
-            responses = node.responses
+            now = time.monotonic() if has_waited else began
             look_at = now + interval
-            answer = taken[0].exchange(
-                command, now, look_at if look_at < until else until, read_answer)
-            if answer is None:
-                patience = Patience(
-                    now, until, interval, taken[0].used_at, pool.silence, (0, responses))
-                answer = self._wait_on(node, pool, taken[0], patience, only_here)
+            if look_at > until:
+                look_at = until
+            responses, answer, data = node.responses, STORED, None
+            if conn.is_plain:
+                conn.sent, data = exchange(conn.fd, command, 0, look_at - now)
+            if data != STORED_FRAME:
+                conn.begin(command, read_answer)
+                answer = conn.wait(look_at, data) or self._wait_on(
+                    node, conn, only_here, Patience(
+                        now, until, interval, conn.used_at, pool.silence, (0, responses)))
             node.responses += 1
             if answer.error is None and node.failures:
                 node.failures = 0
-            if answer.error is not None and (taken[0].is_ended or closes_after_error):
-                pool.drop(taken)
-                self._nodes.on_refused(node)
-            else:
-                taken[0].used_at = time.monotonic()
-                pool.put_back(taken)
-            return answer
-        except NSQError as exc:
-            is_new = taken[0].used_at == taken[0].opened_at
-            pool.drop(taken)
+            conn.used_at = time.monotonic()
+            is_over = answer.error is not None and (conn.is_ended or closes_after_error)
+            if is_over:
+                pool.drop(conn)
+        except BaseException as exc:
+            is_new = conn.used_at == conn.opened_at
+            pool.drop(conn)
+            if not isinstance(exc, NSQError):  # of a signal handler
+                raise
             self._nodes.on_lost(node, exc, is_new)
             return Answer(exc)
-        finally:
-            if taken:  # after an exception of a signal handler
-                pool.drop(taken)
+        if is_over:
+            self._nodes.on_refused(node)
+            return answer
+        # Without a call in between: an exception of a signal handler comes before or after it.
+        conn.user = 0
+        pool.idle.append(conn)
+        if pool.waiting or pool.is_closed:
+            pool.serve()
+        return answer
 
     def _wait_on(
-        self, node: NsqdNode, pool: ConnectionPool, conn: PoolConnection, patience: Patience,
-        only_here: bool,
+        self, node: NsqdNode, conn: BlockingConnection, only_here: bool, patience: Patience
     ) -> Answer:
         """Wait for the answer as long as that makes sense; raise NSQError then."""
+        pool = node.pool
         while True:
             now = time.monotonic()
             has_others = not only_here and any(
@@ -259,29 +265,6 @@ class Publisher:
             if step not in (Step.WAIT, Step.PROBE):
                 hint = NOT_NSQD if step in (Step.LATE, Step.STALLED) else ""
                 raise ConnectError(node.address, step.value, hint)
-            answer = conn.wait(now, patience.next_look(now))
+            answer = conn.wait(patience.next_look(now))
             if answer is not None:
                 return answer
-
-    def _wait_for_connection(
-        self, node: NsqdNode, pool: ConnectionPool, until: float, interval: float
-    ) -> Taken | None:
-        """Wait for a connection; as ``NodePool.wait_for_connection``."""
-        return self._nodes.wait_for_connection(
-            node, pool, until, interval, lambda: _is_in_use(pool))
-
-
-def _is_in_use(pool: ConnectionPool) -> bool:
-    """True if two calls of this thread use the pool: one interrupts the other.
-
-    The stack says so without a record that each publish would have to keep.
-    """
-    calls = 0
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        calls += frame.f_code in _CALLS and frame.f_locals.get("pool") is pool
-        frame = frame.f_back
-    return calls > 1
-
-
-_CALLS = (Publisher.attempt.__code__, Publisher.ping.__code__)

@@ -9,11 +9,13 @@ import time
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import STORED, BlockingConnection
+from nsqclient.connection import exchange as system_calls
+from nsqclient.connection.blocking import STORED, STORED_FRAME, BlockingConnection
 from nsqclient.errors import (
     ConnectError, ConnectionLostError, NegotiationError, RemoteProtocolError, ServerError,
 )
 from nsqclient.protocol import commands
+from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.scripted import BEAT, OK, ScriptedServer, error, response
 from tests.support.waiting import wait_until
@@ -52,14 +54,19 @@ def connected(script, **options):
 
 def exchange(conn, command=PUB, seconds=WAIT):
     """Send a publish; return nsqd's answer, None if it has not come in time."""
-    now = time.monotonic()
-    return conn.exchange(command, now, now + seconds)
+    until = time.monotonic() + seconds
+    data = None
+    if conn.is_plain:
+        conn.sent, data = system_calls.exchange(conn.fd, command, 0, seconds)
+    if data == STORED_FRAME:
+        return STORED
+    conn.begin(command, expect_ok)
+    return conn.wait(until, data)
 
 
 def wait(conn, seconds=WAIT):
     """Wait on for the answer to the publish that was sent."""
-    now = time.monotonic()
-    return conn.wait(now, now + seconds)
+    return conn.wait(time.monotonic() + seconds)
 
 
 def test_a_heartbeat_before_the_answer_is_answered_and_is_not_taken_for_it():

@@ -53,7 +53,7 @@ class FakeNodes:
     def connected(self):
         return (self,) if self._is_up and not self._closed else ()
 
-    def acquire(self, deadline, is_async=False):
+    def acquire(self, deadline):
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:

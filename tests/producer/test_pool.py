@@ -3,13 +3,17 @@
 import gc
 import threading
 import time
+import unittest.mock
 from types import SimpleNamespace
 
 import pytest
 
 from nsqclient.config import Config
+from nsqclient.connection.blocking import STORED
 from nsqclient.errors import ReentrantCallError
 from nsqclient.producer.pool import ConnectionPool, _Waiter
+from nsqclient.producer.publisher import Publisher
+from nsqclient.producer.stats import Statistics
 from tests.support.faults.interrupts import Interruption
 from tests.support.waiting import wait_until
 
@@ -22,9 +26,16 @@ class Conn:
     def __init__(self, used_at=None):
         used_at = time.monotonic() + WAIT if used_at is None else used_at  # fresh by default
         self.used_at = self.opened_at = self.heard_at = used_at
-        self.suspected_at = 0.0
+        self.suspected_at = self.user = 0
+        self.is_plain = self.is_ended = False
         self.is_closed = self.is_dead = self.unread = False
         self.cuts = []
+
+    def begin(self, command, read_answer):
+        pass
+
+    def wait(self, until, data):
+        return STORED
 
     def look(self):
         self.heard_at, self.unread = time.monotonic(), False
@@ -53,16 +64,23 @@ def world():
     return SimpleNamespace(pool=pool, wanted=wanted)
 
 
-def wait(pool, timeout=WAIT, is_reentrant=False):
-    return pool.wait(time.monotonic() + timeout, lambda: is_reentrant)
+def wait(pool, timeout=WAIT):
+    return pool.wait(time.monotonic() + timeout)
+
+
+def put_back(pool, conn):
+    """Put a connection back, as a publish does."""
+    conn.user = 0
+    pool.idle.append(conn)
+    pool.serve()
 
 
 def waiting(pool, taken, name):
     """Start a thread that waits for a connection; return when it does."""
-    count = len(pool._waiting)
+    count = len(pool.waiting)
     thread = threading.Thread(target=lambda: taken.append((name, wait(pool))))
     thread.start()
-    wait_until(lambda: len(pool._waiting) == count + 1)
+    wait_until(lambda: len(pool.waiting) == count + 1)
     return thread
 
 
@@ -75,14 +93,14 @@ def add(pool, *conns):
 def test_the_connection_that_was_put_back_last_is_taken_first(world):
     """So that those beyond the need lie idle."""
     first, second = add(world.pool, Conn(), Conn())
-    assert world.pool.take(0.0) == [second] and world.pool.take(0.0) == [first]
+    assert world.pool.take(0.0) is second and world.pool.take(0.0) is first
     assert world.pool.take(0.0) is None
 
 
 def test_a_dead_connection_is_not_taken(world):
     alive, dead = add(world.pool, Conn(0.0), Conn(0.0))
     dead.is_dead = True
-    assert world.pool.take(time.monotonic()) == [alive]
+    assert world.pool.take(time.monotonic()) is alive
     assert dead.is_closed and world.pool.connections() == [alive]
 
 
@@ -94,7 +112,7 @@ def test_publishes_that_wait_get_connections_in_their_order(world):
     threads = [waiting(world.pool, found, name) for name in "abc"]
     wait_until(lambda: world.wanted[:3] == [1, 1, 1])  # of two there is one
     for count, name in enumerate("abc", 1):
-        world.pool.put_back(taken)
+        put_back(world.pool, taken)
         wait_until(lambda count=count: len(found) == count)
         assert found[-1][0] == name
         taken = found[-1][1]
@@ -105,7 +123,7 @@ def test_publishes_that_wait_get_connections_in_their_order(world):
 def test_each_idle_connection_is_for_the_publish_that_has_waited_longest(world):
     """Nobody overtakes it before its thread has woken."""
     first, second = _Waiter(), _Waiter()
-    world.pool._waiting.extend([first, second])
+    world.pool.waiting.extend([first, second])
     add(world.pool, Conn())
     assert world.pool._has_turn(first) and not world.pool._has_turn(second)
     assert not first.wake.locked() and second.wake.locked()
@@ -118,17 +136,17 @@ def test_several_connections_wake_as_many_publishes(world):
     found = []
     threads = [waiting(world.pool, found, name) for name in "ab"]
     for taken in held:
-        world.pool.put_back(taken)
+        put_back(world.pool, taken)
     for thread in threads:
         thread.join()
     assert sorted(name for name, _ in found) == ["a", "b"]
-    assert {id(taken[0]) for _, taken in found} == {id(first), id(second)}
+    assert {id(conn) for _, conn in found} == {id(first), id(second)}
 
 
 def test_a_publish_looks_at_the_stack_once_more_before_it_waits(world):
     """A connection may have come back between its two looks."""
     (conn,) = add(world.pool, Conn())
-    assert wait(world.pool) == [conn]
+    assert wait(world.pool) is conn
 
 
 def test_publishes_that_wait_can_be_sent_elsewhere(world):
@@ -136,33 +154,44 @@ def test_publishes_that_wait_can_be_sent_elsewhere(world):
     thread = waiting(world.pool, found, "a")
     world.pool.release_waiters()
     thread.join()
-    assert found == [("a", None)] and not world.pool.is_awaited
+    assert found == [("a", None)] and not world.pool.waiting
 
 
 def test_the_deadline_ends_the_wait(world):
     assert wait(world.pool, 0.01) is None
-    assert not world.pool.is_awaited
+    assert not world.pool.waiting
 
 
 def test_a_publish_does_not_wait_for_its_own_thread(world):
+    """Its outer call has a connection, or waits for one."""
     add(world.pool, Conn(), Conn())
     held = [world.pool.take(0.0), world.pool.take(0.0)]
     with pytest.raises(ReentrantCallError):
-        wait(world.pool, is_reentrant=True)
-    assert not world.pool.is_awaited and len(held) == 2
+        wait(world.pool)
+    assert not world.pool.waiting
+    for conn in held:
+        conn.user = 1  # another thread's
+    world.pool.waiting.append(_Waiter())
+    with pytest.raises(ReentrantCallError):
+        wait(world.pool)
 
 
 def test_a_publish_in_a_signal_handler_waits_for_a_connection_that_may_be_dialed(world):
     (conn,) = add(world.pool, Conn())
     held = world.pool.take(0.0)
     found = []
-    thread = threading.Thread(target=lambda: found.append(wait(world.pool, is_reentrant=True)))
+
+    def wait_with_one():
+        held.user = threading.get_ident()
+        found.append(wait(world.pool))
+
+    thread = threading.Thread(target=wait_with_one)
     thread.start()
     wait_until(lambda: world.wanted)
     other = Conn()
     world.pool.add(other)
     thread.join()
-    assert found == [[other]] and held == [conn]
+    assert found == [other] and held is conn
 
 
 def interrupt_each_point(world, work):
@@ -180,35 +209,33 @@ def interrupt_each_point(world, work):
             return places
         places.append(interruption.place)
         gc.collect()
-        assert len(world.pool.connections()) == len(world.pool._idle), (interruption.place, errors)
-        assert not world.pool.is_awaited, interruption.place
+        assert len(world.pool.connections()) == len(world.pool.idle), (interruption.place, errors)
+        assert all(conn.user == 0 for conn in world.pool.idle), interruption.place
+        assert not world.pool.waiting, interruption.place
         while len(world.pool.connections()) < 1:
             world.pool.add(Conn())
         number += 1
 
 
-def publish(pool):
-    """Take a connection and put it back, as a publish does."""
-    taken = pool.take(0.0)
-    try:
-        pool.put_back(taken)
-    finally:
-        pool.drop(taken)
-
-
 def test_an_interrupted_publish_costs_the_pool_nothing(world):
     """Not even while the program keeps the exception; a wait is forgotten, too."""
     add(world.pool, Conn())
-    assert interrupt_each_point(world, lambda: publish(world.pool))
+    nodes = SimpleNamespace(
+        wait_for_connection=lambda node, until, interval: world.pool.wait(until))
+    publisher = Publisher(nodes, True, Statistics())
+    node = SimpleNamespace(pool=world.pool, address="n:1", responses=0, failures=0)
 
-    def wait_and_put_back():
-        taken = wait(world.pool, 0.0)
-        try:
-            world.pool.put_back(taken)
-        finally:
-            world.pool.drop(taken)
+    def publish():
+        assert publisher.attempt(node, b"x", time.monotonic() + WAIT, WAIT) == STORED
 
-    assert interrupt_each_point(world, wait_and_put_back)
+    assert len(interrupt_each_point(world, publish)) > 5
+
+    def publish_after_waiting():
+        with unittest.mock.patch.object(world.pool, "take", lambda now, in_turn=False: (
+                ConnectionPool.take(world.pool, now, True) if in_turn else None)):
+            publish()
+
+    assert len(interrupt_each_point(world, publish_after_waiting)) > 20
 
 
 def test_an_interrupted_publish_does_not_lose_the_turn_of_another(world):
@@ -217,20 +244,20 @@ def test_an_interrupted_publish_does_not_lose_the_turn_of_another(world):
     taken = world.pool.take(0.0)
     found = []
     thread = waiting(world.pool, found, "a")
-    world.pool._idle.append(taken.pop())
+    world.pool.idle.append(taken)
     began = time.monotonic()
     thread.join()
-    assert found == [("a", [conn])] and time.monotonic() - began < 5
+    assert found == [("a", conn)] and time.monotonic() - began < 5
 
 
 def test_what_an_interrupted_thread_lost_is_not_counted(world):
     """Its place is free: another one is dialed for it."""
     add(world.pool, Conn(), Conn())
-    world.pool._idle.pop()
+    world.pool.idle.pop()
     gc.collect()
     assert len(world.pool.connections()) == 1
     found = []
-    world.pool._idle.pop()
+    world.pool.idle.pop()
     thread = waiting(world.pool, found, "a")
     assert world.wanted == [1]
     world.pool.add(Conn())
@@ -261,7 +288,7 @@ def test_a_failed_connection_makes_room_for_a_publish_that_waits(world):
     held = [world.pool.take(0.0), world.pool.take(0.0)]
     found = []
     thread = waiting(world.pool, found, "a")
-    wait_until(lambda: thread.is_alive() and world.pool.is_awaited)
+    wait_until(lambda: thread.is_alive() and world.pool.waiting)
     world.pool.drop(held[0])
     wait_until(lambda: 1 in world.wanted)
     world.pool.add(Conn())
@@ -298,8 +325,8 @@ def test_connections_that_were_not_used_for_long_are_closed_but_one(world):
 
 def test_close_cuts_what_is_in_use_and_closes_what_is_idle_or_put_back_later(world):
     used, idle = add(world.pool, Conn(), Conn())
-    world.pool._idle.remove(used)
+    world.pool.idle.remove(used)
     world.pool.close()
     assert used.cuts and not used.is_closed and idle.is_closed
-    world.pool.put_back([used])
+    put_back(world.pool, used)
     assert used.is_closed

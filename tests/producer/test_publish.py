@@ -37,6 +37,7 @@ class Answers:
     address = "nsqd:4150"
     failures = responses = progress = suspected_at = 0
     used_at = opened_at = dialed_at = 0.0
+    is_plain = is_closed = waiting = False
     heard_at = silence = math.inf
 
     def __init__(self, *answers, stale=0, error=None):
@@ -45,25 +46,26 @@ class Answers:
         self.stale = stale
         self.error = error
         self.pauses = []
-        self.is_closed = threading.Event()
-        self.pooled = self.timer = self.pool = self
+        self.closed = threading.Event()
+        self.idle = []
+        self.timer = self.pool = self
 
     @property
     def connected(self):
         return (self,) if self._answers and self.error is None else ()
 
-    def acquire(self, deadline, is_async):
+    def acquire(self, deadline):
         if self.error is not None:
             raise self.error
-        if self.is_closed.wait(deadline.remaining()):
+        if self.closed.wait(deadline.remaining()):
             raise ClosedError("the producer is closed")
         raise ConnectError(self.address, "nobody is there")
 
     def take(self, now):
         self.stale -= 1
-        return None if self.stale >= 0 else [self]
+        return None if self.stale >= 0 else self
 
-    def wait_for_connection(self, node, pool, until, interval, is_reentrant):
+    def wait_for_connection(self, node, until, interval):
         """As NodePool's: its connections are lost."""
 
     def shortage(self, seconds):
@@ -75,10 +77,12 @@ class Answers:
     def do_nothing(self, *arguments):
         """What the real ones do with a connection is no matter of a publish."""
 
-    wake = drop = put_back = on_lost = on_refused = do_nothing
+    wake = drop = on_lost = on_refused = do_nothing
 
-    def exchange(self, command, now, until, traced):
+    def begin(self, command, read_answer):
         self.sent += 1
+
+    def wait(self, until, data):
         answer = self._answers.pop(0)
         self.is_ended = answer is not None
         if isinstance(answer, NSQConnectionError):
@@ -145,20 +149,19 @@ def test_a_permanent_refusal_is_not_retried():
     assert caught.value.code == "E_BAD_MESSAGE" and caught.value.__cause__ is TOO_BIG
 
 
-@pytest.mark.parametrize("conn", [object(), None])
+@pytest.mark.parametrize("conn", [SimpleNamespace(), None])
 def test_ping_waits_for_a_connection_that_is_in_use(conn):
-    returned = []
-    pool = SimpleNamespace(take=lambda now: None, put_back=returned.extend)
+    pool = SimpleNamespace(take=lambda now: None, idle=[], serve=lambda: None)
     nodes = SimpleNamespace(
         acquire=lambda deadline: SimpleNamespace(address="nsqd:4150", pool=pool),
-        wait_for_connection=lambda *arguments: conn and [conn])
+        wait_for_connection=lambda *arguments: conn)
     ping = Publisher(nodes, True, Statistics()).ping
     if conn is None:
         with pytest.raises(ConnectError, match="no connection in time"):
             ping(Deadline(0))
     else:
         ping(Deadline(0))
-        assert returned == [conn]
+        assert pool.idle == [conn]
 
 
 def test_refused_after_an_unknown_try():
@@ -207,7 +210,7 @@ def test_no_nsqd_can_be_used_any_more():
 @pytest.mark.parametrize("sent_before", [False, True])
 def test_close_ends_a_publish_that_waits(sent_before):
     nodes = Answers(*[LOST] * sent_before)
-    timer = threading.Timer(0.1, nodes.is_closed.set)
+    timer = threading.Timer(0.1, nodes.closed.set)
     timer.start()
     with pytest.raises(PublishUnknownError if sent_before else ClosedError):
         Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + 10, 10)
