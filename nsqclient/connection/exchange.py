@@ -28,9 +28,9 @@ from nsqclient import native
 _READ_SIZE = 4096
 #: Bytes that ``receive`` reads. A larger buffer costs page faults.
 RECEIVE_SIZE = 16 * 1024
-#: Seconds between two checks for signals. A signal that arrives outside of a system call, or in
-#: another thread, does not interrupt poll().
-_LONGEST_WAIT = 0.1
+#: Milliseconds between two checks for signals. A signal that arrives outside of a system call, or
+#: in another thread, does not interrupt poll().
+_LONGEST_WAIT = 100
 #: poll() takes milliseconds as a C int.
 _MAX_POLL = 2**31 - 1
 
@@ -38,27 +38,29 @@ _MAX_POLL = 2**31 - 1
 def exchange_in_python(
     fd: int, command: bytes, start: int, seconds: float
 ) -> tuple[int, bytes | int | None]:
-    until, pid, sent, poll = monotonic() + seconds, os.getpid(), start, select.poll()
-    unsent = memoryview(command)[start:]
-    while fd >= 0 and os.getpid() == pid:
-        try:
-            if unsent:
-                written = os.write(fd, unsent)
-                sent, unsent = sent + written, unsent[written:]
-        except OSError as exc:
-            failure = _system_error(exc)
-            if failure != errno.EAGAIN:
-                return sent, _read(fd, failure) or failure
+    until, pid, sent = monotonic() + seconds, os.getpid(), start
+    unsent: bytes | memoryview = memoryview(command)[start:] if start else command
+    while fd >= 0:
+        if unsent:
+            try:
+                sent += os.write(fd, unsent)
+                unsent = memoryview(command)[sent:] if sent < len(command) else b""
+            except OSError as exc:
+                failure = _system_error(exc)
+                if failure != errno.EAGAIN:
+                    return sent, _read(fd, failure) or failure
+        poll, left = select.poll(), until - monotonic()
         poll.register(fd, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
-        ready = poll.poll(math.ceil(min(max(0.0, until - monotonic()), _LONGEST_WAIT) * 1000))
+        ready = poll.poll(_LONGEST_WAIT if left * 1000 > _LONGEST_WAIT else _milliseconds(left))
         if os.getpid() != pid:
             break
-        if not ready and monotonic() >= until:
+        if ready:
+            if ready[0][1] != select.POLLOUT:
+                answer = _read(fd)
+                if answer != errno.EAGAIN:
+                    return sent, answer
+        elif monotonic() >= until:
             return sent, None
-        if ready and ready[0][1] != select.POLLOUT:
-            answer = _read(fd)
-            if answer != errno.EAGAIN:
-                return sent, answer
     return sent, errno.EBADF
 
 
@@ -67,13 +69,17 @@ def receive_in_python(fd: int, seconds: float) -> bytes | int | None:
     if fd >= 0:
         poll.register(fd, select.POLLIN)
     while fd >= 0:
-        if poll.poll(math.ceil(min(max(0.0, until - monotonic()) * 1000, _MAX_POLL))):
+        if poll.poll(_milliseconds(until - monotonic())):
             data = _read(fd, size=RECEIVE_SIZE)
             if data != errno.EAGAIN:
                 return data
         elif monotonic() >= until:
             return None
     return errno.EBADF
+
+
+def _milliseconds(seconds: float) -> int:
+    return math.ceil(min(max(0.0, seconds) * 1000, _MAX_POLL))
 
 
 def _read(fd: int, failure: int = 0, size: int = _READ_SIZE) -> bytes | int:
