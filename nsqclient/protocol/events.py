@@ -1,4 +1,4 @@
-"""Events of the client core, and what a client knows about its nsqd."""
+"""Events of the client core, and the properties of its nsqd."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Heartbeat(NamedTuple):
 
 
 class CloseWait(NamedTuple):
-    """CLS was answered: no more messages will come; those in flight may still be answered."""
+    """CLS was answered: no more messages will come; messages in flight may still be answered."""
 
 
 class FatalError(NamedTuple):

@@ -56,7 +56,7 @@ RawMessage = tuple[int, int, bytes, bytes]
 #: The longest response or error, in bytes; nsqd's own are far shorter, AUTH's answer included.
 MAX_ANSWER_SIZE = 1024 * 1024
 
-#: What the reader yields: single frames, and runs of messages as one list.
+#: Items that the reader yields: single frames, and runs of messages as one list.
 Parsed = Union[Frame, list[RawMessage]]
 
 

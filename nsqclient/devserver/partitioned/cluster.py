@@ -11,7 +11,6 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.lookupd import PartitionedLookupd
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.queue import LogMessage
-from nsqclient.devserver.partitioned.recovery import Recovery
 from nsqclient.devserver.partitioned.state import ClusterState, Partition
 from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
@@ -35,9 +34,6 @@ class PartitionedCluster:
     Args:
         nsqds, nsqlookupds: how many; the first nsqlookupd leads.
         msg_timeout, max_msg_timeout: as nsqd's flags, in seconds.
-        recovery_scale: of the delays with which the cluster recovers from a crash by itself; 1: as
-            long as a real one (half a minute to two minutes), 0.05: 20 times as fast, 0: nothing
-            happens by itself, and tests call each step.
         needs_channel: hide a partition without a channel from writers, as a real cluster does by
             default; here tests may begin with the producer.
         host: where all listen.
@@ -59,7 +55,6 @@ class PartitionedCluster:
         *,
         msg_timeout: float = 60.0,
         max_msg_timeout: float = 900.0,
-        recovery_scale: float = 0.0,
         needs_channel: bool = False,
         host: str = "127.0.0.1",
         tcp_port: int = 0,
@@ -73,7 +68,6 @@ class PartitionedCluster:
         if msg_timeout > max_msg_timeout:
             raise ConfigError(f"msg_timeout of {msg_timeout:g} s is over max_msg_timeout of"
                               f" {max_msg_timeout:g} s")
-        recovery_scale = to_seconds(recovery_scale, "recovery_scale")
         for name, port, count in (
             ("tcp_port", tcp_port, nsqds), ("http_port", http_port, nsqds),
             ("lookupd_http_port", lookupd_http_port, nsqlookupds),
@@ -87,13 +81,12 @@ class PartitionedCluster:
         state = ClusterState(max_msg_timeout, needs_channel)
         self._engine = Engine(state)
         self._loop = SessionLoop("devserver-nsqd-clients")
-        self._recovery = Recovery(state, recovery_scale, self._wake)  # guarded by the engine
         self._leader = 0
         session_numbers = itertools.count(1)  # unique in the cluster's engine
         self.nsqds: list[PartitionedNsqd] = [
             PartitionedNsqd(
                 number, self._engine, self._loop, limits, session_numbers, host,
-                _port(tcp_port, number), _port(http_port, number), self._recovery.hung_until,
+                _port(tcp_port, number), _port(http_port, number),
             )
             for number in range(nsqds)
         ]
@@ -172,7 +165,7 @@ class PartitionedCluster:
             channels: created with it; a channel created later begins at the end.
             registered_channels: SUB creates no channel.
             under_load: its leaders answer NOT_LEADER, and are not listed for writers, until
-                ``serve_topic()``, or two minutes times ``recovery_scale``.
+                ``serve_topic()``.
 
         Raises:
             InvalidTopicError, InvalidChannelError: a name is invalid.
@@ -188,12 +181,14 @@ class PartitionedCluster:
         with self._engine as state:
             state.create_topic(topic, meta, len(self.nsqds), channels, self._engine.now)
             if under_load:
-                self._recovery.on_created_under_load(state.topic(topic), self._engine.now)
+                for partition in state.topic(topic).partitions.values():
+                    partition.is_served, partition.listed_w = False, None
 
     def serve_topic(self, topic: str) -> None:
         """Let the leaders of a topic that was created under load serve from now on."""
         with self._engine as state:
-            self._recovery.serve(state.topic(topic))
+            for partition in state.topic(topic).partitions.values():
+                partition.is_served, partition.listed_w = True, partition.leader
 
     def publish(
         self, topic: str, partition: int, body: bytes, trace_id: int = 0, header: bytes = b""
@@ -246,13 +241,8 @@ class PartitionedCluster:
     # -- a planned move of a leader
 
     def begin_move(self, topic: str, partition: int) -> None:
-        """First half: not writable; nsqlookupds list no leader for writers, the old for readers.
-
-        Raises:
-            MoveRefusedError: with ``recovery_scale``: a move or a crash was a short time ago.
-        """
+        """First half: not writable; nsqlookupds list no leader for writers, the old for readers."""
         with self._engine as state:
-            self._recovery.check_move(self._engine.now)
             found = self._partition(state, topic, partition)
             found.is_writable = False
             found.listed_w = None
@@ -272,35 +262,23 @@ class PartitionedCluster:
             target = (found.leader + 1) % len(self.nsqds) if to is None else to
             if target not in found.replicas:
                 found.replicas.append(target)
-                found.in_sync.append(target)
             found.leader = found.listed_r = found.listed_w = target
             found.is_writable = True
             found.log.end_consumers(self._engine.now)
-            self._recovery.on_moved(self._engine.now)
             return target
 
     def move_leader(self, topic: str, partition: int, to: int | None = None) -> int:
-        """Both halves of a planned move at once. Returns: the nsqd that leads now.
-
-        Raises:
-            MoveRefusedError: as ``begin_move``.
-        """
+        """Both halves of a planned move at once. Returns: the nsqd that leads now."""
         self.begin_move(topic, partition)
         return self.finish_move(topic, partition, to)
 
     # -- a crash
 
     def crash(self, nsqd: int) -> None:
-        """End an nsqd at once; nsqlookupds list it no more.
-
-        With ``recovery_scale`` the rest follows by itself: nsqlookupds list a new leader, for
-        readers first; it serves; and publishes to partitions of which the nsqd was only a replica
-        hang until it does not count any more.
-        """
+        """End an nsqd at once; nsqlookupds list it no more. ``take_over`` is the next step."""
         self._check_nsqd(nsqd)
         with self._engine as state:
             state.dead.add(nsqd)
-            self._recovery.on_crash(nsqd, self._engine.now)
         self.nsqds[nsqd].stop()
 
     def take_over(self, nsqd: int, *, writable: bool = True) -> None:
@@ -310,18 +288,15 @@ class PartitionedCluster:
             writable: False for the time when nsqlookupds list the leader for readers only.
         """
         self._check_nsqd(nsqd)
-        with self._engine:
-            self._recovery.elect(nsqd, writable)
+        with self._engine as state:
+            state.elect(nsqd, writable)
 
     def restart(self, nsqd: int) -> None:
-        """Bring a crashed nsqd back, on its ports.
-
-        With ``recovery_scale`` it answers NOT_LEADER at first, and is not listed.
-        """
+        """Bring a crashed nsqd back, on its ports."""
         self._check_nsqd(nsqd)
         self.nsqds[nsqd].start()
-        with self._engine:
-            self._recovery.on_restart(nsqd, self._engine.now)
+        with self._engine as state:
+            state.dead.discard(nsqd)
 
     def hang(self, topic: str, partition: int, hung: bool = True) -> None:
         """Leave publishes to a partition without an answer, as with a crashed replica.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,6 @@ from nsqclient.protocol.partitioned.selection import StartPosition
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.runtime.deadline import Deadline
 
-_NEVER = float("inf")
 #: Codes that are answered with 404; the others are 400.
 _NOT_FOUND = ("E_TOPIC_NOT_EXIST",)
 
@@ -54,15 +53,13 @@ class PartitionCommandHandler(CommandHandler):
         layers: NegotiatedLayers,
         nsqd: int,
         engine: Engine[ClusterState],
-        hung_until: Callable[[float], float],
     ) -> None:
         super().__init__(core, faults, number, layers)
         self._partition_core = core
         self._nsqd = nsqd
         self._engine = engine
-        self._hung_until = hung_until
-        #: A publish that hangs, and when it is answered all the same.
-        self._hung: tuple[PartitionPub, float] | None = None
+        #: A publish that hangs.
+        self._hung: PartitionPub | None = None
         #: The commands behind it, which are not executed before.
         self._behind: deque[tuple[Event, AuthResult]] = deque()
 
@@ -75,13 +72,6 @@ class PartitionCommandHandler(CommandHandler):
         else:
             self._behind.append((event, auth_result))
 
-    def next_due(self) -> float | None:
-        """When ``release()`` must be called, or None."""
-        due = super().next_due()
-        if self._hung is None or self._hung[1] == _NEVER:
-            return due
-        return self._hung[1] if due is None else min(due, self._hung[1])
-
     def release(self, now: float) -> None:
         super().release(now)
         if self._hung is not None:
@@ -91,20 +81,11 @@ class PartitionCommandHandler(CommandHandler):
     def _execute_hung(self, state: ClusterState, now: float) -> None:
         if self._hung is None:
             return
-        (event, until), self._hung = self._hung, None
-        if now >= until:
-            self._answer(event, now, "E_FAILED_ON_NOT_WRITABLE", b"")
-        else:
-            self._execute(event, state, now)
-            self._keep_deadline(until)
+        event, self._hung = self._hung, None
+        self._execute(event, state, now)
         while self._behind and self._hung is None and not self.core.is_closed:
             behind, auth_result = self._behind.popleft()
             self.handle(behind, state, now, auth_result)
-
-    def _keep_deadline(self, until: float) -> None:
-        """What hangs again hangs since its arrival."""
-        if self._hung is not None:
-            self._hung = self._hung[0], until
 
     def unsubscribe(self, broker: Any) -> None:
         channel, self.channel = self.channel, None
@@ -140,8 +121,8 @@ class PartitionCommandHandler(CommandHandler):
             for new in messages
         ]
         state.check_serves(self._nsqd, partition)
-        if partition.is_writable and state.is_hung(partition):
-            self._hung = event, self._hung_until(now)
+        if partition.is_writable and partition.is_hung:
+            self._hung = event
             return
         stored = state.publish(
             self._nsqd, event.topic, event.partition, messages, time.time_ns(), now
@@ -366,7 +347,6 @@ class PartitionedNsqd:
         host: str,
         tcp_port: int,
         http_port: int,
-        hung_until: Callable[[float], float],
     ) -> None:
         self.number = number
         self._engine = engine
@@ -375,9 +355,7 @@ class PartitionedNsqd:
         self.faults: Faults = self._sessions.faults
         self._sessions.config = SessionConfig(
             lambda session, layers: PartitionCommandHandler(
-                PartitionServerProtocol(limits), self.faults, session, layers, number, engine,
-                hung_until,
-            )
+                PartitionServerProtocol(limits), self.faults, session, layers, number, engine)
         )
         self._host = host
         self._ports = (tcp_port, http_port)

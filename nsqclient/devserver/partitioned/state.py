@@ -31,7 +31,6 @@ class Partition:
     is_readable: bool = True
     is_served: bool = True  #: False: its leader answers NOT_LEADER, as after a creation under load
     is_hung: bool = False  #: a PUB to it is not answered
-    in_sync: list[int] = field(default_factory=list)  #: replicas that a PUB waits for
 
 
 @dataclass
@@ -55,7 +54,6 @@ class ClusterState:
         self.scheduler: Scheduler = Scheduler()
         self.topics: dict[str, Topic] = {}
         self.dead: set[int] = set()  #: nsqds that have crashed, or have not joined again
-        self.waits_for_replicas = False  #: a PUB waits for replicas that have crashed
         self.needs_channel = needs_channel
         self.is_write_disabled = False
         self._max_msg_timeout = max_msg_timeout
@@ -77,7 +75,6 @@ class ClusterState:
             replicas = [(number + step) % nsqds for step in range(min(meta.replica, nsqds))]
             topic.partitions[number] = Partition(
                 PartitionLog(number), replicas[0], replicas, replicas[0], replicas[0],
-                in_sync=list(replicas),
             )
         for channel in channels:
             for partition in topic.partitions.values():
@@ -131,11 +128,6 @@ class ClusterState:
         if partition.leader != nsqd or nsqd in self.dead or not partition.is_served:
             raise CommandError("E_FAILED_ON_NOT_LEADER")
 
-    def is_hung(self, partition: Partition) -> bool:
-        """Whether a PUB to this partition is not answered for now."""
-        return partition.is_hung or self.waits_for_replicas and any(
-            one in self.dead for one in partition.in_sync)
-
     def publish(
         self, nsqd: int, topic_name: str, number: int | None, messages: list[NewMessage],
         timestamp: int, now: float,
@@ -176,6 +168,27 @@ class ClusterState:
             channel.is_ordered = True
         channel.add_consumer(consumer)
         return channel
+
+    # -- after a crash
+
+    def elect(self, nsqd: int, writable: bool) -> None:
+        """Let the next running replica lead the partitions of a crashed nsqd.
+
+        Args:
+            writable: False for the time when nsqlookupds list the leader for readers only.
+        """
+        for partition in [one for topic in self.topics.values()
+                          for one in topic.partitions.values()]:
+            if partition.leader != nsqd and partition.listed_w is not None:
+                continue
+            if partition.leader == nsqd:
+                leader = next((one for one in partition.replicas if one not in self.dead), None)
+                if leader is None:
+                    continue
+                partition.leader = leader
+            partition.listed_r = partition.leader
+            partition.listed_w = partition.leader if writable else None
+            partition.is_writable = writable
 
     # -- for nsqlookupds
 

@@ -1,9 +1,9 @@
-"""What the partitioned NSQ adds to the protocol: ids, traces, headers of messages, commands.
+"""Additions of the partitioned NSQ to the protocol: ids, traces, headers of messages, commands.
 
 Client and embedded server share the values. Commands take checked values: check them with the
 functions here and in :mod:`commands`. Each publish needs its partition: the server chooses
 any partition for a command without one.
-Source: "How we redesign the NSQ smart client"; where it and the server (0.3.7-HA) differ, the
+Source: "How we redesign the NSQ smart client". If the article and the server (0.3.7-HA) differ, the
 server is followed: ``docs/topics/partitions.rst``.
 """
 

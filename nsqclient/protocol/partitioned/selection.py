@@ -1,6 +1,6 @@
 """The messages that a consumer of partitions asks for: ``StartPosition`` and ``HeaderFilter``.
 
-The words of a position are those of SUB_ADVANCED and of ``/channel/setoffset``: ``kind:value``.
+A position is written as in SUB_ADVANCED and ``/channel/setoffset``: ``kind:value``.
 nsqd silently ignores an unusable filter and delivers everything, so filters are checked here.
 """
 

@@ -1,6 +1,5 @@
 """The embedded cluster: its arguments, and its nsqlookupds over HTTP, how they answer and fail."""
 
-import math
 
 import pytest
 import requests
@@ -180,7 +179,6 @@ def test_nodes_lists_every_nsqd_with_its_partitions(cluster):
 @pytest.mark.parametrize(("options", "hint"), [
     ({"nsqds": 0}, "nsqds must be a whole number of at least 1, not 0"),
     ({"nsqlookupds": -1}, "nsqlookupds must be a whole number of at least 1"),
-    ({"recovery_scale": math.nan}, "recovery_scale"),
     ({"msg_timeout": 0}, "msg_timeout"),
     ({"msg_timeout": 901}, "over max_msg_timeout of 900 s"),
     ({"tcp_port": 65535}, "tcp_port must be a whole number from 0 to 65531"),
