@@ -57,7 +57,7 @@ CALLS = {
 }
 
 
-def check_interrupted_call(producer, call, name, partitions=1):
+def check_interrupted_call(producer, call, name):
     """Interrupt a call at each point: the next publishes are stored, and close() is clean."""
     producer.publish("events", b"x")
 
@@ -69,8 +69,7 @@ def check_interrupted_call(producer, call, name, partitions=1):
             pass
         else:
             assert not interruption.has_come, f"swallowed: {interruption.place}"
-        for _ in range(partitions):  # one to each
-            producer.publish("events", b"x", timeout=20)
+        producer.publish("events", b"x", timeout=20)
         assert producer.flush(20), interruption.place
 
     assert interrupt_each_point(work, sum(map(ord, name)) % STEP) > 20
@@ -101,35 +100,13 @@ def test_an_interrupted_first_publish_leaves_the_producer_usable(server):
     check_interrupted_first_publish(lambda: Producer([server.tcp_address]), 3 * STEP)
 
 
-@pytest.fixture
-def cluster(leak_guard):
-    with PartitionedCluster(2, 1) as running:
-        running.create_topic("events", 2)
-        yield running
-
-
-PARTITIONED_CALLS = {
-    **CALLS,
-    "publish with a key": lambda producer: producer.publish("events", b"x", key="k", timeout=20),
-    "publish with a trace": lambda producer: producer.publish("events", b"x", trace_id=7),
-    "publish_async": lambda producer: producer.publish_async("events", b"x", key="k").result(20),
-}
-
-
-@pytest.mark.parametrize("name", PARTITIONED_CALLS)
-def test_an_interrupted_call_of_a_partitioned_producer_leaves_it_usable(name, cluster):
-    lookupds = cluster.lookupd_http_addresses
-    with partitioned.Producer(
-        lookupd_http_addresses=lookupds, config=Config(publish_timeout=20)
-    ) as producer:
-        check_interrupted_call(producer, PARTITIONED_CALLS[name], name, partitions=2)
-
-
-def test_an_interrupted_first_publish_to_a_partition_leaves_the_producer_usable(cluster):
+def test_an_interrupted_first_publish_to_a_partition_leaves_the_producer_usable(leak_guard):
     """While the cluster is detected, the leaders are looked up, and a leader is dialed."""
-    lookupds = cluster.lookupd_http_addresses
-    check_interrupted_first_publish(
-        lambda: partitioned.Producer(lookupd_http_addresses=lookupds), 5 * STEP, key="k")
+    with PartitionedCluster(2, 1) as cluster:
+        cluster.create_topic("events", 2)
+        lookupds = cluster.lookupd_http_addresses
+        check_interrupted_first_publish(
+            lambda: partitioned.Producer(lookupd_http_addresses=lookupds), 5 * STEP, key="k")
 
 
 def test_an_interrupted_loop_leaves_the_consumer_usable(server):

@@ -1,11 +1,10 @@
 """Handlers that are slower than msg_timeout, messages that user code gives up, and stops."""
 
 import logging
-import socket
 
 import pytest
 
-from nsqclient import BatchHandler, Config, Consumer, GiveUp, NegotiationError
+from nsqclient import BatchHandler, Config, Consumer, GiveUp
 from nsqclient.devserver import Nsqd
 from tests.support.waiting import wait_until
 
@@ -146,14 +145,3 @@ def test_mistakes_are_met_with_what_to_write(nsqd):
     consumer.stop()
     with Consumer("t", "c", print, nsqd_tcp_addresses=["127.0.0.1:1"]) as other:
         wait_until(lambda: "connected to no nsqd: " in other.healthy().reason)
-
-
-def test_a_consumer_refuses_sockets_that_another_library_has_replaced(monkeypatch):
-    class Green(socket.socket):
-        __module__ = "gevent._socket3"
-
-    monkeypatch.setattr(socket, "socket", Green)
-    consumer = Consumer("t", "c", print, nsqd_tcp_addresses=["127.0.0.1:1"])
-    with pytest.raises(NegotiationError, match="patched by gevent"):
-        consumer.start()
-    consumer.stop()

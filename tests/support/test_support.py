@@ -1,65 +1,19 @@
-"""The leak guard notices leaks; the proxy cuts and flips at the exact byte; PostgreSQL."""
+"""The leak guard notices leaks; the proxy cuts and flips at the exact byte."""
 
 import contextlib
 import os
 import re
-import socket
-import struct
 import subprocess
 import sys
 
 import pytest
 
-from examples.django_outbox.postgres import Postgres
-from tests.support import leaks
 from tests.support.faults.proxy import CLIENT, SERVER, FaultProxy
-from tests.support.leaks import find_leaks, take_snapshot
 from tests.support.processes import CHECKOUT, LIMIT
-from tests.support.servers import postgres
 from tests.support.servers.raw_socket import connect, read_exactly
 from tests.support.servers.scripted import ScriptedServer
 
 needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-
-
-@pytest.fixture
-def short_grace(monkeypatch):
-    """What these tests leave behind does not go away by itself: do not wait for it."""
-    monkeypatch.setattr(leaks, "GRACE", 0.05)
-
-
-@needs_proc
-def test_a_connection_that_was_reset_is_the_sessions(short_grace, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        before = take_snapshot()
-        with socket.create_connection(server.getsockname()) as end:
-            theirs, _ = server.accept()
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            theirs.close()
-            with pytest.raises(ConnectionResetError):
-                end.recv(1)
-            assert "1 socket(s)" in find_leaks(before)[0]
-            monkeypatch.setattr(leaks, "FOREIGN_PORTS", {1})
-            assert find_leaks(before) == []
-            for ours in (*socket.socketpair(), socket.create_server(("127.0.0.1", 0))):
-                with ours:
-                    assert "socket(s)" in find_leaks(before)[0]
-
-
-@needs_proc
-def test_a_connection_of_a_foreign_process_is_not_a_leak(short_grace, monkeypatch):
-    """The JVM of the session connects to us when a task ends."""
-    program = ("import socket, sys; end = socket.create_connection(('127.0.0.1', sys.argv[1]));"
-               " sys.stdin.read()")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        child = subprocess.Popen([sys.executable, "-c", program, port], stdin=subprocess.PIPE)
-        before = take_snapshot()
-        with server.accept()[0]:
-            assert "1 socket(s)" in find_leaks(before)[0]
-            monkeypatch.setattr(leaks, "FOREIGN_PROCESSES", {child.pid})
-            assert find_leaks(before) == []
-        child.communicate()
 
 
 LEAKY = """
@@ -132,14 +86,3 @@ def test_a_flip_changes_exactly_one_byte(leak_guard):
     with ScriptedServer(echo) as server, FaultProxy(server.address) as proxy:
         proxy.flip_after(2, SERVER)
         assert say_hello(proxy) == b"he" + bytes([ord("l") ^ 0xFF]) + b"lo"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="PostgreSQL runs as the user of the tests")
-def test_postgresql_runs_where_its_user_cannot_reach_the_programs(tmp_path):
-    """As root in a checkout below /root: its user is another one."""
-    programs = postgres.require_programs()
-    package, hidden = programs.parent.parent, tmp_path / "hidden"
-    hidden.mkdir(mode=0o700)
-    for folder in package.parent.glob(f"{package.name}*"):
-        (hidden / folder.name).symlink_to(folder)
-    Postgres(hidden / package.name / programs.parent.name / "bin").close()
