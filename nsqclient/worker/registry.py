@@ -194,7 +194,9 @@ class HandlerRegistry:
                 self._entries[key] = registration
                 return
         if former is not registration:
-            raise ConfigError(_conflict(former, registration))
+            raise ConfigError(
+                f"{registration.place} has two handlers, {former.name} and {registration.name}:"
+                " keep one of them, or give the other a channel of its own")
 
     def __iter__(self) -> Iterator[Registration]:
         with self._lock:
@@ -204,19 +206,6 @@ class HandlerRegistry:
         """Remove the handler of a channel, if any; for tests."""
         with self._lock:
             self._entries.pop((topic, channel), None)
-
-
-def _conflict(former: Registration, other: Registration) -> str:
-    before, after = former.settings(), other.settings()
-    differing = [
-        f"{name} {before.get(name, 'not given')!s:.60} and {after.get(name, 'not given')!s:.60}"
-        for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)
-    ]
-    names = former.name if former.name == other.name else f"{former.name} and {other.name}"
-    text = f"{former.place} has two handlers: {names}"
-    if differing:
-        text += f", with contradicting options ({'; '.join(differing)})"
-    return f"{text}: keep one of them, or give the other a channel of its own"
 
 
 #: The registry of the process.

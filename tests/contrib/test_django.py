@@ -13,7 +13,7 @@ from nsqclient import (
     handler,
 )
 from nsqclient.cli.worker import build_command
-from nsqclient.contrib.django import get_producer, publish, publish_json, publish_on_commit
+from nsqclient.contrib.django import get_producer, publish, publish_on_commit
 from nsqclient.contrib.django.management.commands.nsq_consume import Command, database_connections
 from nsqclient.worker.registry import registry
 from tests.support import django_settings
@@ -131,16 +131,6 @@ def test_a_commit_publishes(project):
     assert bodies(project) == [b"first", b"second"]
 
 
-def test_a_value_is_published_as_json(project):
-    publish_json("events", {"id": 7})
-    publish_on_commit("events", json=2)  # without a transaction
-    with transaction.atomic():
-        publish_on_commit("events", json=None)
-        with pytest.raises(InvalidMessageError, match="either body .* or json"):
-            publish_on_commit("events", b"x", json=1)
-    assert bodies(project) == [b'{"id":7}', b"2", b"null"]
-
-
 def test_a_rollback_publishes_nothing(project):
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         insert("a")
@@ -240,19 +230,6 @@ def test_the_command_rejects_wrong_arguments(project, words, message, status):
     with pytest.raises(CommandError, match=message) as caught:
         call_command("nsq_consume", *words)
     assert caught.value.returncode == status
-
-
-def test_a_variable_wins_over_the_setting(nsqd, monkeypatch):
-    """The nsqd of the setting does not answer; the command line wins over both."""
-    monkeypatch.setenv("NSQD_TCP_ADDRESS", nsqd.tcp_address)
-    words = ("nsq_consume", "json.loads", "--topic", "t", "--channel", "c", "--check")
-    printed = io.StringIO()
-    with override_settings(NSQCLIENT={"NSQD_TCP_ADDRESSES": ["127.0.0.1:1"]}):
-        call_command(*words, stdout=printed)
-        with pytest.raises(SystemExit, match="1"):
-            call_command(*words, "--nsqd-tcp-address", "127.0.0.1:2", stdout=printed)
-    assert f"OK     nsqd {nsqd.tcp_address}\n" in printed.getvalue()
-    assert "WRONG  nsqd 127.0.0.1:2" in printed.getvalue()
 
 
 def test_the_command_needs_good_settings():

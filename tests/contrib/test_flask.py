@@ -47,15 +47,6 @@ def test_two_apps_have_a_producer_each(nsq, app, nsqd, nsqd_factory):
     assert nsq.close(second)
 
 
-def test_without_a_factory_the_app_is_given_at_once(nsqd):
-    app = Flask("shop")
-    app.config["NSQCLIENT"] = {"NSQD_TCP_ADDRESSES": [nsqd.tcp_address]}
-    nsq = NSQ(app)
-    with app.app_context():
-        nsq.producer.ping()
-    assert nsq.close(app)
-
-
 def test_an_app_without_the_extension_raises_an_error(nsq):
     with Flask("shop").app_context(), pytest.raises(RuntimeError, match="init_app"):
         nsq.publish("events", b"x")
@@ -118,11 +109,6 @@ def test_a_handler_may_have_several_topics_and_batches(nsq, app, nsqd):
     assert all(group.stop(5))
 
 
-def test_a_handler_without_a_topic_is_rejected_by_the_decorator(nsq):
-    with pytest.raises(ConfigError, match="needs a topic"):
-        nsq.handler(channel="c")(print)
-
-
 @pytest.mark.parametrize(("words", "said"), [
     ([], "no handler is registered: write @nsq.handler"),
     (["--topic", "refunds"], "no handler is registered for refunds"),
@@ -132,16 +118,6 @@ def test_the_command_needs_a_handler(nsq, app, words, said):
         nsq.handler("orders", channel="c")(lambda message: None)
     result = app.test_cli_runner().invoke(args=["nsq", "consume", *words])
     assert result.exit_code == (2 if words else 1) and said in result.output
-
-
-def test_a_variable_wins_over_the_setting(nsq, nsqd, monkeypatch):
-    """The nsqd of the setting does not answer. ``--topic`` chooses among the handlers."""
-    nsq.handler("orders", "refunds", channel="c")(lambda message: None)
-    monkeypatch.setenv("NSQD_TCP_ADDRESS", nsqd.tcp_address)
-    runner = make_app(nsq).test_cli_runner()
-    result = runner.invoke(args=["nsq", "consume", "--check", "--topic", "refunds"])
-    assert result.exit_code == 0 and f"OK     nsqd {nsqd.tcp_address}" in result.output
-    assert "consuming refunds" in result.output and "consuming orders" not in result.output
 
 
 def test_a_factory_that_runs_twice_registers_its_handlers_anew(nsq):

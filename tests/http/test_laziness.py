@@ -25,8 +25,3 @@ def test_importing_the_library_does_not_load_requests():
 @pytest.mark.parametrize("name", nsqclient.http.__all__)
 def test_every_public_name_can_be_imported(name):
     assert getattr(nsqclient.http, name).__name__ == name
-
-
-def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'NsqHTTP'"):
-        nsqclient.http.NsqHTTP  # noqa: B018 - it is the lookup that raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from nsqclient.display import counted, masked_address, printable, without_password
@@ -25,23 +26,17 @@ class Finding(NamedTuple):
     command: str = ""  #: a line for a shell that does it
 
 
-def ok(check: str, where: str, text: str) -> Finding:
-    return _finding(Severity.OK, check, where, text)
-
-
-def warning(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
-    return _finding(Severity.WARNING, check, where, text, hint, command)
-
-
-def error(check: str, where: str, text: str, hint: str, command: str = "") -> Finding:
-    return _finding(Severity.ERROR, check, where, text, hint, command)
-
-
 def _finding(
     severity: Severity, check: str, where: str, text: str, hint: str = "", command: str = ""
 ) -> Finding:
     # The table is copied into tickets: an address shows no password.
     return Finding(severity, check, _shown(where), _shown(text), _shown(hint), printable(command))
+
+
+#: Builders of findings: (check, where, text, hint, command).
+ok = partial(_finding, Severity.OK)
+warning = partial(_finding, Severity.WARNING)
+error = partial(_finding, Severity.ERROR)
 
 
 def curl(url: str, **parameters: str) -> str:
