@@ -56,9 +56,9 @@ class NsqdSources(NamedTuple):
     lookupds: Sequence[str] = ()  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd. Returns the addresses to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
-    #: Called before each subscription; raises an NSQError if this nsqd may not be subscribed to.
+    #: Called before each subscription; raises an NSQError if this nsqd must not be subscribed to.
     #: May block.
-    check_nsqd: Callable[[Endpoint], None] | None = None
+    check_nsqd: Callable[[Endpoint], None] = lambda place: None
     #: HTTP addresses of nsqds, in any order, to query the channel depth.
     nsqd_http: Sequence[str] = ()
 
@@ -163,10 +163,10 @@ class LookupRounds:
         self.next_at = time.monotonic() + delay
         self._next = self._timer.schedule(delay, self._poll)
 
-    def begin(self, is_connected: bool, has_lost: bool) -> None:
-        """Count a round. Arguments: a listed nsqd has been connected; one has been lost."""
+    def begin(self, is_connected: bool) -> None:
+        """Count a round; ``is_connected``: a listed nsqd has been connected."""
         self.unconnected = 0 if is_connected else self.unconnected + 1
-        self.since_loss += has_lost
+        self.since_loss += 1
 
     def note_answer(self, lookupd: str, is_listed: bool, lookupds: Iterable[str]) -> bool:
         """Record whether an nsqlookupd lists the topic. Returns True if none of them does."""
@@ -324,9 +324,7 @@ class ConnectionManager(Generic[S]):
         config = config_for(lookupd, self._sources.lookupds, self._config)
         return lookup_topic(lookupd, self._topic, config)
 
-    def merge(
-        self, lookupd: str, answer: Any | None, error: DiscoveryError | None
-    ) -> list[str]:
+    def merge(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> list[str]:
         """Record the end of a lookup. Returns further nsqlookupds to ask. Needs _lock."""
         return []
 
@@ -397,8 +395,7 @@ class ConnectionManager(Generic[S]):
             sub: S = self.make_subscription(place, entry)
             entry.sub = sub
         try:
-            if self._sources.check_nsqd is not None:
-                self._sources.check_nsqd(place)
+            self._sources.check_nsqd(place)
             sub.open(Deadline(HANDSHAKE_TIMEOUT))
         except Exception as exc:  # otherwise the address would count as connected forever
             if not isinstance(exc, NSQError):
@@ -472,32 +469,27 @@ class ConnectionManager(Generic[S]):
             # publish may add another nsqd.
             is_connected = any(
                 entry.has_worked and not entry.direct for entry in self._entries.values())
-            self._rounds.begin(is_connected, self._has_lost())
+            self._rounds.begin(is_connected)
             self._schedule_round()
             self._poller.ask(self.begin_round())
 
-    def _has_lost(self) -> bool:
-        """Needs _lock."""
-        return any(entry.is_lost for entry in self._entries.values())
-
     def _schedule_round(self) -> None:
         """Needs _lock."""
-        self._rounds.schedule(self._has_lost(), self.limit_wait)
+        has_lost = any(entry.is_lost for entry in self._entries.values())
+        self._rounds.schedule(has_lost, self.limit_wait)
 
     def _report(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> None:
         """Act on an answer or a failure."""
-        if answer is not None:
+        if error is None:
             self.on_lookup(lookupd, answer)
-            return
-        assert error is not None
-        if error.is_final:
+        elif error.is_final:
             with self._lock:
                 former, self.incompatibility = self.incompatibility, error
             self._report_incompatibility(former, error)
-            return
-        self._log.warning("no answer from %s", with_hint(error))
-        self.last_failure = error
-        self._owner.on_error(error)
+        else:
+            self._log.warning("no answer from %s", with_hint(error))
+            self.last_failure = error
+            self._owner.on_error(error)
 
     def note_whether_known(self, lookupd: str, is_listed: bool, problem: str = "") -> None:
         """Log once when all nsqlookupds have answered and none knows the topic.
@@ -525,10 +517,7 @@ class ConnectionManager(Generic[S]):
         return subs
 
     def _drop_unlisted(self) -> None:
-        """Drop unlisted nsqds, lost ones after _FORGET_AFTER. Needs _lock.
-
-        A connected nsqd is never dropped, because it may still have messages.
-        """
+        """Drop unlisted nsqds, lost ones after _FORGET_AFTER, connected ones never. Needs _lock."""
         oldest = time.monotonic() - _FORGET_AFTER
         for place, entry in list(self._entries.items()):
             is_listed = bool(self._named_by(place, entry))
