@@ -61,7 +61,6 @@ class Backpressure:
         return self._flow.is_held
 
     def queued_bytes(self) -> int:
-        """Return the memory that the waiting messages take."""
         return _size(self._processor.waiting())
 
     def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:

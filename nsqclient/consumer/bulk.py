@@ -189,7 +189,6 @@ class BulkConsumer:
 
     @property
     def connections(self) -> tuple[BulkSubscription, ...]:
-        """The open connections."""
         return self._subs
 
     def start(self) -> None:
@@ -239,7 +238,6 @@ class BulkConsumer:
     # -- for its connections
 
     def make_subscription(self, place: Endpoint) -> BulkSubscription:
-        """Build a subscription that is not open yet."""
         return BulkSubscription(place.address, self.context, self)
 
     def on_connected(self, sub: BulkSubscription) -> None:
@@ -251,11 +249,9 @@ class BulkConsumer:
         sub.conn.start()
 
     def on_error(self, error: NSQError) -> None:
-        """A dial or a lookup failed."""
         self.handler.on_error(error)
 
     def on_lost(self, sub: BulkSubscription, error: NSQError) -> None:
-        """A connection has ended."""
         with self._lock:
             self._subs = tuple(other for other in self._subs if other is not sub)
         self.flow.detach(sub)

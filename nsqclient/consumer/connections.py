@@ -312,7 +312,6 @@ class ConnectionManager(Generic[S]):
     # -- methods to override
 
     def make_entry(self, *, is_direct: bool) -> NsqdEntry:
-        """Build the entry of a new nsqd."""
         return NsqdEntry(is_direct)
 
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:

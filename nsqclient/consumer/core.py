@@ -208,15 +208,12 @@ class ConsumerCore:
     # -- seams
 
     def make_processor(self, handling: HandlerSettings) -> MessageProcessor:
-        """Build the part that runs the handler."""
         return MessageProcessor(self.context, self.flow, handling)
 
     def make_connections(self, sources: NsqdSources) -> ConnectionManager[Subscription]:
-        """Build the part that keeps the consumer connected."""
         return ConnectionManager(self.context, sources, self)
 
     def make_subscription(self, place: Endpoint) -> Subscription:
-        """Build a Subscription that is not open yet."""
         return Subscription(place.address, self.context, self, self.unhandled)
 
     def make_depth_query(self, sources: NsqdSources) -> DepthQuery:
@@ -233,7 +230,6 @@ class ConsumerCore:
     # -- for the ConnectionManager
 
     def on_connected(self, sub: Subscription) -> None:
-        """Start an open Subscription."""
         self.flow.attach(sub)
         self.call_back("on_connect", sub.address)
         # Last, so that the loss of this connection is reported after all of the above. If a stop

@@ -266,7 +266,6 @@ class FlowControl(Generic[S]):
         self.update()
 
     def set_paused(self, paused: bool) -> None:
-        """Stop or resume the flow."""
         with self._lock:
             self.is_paused = paused
         self.update()
@@ -425,7 +424,6 @@ class FlowControl(Generic[S]):
         )
 
     def rdy_by_connection(self) -> dict[S, int]:
-        """Return the last RDY sent on each connection."""
         with self._lock:
             return dict(
                 (sub, sub.rdy_state.rdy) for sub in self.subscriptions

@@ -126,11 +126,9 @@ class MessageProcessor:
         return not len(self.workers) and self._flow.is_starved()
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
-        """Run a short task on the timer thread."""
         self._timer.schedule(delay, task)
 
     def run_on_worker(self, task: Callable[[], None]) -> None:
-        """Run a task on a worker thread."""
         self.workers.put(WorkerTask(task))
 
     def drop_expired(self) -> None:
@@ -286,7 +284,6 @@ class MessageProcessor:
         sub.conn.receive_messages(monotonic() + _RECEIVE_TIME)
 
     def flush(self) -> None:
-        """Send all collected FINs."""
         for sub in self._flow.subscriptions:
             sub.flush()
 

@@ -165,7 +165,6 @@ class RdyDistributor:
         self.states: dict[object, RdyState] = {}
 
     def add(self, key: object, max_rdy: int, now: float) -> RdyState:
-        """Add a connection with RDY 0."""
         state = self.states[key] = RdyState(key, max_rdy, now)
         return state
 

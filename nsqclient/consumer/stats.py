@@ -117,7 +117,6 @@ class ClosedConnectionTotals:
         self._closed: list[ConnectionCounters] = [ConnectionCounters()]  # guarded by _lock
 
     def add(self, counters: ConnectionCounters) -> None:
-        """Add the counters of a closed connection."""
         with self._lock:
             self._closed.append(counters)
             if len(self._closed) > 16:

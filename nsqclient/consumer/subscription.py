@@ -75,7 +75,6 @@ class NsqdSubscription(ABC):
         self.is_retired: bool = False
 
     def reports_to(self, owner: object) -> bool:
-        """True if this is the owner that it was created with."""
         return self._reports_to is owner
 
     def open(self, deadline: Deadline) -> None:
