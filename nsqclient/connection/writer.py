@@ -38,8 +38,6 @@ class SocketWriter:
         self._write_lock = threading.Lock()
         self._unsent = memoryview(b"")  # taken from the core, not yet sent; guarded by _write_lock
         self._transport: Transport | None = None
-        #: Bytes that the socket has accepted; grows while the peer reads. Guarded by _write_lock.
-        self.sent: int = 0
 
     def attach(self, transport: Transport) -> None:
         """Set the socket."""
@@ -102,7 +100,6 @@ class SocketWriter:
                 sent = self._send(data)
             except OSError as exc:
                 transport.need_lost(exc)
-            self.sent += sent
             if sent == len(data):
                 break
             data = memoryview(data)[sent:]
