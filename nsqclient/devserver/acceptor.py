@@ -65,11 +65,7 @@ class Acceptor:
         return format_address(self.host, self._port)
 
     def listen(self) -> None:
-        """Bind the port; clients wait in the kernel until :meth:`start`.
-
-        Raises:
-            OSError: the port is taken or not allowed, or the host is not local.
-        """
+        """Bind the port; clients wait in the kernel until :meth:`start`. Raises OSError."""
         try:
             self._listener = self._bind()
         except OSError as exc:
@@ -95,9 +91,8 @@ class Acceptor:
     def stop(self, deadline: Deadline | None = None) -> None:
         """End all threads and their clients, and free the port. Any thread, any number of times.
 
-        Blocks: until every thread has ended, or the deadline; a warning names the others.
+        Blocks: until every thread has ended, or the deadline.
         """
-        # Each step can be repeated: a second caller waits for the same threads.
         deadline = Deadline(None) if deadline is None else deadline
         self.stopping.set()
         if self._waker is not None:
@@ -157,8 +152,7 @@ class Acceptor:
                     self._refuse(exc)
 
     def _refuse(self, exc: Exception) -> None:
-        """Log why a client is not served, and pause: the cause may last, and the loop would spin.
-        """
+        # The pause: the cause may last, and the loop would spin.
         logger.log(self._lines.level(logging.ERROR), "%s: a client is not served: %s",
                    self.address, exc, exc_info=not isinstance(exc, (OSError, RuntimeError)))
         self.stopping.wait(_PAUSE)

@@ -55,12 +55,7 @@ class AuthState(NamedTuple):
 
 
 def read_state(body: bytes) -> AuthState:
-    """Read the auth server's answer.
-
-    Raises:
-        ValueError: no JSON, a field of a wrong type, an unknown permission, a pattern that does
-            not compile, a ttl that is not positive.
-    """
+    """Read the auth server's answer. Raises ValueError."""
     answer = decode_json(
         body, {"ttl": int, "identity": str, "identity_url": str, "authorizations": list})
     ttl = answer.get("ttl", 0)
@@ -90,8 +85,7 @@ class Authorizer:
 
     Args:
         addresses: auth servers, ``host:port`` or URLs; any of them may be asked.
-        remote_ip: the client's address.
-        describe_tls: called for each request: whether the client uses TLS, and the name in its
+        describe_tls: called for each request: True if the client uses TLS, and the name in its
             certificate.
     """
 
@@ -124,10 +118,7 @@ class Authorizer:
     def check(self, event: Event) -> dict[str, Any] | None:
         """Authorize a command; return the response to an AUTH, None for any other.
 
-        Blocks: during a request to an auth server: for an AUTH, and once the last answer expired.
-
-        Raises:
-            CommandError: it is not permitted.
+        Blocks while the auth server is asked, if ``must_ask``. Raises CommandError.
         """
         if isinstance(event, Auth):
             return self._authenticate(event.secret)

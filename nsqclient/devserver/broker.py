@@ -150,11 +150,7 @@ class Broker:
     def publish(
         self, topic: str, bodies: Sequence[bytes], now: float, timestamp: int, deferral: float = 0
     ) -> None:
-        """Store messages; ``timestamp`` in ns, ``deferral`` in seconds.
-
-        Raises:
-            BrokerError: exiting.
-            OSError: writing to the disk failed.
+        """Store messages; ``timestamp`` in ns, ``deferral`` in seconds. Raises BrokerError, OSError.
         """
         self._check_exiting()
         target = self.open_topic(topic)
@@ -165,11 +161,7 @@ class Broker:
             self.on_published(topic, bodies)
 
     def subscribe(self, topic: str, channel: str, consumer: Consumer, now: float) -> Channel:
-        """Add a consumer; create topic and channel if they do not exist.
-
-        Raises:
-            BrokerError: exiting, or the channel has ``max_channel_consumers`` already.
-        """
+        """Add a consumer; create topic and channel if they do not exist. Raises BrokerError."""
         self._check_exiting()
         target = self.open_channel(topic, channel, now)
         most = self._limits.max_channel_consumers

@@ -49,10 +49,7 @@ class NegotiatedLayers:
         self._due = float("inf")
 
     def apply(self, core: ServerProtocol, settings: ClientSettings) -> None:
-        """Start the layers that IDENTIFY granted, in nsqd's order, with an OK inside each.
-
-        The OKs wait in the TLS layer until its handshake is over.
-        """
+        """Start the layers that IDENTIFY granted, in nsqd's order, with an OK inside each."""
         if settings.tls and self._context is not None:
             from nsqclient.protocol.layers.tls import TLSLayer
 
@@ -153,10 +150,7 @@ class CommandHandler:
             self._fail(event, now, exc.strerror or str(exc))
 
     def take_outbox(self, size: int) -> list[RawMessage]:
-        """Remove and return messages for this client, up to ``size`` bytes and one more.
-
-        Closes the core when the consumer was ended.
-        """
+        """Remove and return messages for this client, up to ``size`` bytes and one more."""
         consumer = self.consumer
         if consumer is None:
             return []

@@ -82,10 +82,7 @@ class Engine(Generic[B]):
             self._observers.append(observer)
 
     def wait_until(self, condition: Callable[[B], bool], timeout: float) -> bool:
-        """Wait until ``condition`` holds; False when the time is over.
-
-        Blocks: up to ``timeout`` seconds. The condition runs under the lock.
-        """
+        """Wait until ``condition``, which runs under the lock, holds; False if time is over."""
         deadline = Deadline(timeout)
         with self._lock:
             self._waiters += 1

@@ -130,9 +130,7 @@ class HTTPServer:
 
     Args:
         name: of the threads, after ``nsq-``.
-        host, port: where it listens; port 0 takes a free one.
         routes: (method, path, handler); a path that ends in ``/:option`` matches any last part.
-        tls: serve HTTPS with it.
         max_body_size: bytes of a body that are read; the connection ends if there are more.
     """
 
@@ -158,18 +156,11 @@ class HTTPServer:
         return self._acceptor.address
 
     def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            OSError: the port is taken or not allowed.
-        """
+        """Listen and serve. Raises OSError."""
         self._acceptor.start()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Free the port and end all connections, running requests included.
-
-        Blocks: until all threads have ended, or the deadline.
-        """
+        """Free the port and end all connections. Blocks until all threads have ended."""
         self._acceptor.stop(deadline)
 
     def handle(self, request: Request) -> Response:

@@ -162,15 +162,11 @@ class LookupdPeer:
 
 
 class LookupdPeers:
-    """The nsqlookupds that an nsqd registers with.
-
-    Life: created, :meth:`start`, :meth:`stop`.
+    """The nsqlookupds that an nsqd registers with. Life: created, :meth:`start`, :meth:`stop`.
 
     Args:
-        addresses: TCP addresses, ``host:port``; duplicates are ignored.
         identity: called for each connection: the identity of this nsqd.
-        registrations: called for each connection: every (topic, channel), and (topic, None) for
-            a topic without channels. Runs in a thread of its own and may take nsqd's lock.
+        registrations: called for each connection, in a thread of its own; may take nsqd's lock.
     """
 
     def __init__(
@@ -277,11 +273,7 @@ class LookupdPeers:
 
 
 def read_channels(http_address: str, topic: str) -> list[str]:
-    """Read the channels of a topic from one nsqlookupd.
-
-    Raises:
-        OSError, ValueError: no response, or an invalid one.
-    """
+    """Read the channels of a topic from one nsqlookupd. Raises OSError or ValueError."""
     body = fetch(f"http://{http_address}/channels?topic={quote(topic, safe='')}", _MOST_CHANNELS)
     try:
         names = peer_json.read_json(body)["channels"]

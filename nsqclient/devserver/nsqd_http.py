@@ -25,12 +25,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 class NsqdHTTPServer(HTTPServer):
-    """The HTTP side of one nsqd.
-
-    Args:
-        nsqd: the :class:`~nsqclient.devserver.Nsqd`, whose module imports this one.
-        host, port: the address to listen on; port 0 takes a free one.
-        tls: serve HTTPS with it.
+    """The HTTP side of one nsqd: an :class:`~nsqclient.devserver.Nsqd`, which imports this module.
     """
 
     def __init__(
@@ -192,11 +187,7 @@ def _parse_addresses(body: bytes) -> list[str]:
 
 
 def read_lines(body: bytes, max_msg_size: int) -> list[bytes]:
-    """Return the lines, empty ones left out.
-
-    Raises:
-        HTTPError: 413 MSG_TOO_BIG.
-    """
+    """Return the lines, empty ones left out. Raises HTTPError."""
     messages = [line for line in body.split(b"\n") if line]
     if any(len(line) > max_msg_size for line in messages):
         raise HTTPError(413, "MSG_TOO_BIG")
@@ -206,10 +197,7 @@ def read_lines(body: bytes, max_msg_size: int) -> list[bytes]:
 def read_binary(body: bytes, max_msg_size: int) -> list[bytes]:
     """Return the messages of ``[4 B count]`` and ``[4 B size][message]`` for each.
 
-    Bytes after the last message are ignored.
-
-    Raises:
-        HTTPError: 413, BAD_BODY for the count, BAD_MESSAGE for what follows.
+    Bytes after the last message are ignored. Raises HTTPError.
     """
     if len(body) < 4 or (count := _int32(body, 0)) <= 0:
         raise HTTPError(413, "BAD_BODY")

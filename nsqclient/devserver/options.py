@@ -40,8 +40,7 @@ class NsqdOptions:
     """The options of one nsqd, as :class:`~nsqclient.devserver.Nsqd` takes them.
 
     Raises:
-        ConfigError: a value is invalid for nsqd, too. Numbers and durations may be 0 or negative
-            where nsqd accepts that.
+        ConfigError: a value is invalid for nsqd, too.
     """
 
     host: str = "127.0.0.1"
@@ -129,11 +128,7 @@ class NsqdOptions:
         return TLSPolicy.NOT_REQUIRED
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Build the server's TLS context from the files; None without a certificate.
-
-        Raises:
-            ConfigError: TLS is required without a certificate.
-            TLSError: a file cannot be used.
+        """Build the server's TLS context; None without a certificate. Raises ConfigError, TLSError.
         """
         if self.tls_root_ca_file:
             from nsqclient.runtime.tls import client_context  # with OpenSSL: only when it is used

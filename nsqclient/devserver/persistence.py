@@ -114,11 +114,7 @@ class DataPath:
         draft.replace(target)
 
     def load(self) -> list[TopicMetadata]:
-        """Read ``nsqd.dat``; empty if it does not exist.
-
-        Raises:
-            DataPathError: the file is damaged.
-        """
+        """Read ``nsqd.dat``; empty if it does not exist. Raises DataPathError if it is damaged."""
         target = self.metadata_path
         try:
             data = json.loads(target.read_text())
@@ -163,11 +159,7 @@ class DiskQueue(Backend):
         return self._depth
 
     def put(self, message: StoredMessage) -> None:
-        """Append a message; its deferral is lost, as in nsqd.
-
-        Raises:
-            OSError: the write failed; the file is unchanged.
-        """
+        """Append a message; its deferral is lost, as in nsqd. OSError leaves the file unchanged."""
         size = MESSAGE_HEADER_SIZE + len(message.body)
         head = _record.pack(size, message.timestamp, message.attempts, message.id)
         record = head + message.body

@@ -65,11 +65,7 @@ class Backend:
         return len(self._messages)
 
     def put(self, message: StoredMessage) -> None:
-        """Add a message at the end; its deferral is lost, as on nsqd's disk.
-
-        Raises:
-            OSError: it cannot be stored; never in memory.
-        """
+        """Add a message at the end; its deferral is lost, as on nsqd's disk."""
         message.deferral = 0
         self._messages.append(message)
 
@@ -114,11 +110,7 @@ class MessageQueue:
         return len(self.memory) + self.backend.depth
 
     def put(self, message: StoredMessage) -> None:
-        """Add at the end. A deferred message prefers memory: on disk its deferral is lost.
-
-        Raises:
-            OSError: the backend could not store it.
-        """
+        """Add at the end. A deferred message prefers memory: on disk its deferral is lost."""
         memory = self.memory
         if len(memory) < self._limit and (not self.backend.depth or message.deferral):
             memory.append(message)
@@ -271,11 +263,7 @@ class Channel:
     def put(self, message: StoredMessage, now: float, *, is_accepted: bool = False) -> None:
         """Take a message of the topic: deliver, queue or defer it.
 
-        Args:
-            is_accepted: its publish was answered already; it is kept in any case.
-
-        Raises:
-            OSError: the backend could not store it.
+        If ``is_accepted``, its publish was answered already: it is kept in any case.
         """
         deferral = message.deferral
         if deferral:

@@ -58,12 +58,7 @@ class SessionLoop:
         self._order = 0
 
     def start(self) -> None:
-        """Start the thread.
-
-        Raises:
-            OSError: no descriptor is left; nothing stays open.
-            RuntimeError: no thread can be started; nothing stays open.
-        """
+        """Start the thread. If it raises OSError or RuntimeError, nothing stays open."""
         with contextlib.ExitStack() as stack:
             self._selector = stack.enter_context(selectors.DefaultSelector())
             self._reader, self._writer = map(stack.enter_context, socket.socketpair())
@@ -74,10 +69,7 @@ class SessionLoop:
             stack.pop_all()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """End the thread; its sessions have ended before. Idempotent.
-
-        Blocks: until the thread has ended, or the deadline.
-        """
+        """End the thread; its sessions have ended before. Idempotent."""
         with self._lock:
             self._is_stopping = True
             self._signal()
@@ -298,10 +290,7 @@ class Sessions:
             return count
 
     def end(self, deadline: Deadline | None = None) -> None:
-        """End all sessions. No new ones come any more.
-
-        Blocks: until all have ended, or the deadline; a warning names the others.
-        """
+        """End all sessions. No new ones come any more. Blocks until all have ended."""
         self.drop(None, False)
         with self._changed:
             self._changed.wait_for(

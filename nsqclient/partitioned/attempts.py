@@ -78,13 +78,9 @@ class PartitionAttempts(Attempts):
     """The attempts of one publish, or of one batch. Not thread-safe.
 
     Args:
-        retry_unknown: whether it is repeated if the outcome is unknown.
-        key: decides on the partition.
-        partition: the chosen partition; None with a key, or if any partition will do.
-        has_header: the topic must take headers.
+        partition: None with a key, or if any partition will do.
         messages: how many the command brings.
         size: bytes of the largest message on an extended topic; see ``extended_size``.
-        max_size: nsqd's limit.
     """
 
     def __init__(
@@ -112,10 +108,7 @@ class PartitionAttempts(Attempts):
         return self.is_leader_moving or isinstance(self.reason, ServerError)
 
     def check(self, meta: TopicMeta | None) -> None:
-        """Raise PartitionError or InvalidMessageError if the topic does not take the publish.
-
-        PublishUnknownError if an attempt may be stored; so does ``choose``.
-        """
+        """Raise an error if the topic does not take the publish; see ``last``."""
         if meta is None:
             return
         if meta.ordered and self.is_free:
@@ -138,10 +131,9 @@ class PartitionAttempts(Attempts):
         sharding: Sharding, round_robin: RoundRobin, avoid: Collection[int] = (),
         may_learn_more: bool = False,
     ) -> int | None:
-        """Return the partition of the next attempt; None when none can be written to now.
+        """Return the partition of the next attempt; None if none can be written to now.
 
         Args:
-            find_problem: returns the problem that nsqlookupds report for the topic.
             avoid: partitions that are used only if no other is left.
             may_learn_more: an nsqlookupd has not answered yet.
 
@@ -190,11 +182,7 @@ class PartitionAttempts(Attempts):
     def on_partition_failure(
         self, error: NSQError, nsqd: str, partition: int, is_sent: bool = True
     ) -> None:
-        """Note an attempt that was not stored; raise where another one cannot help.
-
-        Raises:
-            PublishRejectedError, PublishUnknownError, ClosedError: the final outcome.
-        """
+        """Record a failed attempt; raise the final error if another attempt cannot help."""
         if isinstance(error, ClosedError):
             raise self.last(error)
         self.reason: NSQError | None = error

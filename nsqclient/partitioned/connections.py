@@ -17,7 +17,7 @@ from nsqclient.partitioned.leaders import (
     PartitionEntry, PartitionLeaders, PartitionTarget, show_partitions,
 )
 from nsqclient.partitioned.options import PartitionOptions
-from nsqclient.partitioned.subscription import AddressSubscribe, TopicSubscribe
+from nsqclient.partitioned.subscription import TopicSubscribe
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
 from nsqclient.protocol.events import Endpoint
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
@@ -99,8 +99,7 @@ class PartitionedConnections(ConnectionManager[S]):
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         if place.partition is None:
             sub = super().make_subscription(place, entry)
-            wanted = AddressSubscribe if entry.direct else TopicSubscribe
-            sub.wanted = wanted(self._topic, self._channel)
+            sub.wanted = TopicSubscribe(self._topic, self._channel, not entry.direct)
             return sub
         target = self._leaders.target(place, self._entries[place])
         return self._partition_owner.make_partition_subscription(target)

@@ -170,11 +170,9 @@ class MetadataCache:
         return 0 if current is None else len(current[0].partitions)
 
     def refresh(self, topic: str) -> int:
-        """Ask every nsqlookupd for the topic, soon; returns at once.
+        """Ask every nsqlookupd for the topic, soon; return the number of the last request before.
 
         An nsqlookupd with a request under way is asked again when it has answered.
-
-        Returns: the number of the last request before it.
         """
         with self._changed.lock:
             self._background.start()

@@ -1,4 +1,4 @@
-"""``PartitionOptions``: the arguments of a consumer for partitioned NSQ alone, and their check."""
+"""The arguments of consumers and publishes for partitioned NSQ alone, and their check."""
 
 from __future__ import annotations
 
@@ -85,14 +85,11 @@ def check_partition_options(
     is_batch: bool,
     has_policy: bool,
 ) -> PartitionOptions:
-    """Check the arguments.
+    """Check the arguments. Raises ConfigError if one is invalid, or two cannot be combined.
 
     Args:
-        has_nsqds, is_batch, has_policy: whether nsqd addresses, a BatchHandler or ``on_blocked``
+        has_nsqds, is_batch, has_policy: True if nsqd addresses, a BatchHandler or ``on_blocked``
             were given.
-
-    Raises:
-        ConfigError: an argument is invalid, or two of them cannot be combined.
     """
     for name, value in (("ordered", ordered), ("with_offsets", with_offsets)):
         if not isinstance(value, bool):
@@ -201,11 +198,7 @@ class PublishOptions(NamedTuple):
         return self != (None, None, None, None)
 
     def checked(self) -> PublishOptions:
-        """Return them as they are used.
-
-        Raises:
-            InvalidMessageError: one of them cannot be right.
-        """
+        """Return them as they are used. Raises InvalidMessageError if one cannot be right."""
         options = self
         if options.key is not None:
             key = check_key(options.key)
@@ -246,11 +239,7 @@ class PreparedMessage(NamedTuple):
 def with_own_options(
     messages: Iterable[commands.Body | Outgoing], options: PublishOptions, limit: int
 ) -> list[tuple[bytes, PublishOptions]]:
-    """Check messages that differ in more than their bodies; return them with their options.
-
-    Args:
-        options: of those without their own. limit: bytes of a body.
-    """
+    """Return checked messages with their options; ``options`` are for those without their own."""
     found = []
     for message in messages:
         if not isinstance(message, Outgoing):

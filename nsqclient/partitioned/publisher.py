@@ -1,12 +1,8 @@
 """``PartitionPublisher``: publishes to partitions, in the calling thread, until it is stored.
 
-It also finds out whether the cluster is a partitioned one: the first nsqd that is connected sends
-its version in its answer to IDENTIFY. A stock cluster costs no further request, and one look at a
-flag for each publish.
-
-The retry table is :mod:`nsqclient.partitioned.attempts`. Source:
-"How we redesign the NSQ smart
-client", "Client as producer" and "Production in ordered message scenario".
+It also finds out whether the cluster is partitioned, from the version of the first nsqd that is
+connected. A stock cluster costs one look at a flag for each publish. Source: "How we redesign the
+NSQ smart client", "Client as producer" and "Production in ordered message scenario".
 """
 
 from __future__ import annotations
@@ -64,9 +60,6 @@ class Placed(NamedTuple):
 
 class PartitionPublisher:
     """Publishes of one producer to a partitioned cluster.
-
-    Args:
-        nodes: the nsqds. publisher: sends one attempt to one of them.
 
     Life: usable at once; ``close()``. Threads: every method, any thread.
     """
@@ -137,11 +130,7 @@ class PartitionPublisher:
                 extra=log_fields(nsqd=node.address))
 
     def check_async(self, is_deferred: bool, options: PublishOptions | None) -> None:
-        """Check the arguments of an asynchronous publish, once the cluster is known.
-
-        Raises:
-            PartitionError: the cluster does not support the arguments.
-        """
+        """Raise PartitionError if the cluster is known not to support the arguments."""
         if not (self.is_partitioned or self.is_stock):
             for node in self._nodes.connected:
                 self._note(node)
@@ -200,11 +189,7 @@ class PartitionPublisher:
             self.config.nsqd_max_msg_size)
 
     def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
-        """Return the parts of the command of a message.
-
-        Raises:
-            InvalidTopicError, InvalidMessageError: it cannot be stored.
-        """
+        """Check a message. Raises InvalidTopicError or InvalidMessageError."""
         check_topic(topic)
         data = commands.check_body(body, self.config.nsqd_max_msg_size)
         trace_id = options.trace_id
@@ -229,11 +214,7 @@ class PartitionPublisher:
 
     @staticmethod
     def refuse_deferral() -> None:
-        """Raise an error: a partitioned nsqd does not know DPUB.
-
-        Raises:
-            PartitionError: always.
-        """
+        """Raise PartitionError: a partitioned nsqd does not know DPUB."""
         raise PartitionError("defer= needs a stock NSQ: a partitioned one has no DPUB")
 
     def close(self, deadline: Deadline) -> list[str]:

@@ -53,18 +53,14 @@ _NO_MESSAGES = "commit log end of file"
 _NO_EXTENSION = MessageExtension()
 
 
+@dataclasses.dataclass(frozen=True)
 class TopicSubscribe(Subscribe):
-    """Subscription to a whole topic at an nsqd that was listed by an nsqlookupd."""
+    """Subscription to a whole topic."""
+
+    is_listed: bool  #: by an nsqlookupd; False: only the address of the nsqd is known
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
-        return commands.sub(self.topic, self.channel)
-
-
-class AddressSubscribe(Subscribe):
-    """Subscription to a whole topic at an nsqd of which only the address is known."""
-
-    def command(self, address: str, settings: ServerSettings) -> bytes:
-        if not settings.is_stock:
+        if not (settings.is_stock or self.is_listed):
             raise PartitionError(
                 f"{address}: nsqd {settings.version} is a partitioned one; by its address alone"
                 " only a part of the messages would come: give lookupd_http_addresses instead of"
@@ -161,8 +157,6 @@ class PartitionSubscription(Subscription):
     """One connection to one partition.
 
     Args:
-        options: the consumer's partition options.
-        tracing: says whether deliveries are logged.
         begun: partitions whose channel has been moved to its start. Shared by the consumer's
             subscriptions and changed only by atomic calls.
     """

@@ -24,7 +24,7 @@ def test_a_partition_is_named_by_the_command(options, command):
 
 def test_a_whole_topic_may_be_at_an_nsqd_of_either_kind():
     for settings in (PARTITIONED, STOCK):
-        assert TopicSubscribe("t", "c").command("n:1", settings) == b"SUB t c\n"
+        assert TopicSubscribe("t", "c", True).command("n:1", settings) == b"SUB t c\n"
 
 
 def test_headers_are_asked_for_where_the_topic_has_them():

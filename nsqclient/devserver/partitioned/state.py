@@ -103,12 +103,7 @@ class ClusterState:
     # -- one nsqd's commands
 
     def find(self, nsqd: int, topic_name: str, number: int | None) -> tuple[Topic, Partition]:
-        """Return the partition of a command.
-
-        Raises:
-            CommandError: E_TOPIC_NOT_EXIST, also without a copy on this nsqd; E_BAD_PARTITION
-                if a partition is required.
-        """
+        """Return the partition of a command. Raises CommandError, also without a copy here."""
         topic = self.topic(topic_name)
         if number is None:
             if topic.meta.ordered or topic.meta.multi_part:

@@ -22,11 +22,7 @@ _FIELDS: dict[str, type] = {
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Read the payload.
-
-    Raises:
-        CommandError: not JSON, not an object, or a value of a wrong type.
-    """
+    """Read the payload. Raises CommandError."""
     try:
         return decode_json(body, _FIELDS)
     except InvalidJSON:
@@ -38,8 +34,7 @@ def negotiate(
 ) -> ClientSettings:
     """Apply the payload to the client's settings; 0 keeps the current value, -1 turns it off.
 
-    Raises:
-        CommandError: a value out of range, or both compressions granted.
+    Raises CommandError: a value is out of range, or both compressions would be granted.
     """
     heartbeat = fields.get("heartbeat_interval", 0)
     interval = _choose(

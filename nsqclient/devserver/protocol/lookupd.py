@@ -60,11 +60,7 @@ def read_command(stream: BinaryIO) -> list[str] | None:
 
 
 def read_identity(stream: BinaryIO) -> Identity:
-    """Read the body of IDENTIFY; only the host's name may be missing or empty.
-
-    Raises:
-        CommandError: it is not valid, or not complete.
-    """
+    """Read the body of IDENTIFY; only the host's name may be missing. Raises CommandError."""
     head = stream.read(4)
     if len(head) < 4:
         raise CommandError("E_BAD_BODY", "IDENTIFY failed to read body size")
@@ -88,11 +84,7 @@ def read_identity(stream: BinaryIO) -> Identity:
 
 
 def topic_and_channel(command: str, params: list[str]) -> tuple[str, str | None]:
-    """Return the names of REGISTER or UNREGISTER, checked.
-
-    Raises:
-        CommandError: the topic is missing, or a name is not valid.
-    """
+    """Return the checked names of REGISTER or UNREGISTER. Raises CommandError."""
     if not params:
         raise CommandError("E_INVALID", f"{command} insufficient number of params")
     topic, channel = params[0], params[1] if len(params) > 1 else ""
@@ -118,10 +110,7 @@ def command_line(command: str, topic: str, channel: str | None) -> bytes:
 def read_response(stream: BinaryIO) -> bytes:
     """Read the response to one command.
 
-    Raises:
-        NotNSQError: it is an HTTP response.
-        ServerError: nsqlookupd's error.
-        RemoteProtocolError: an invalid size, or the connection ended.
+    Raises NotNSQError, ServerError or RemoteProtocolError.
     """
     head = stream.read(4)
     if head == b"HTTP":
@@ -149,10 +138,7 @@ def read_ok(stream: BinaryIO) -> None:
 
 
 def read_peer(stream: BinaryIO) -> Identity:
-    """Read nsqlookupd's identity; old versions may leave fields out.
-
-    Raises as :func:`read_response`.
-    """
+    """Read nsqlookupd's identity; old versions may leave fields out."""
     data = read_response(stream)
     try:
         given: Any = peer_json.read_json(data)
@@ -209,12 +195,7 @@ class _Topic:
 
 
 class Registry:
-    """All registrations of one nsqlookupd.
-
-    Args:
-        inactive_producer_timeout: seconds after its last PING when a producer is hidden.
-        tombstone_lifetime: seconds that a tombstone hides a producer of a topic from /lookup.
-    """
+    """All registrations of one nsqlookupd. Durations in seconds."""
 
     def __init__(self, inactive_producer_timeout: float, tombstone_lifetime: float) -> None:
         self._inactive_timeout = inactive_producer_timeout

@@ -196,11 +196,7 @@ class PartitionServerProtocol(ServerProtocol):
 
 
 def check_header(header: bytes) -> int:
-    """Check a JSON header; return the trace id in it, or 0.
-
-    Raises:
-        CommandError: E_INVALID_JSON_HEADER or INVALID_TRACE_ID.
-    """
+    """Check a JSON header; return the trace id in it, or 0. Raises CommandError."""
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError):
@@ -235,11 +231,7 @@ def _check_id(command: str, params: list[bytes]) -> None:
 
 
 def _partition(word: bytes) -> int | None:
-    """Read a partition; -1 stands for none.
-
-    Raises:
-        CommandError: E_BAD_PARTITION.
-    """
+    """Read a partition; -1 is returned as None. Raises CommandError."""
     try:
         number = int(word) if word.isascii() else None
     except ValueError:
