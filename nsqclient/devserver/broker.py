@@ -150,8 +150,7 @@ class Broker:
     def publish(
         self, topic: str, bodies: Sequence[bytes], now: float, timestamp: int, deferral: float = 0
     ) -> None:
-        """Store messages; ``timestamp`` in ns, ``deferral`` in seconds. Raises BrokerError, OSError.
-        """
+        """Store messages; ``timestamp`` in ns, ``deferral`` in s. Raises BrokerError, OSError."""
         self._check_exiting()
         target = self.open_topic(topic)
         put = target.put

@@ -25,8 +25,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 
 class NsqdHTTPServer(HTTPServer):
-    """The HTTP side of one nsqd: an :class:`~nsqclient.devserver.Nsqd`, which imports this module.
-    """
+    """The HTTP side of one :class:`~nsqclient.devserver.Nsqd`, whose module imports this one."""
 
     def __init__(
         self, nsqd: Any, host: str, port: int, tls: ssl.SSLContext | None = None

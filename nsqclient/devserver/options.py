@@ -128,8 +128,7 @@ class NsqdOptions:
         return TLSPolicy.NOT_REQUIRED
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Build the server's TLS context; None without a certificate. Raises ConfigError, TLSError.
-        """
+        """Build the TLS context; None without a certificate. Raises ConfigError, TLSError."""
         if self.tls_root_ca_file:
             from nsqclient.runtime.tls import client_context  # with OpenSSL: only when it is used
 
