@@ -38,7 +38,10 @@ SECURITY_HEADERS = {
 
 
 class RequestError(NSQError):
-    """A request is rejected, with a status of HTTP, nsqadmin's code, and a hint for people."""
+    """A request is rejected, with a status of HTTP, nsqadmin's code, and a hint for people.
+
+    Every function that serves a request may raise it.
+    """
 
     def __init__(self, status: int, code: str, hint: str = "") -> None:
         super().__init__(f"{code}: {hint}")
@@ -48,7 +51,6 @@ class RequestError(NSQError):
 
 
 def check_host(settings: AdminSettings, request: Request) -> None:
-    """Reject requests with an unknown Host header."""
     if not settings.allowed_hosts:
         return
     host = (_split(f"//{request.host}").hostname or "").lower()
@@ -118,27 +120,23 @@ def user_of(settings: AdminSettings, request: Request) -> str:
 
 
 def may_act(settings: AdminSettings, request: Request) -> bool:
-    """Whether the request's user may change things."""
     if settings.admin_users:
         return request.headers.get(settings.acl_http_header, "") in settings.admin_users
     return settings.allow_actions
 
 
 def may_peek(settings: AdminSettings, request: Request) -> bool:
-    """Whether the request's user may see bodies of messages."""
     if not settings.allow_peek:
         return False
     return not settings.admin_users or may_act(settings, request)
 
 
 def check_may_act(settings: AdminSettings, request: Request) -> None:
-    """Reject users that may change nothing."""
     if not may_act(settings, request):
         raise RequestError(403, "FORBIDDEN", _how_to_allow(settings))
 
 
 def check_may_peek(settings: AdminSettings, request: Request) -> None:
-    """Reject users that may not see messages."""
     if not may_peek(settings, request):
         raise RequestError(403, "FORBIDDEN", "this page shows no messages: start nsqadmin with"
                            " --allow-peek" if not settings.allow_peek else _how_to_allow(settings))

@@ -78,7 +78,6 @@ def topic_on_node(part: Source, now: float) -> dict[str, Any]:
 
 
 def channel_on_node(part: Source, topic: str, now: float) -> dict[str, Any]:
-    """Return a channel as one nsqd has it."""
     values = part.values
     return {
         **_on_node(part, topic),
@@ -91,7 +90,6 @@ def channel_on_node(part: Source, topic: str, now: float) -> dict[str, Any]:
 
 
 def _on_node(part: Source, topic: str) -> dict[str, Any]:
-    """Return what topics and channels have in common on one nsqd."""
     depth, on_disk = number(part.values, "depth"), number(part.values, "backend_depth")
     return {
         "node": part.node, "hostname": part.hostname, "topic_name": topic, "depth": depth,
@@ -102,7 +100,6 @@ def _on_node(part: Source, topic: str) -> dict[str, Any]:
 
 
 def merge_topic(name: str, parts: Iterable[Source], now: float) -> dict[str, Any]:
-    """Return the sum of a topic over all nsqds that have it."""
     nodes = [topic_on_node(part, now) for part in parts]
     channels: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:
@@ -128,7 +125,6 @@ def merge_channel(nodes: list[dict[str, Any]]) -> dict[str, Any]:
 def _merged(
     nodes: list[dict[str, Any]], counts: Iterable[str], topic: str, channel: str = ""
 ) -> dict[str, Any]:
-    """Return the sums that topics and channels have in common."""
     return {
         "node": "*", "hostname": "", "topic_name": topic, "nodes": nodes,
         **{name: sum(node[name] for node in nodes) for name in counts},

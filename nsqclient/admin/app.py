@@ -83,9 +83,6 @@ def _error_response(exc: Exception) -> Response:
         logger.error("%s %s failed", printable(request.method), printable(request.path),
                      exc_info=exc)
         response = error_response(500, "INTERNAL_ERROR", "see the log of nsqadmin")
-    # A person followed a link; scripts and our own pages accept JSON or anything.
-    if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
-        return pages.error_page(response)
     return response
 
 
@@ -138,7 +135,6 @@ class AdminServer:
 
     @property
     def url(self) -> str:
-        """The URL of the first page."""
         return f"http://{self.address}{self.settings.base_path}/"
 
     def start(self) -> None:

@@ -19,31 +19,6 @@ from nsqclient.partitioned.http import as_stock
 
 #: Seconds without a round after which nothing is known about the time between.
 _LONGEST_GAP = 60.0
-#: Answers that are kept: a client can request any path.
-_MOST_ANSWERS = 100
-
-
-class PageCache:
-    """Answers by path, each kept for some seconds. Threads: any."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._answers: dict[str, tuple[float, bytes]] = {}
-
-    def get(self, path: str) -> bytes | None:
-        """Return the answer of a path, or None if it is missing or too old."""
-        at, answer = self._answers.get(path, (0.0, None))
-        return answer if time.monotonic() - at < self._seconds else None
-
-    def put(self, path: str, answer: bytes) -> None:
-        """Keep an answer; all others are dropped if there are too many."""
-        if len(self._answers) >= _MOST_ANSWERS:
-            self.clear()
-        self._answers[path] = time.monotonic(), answer
-
-    def clear(self) -> None:
-        """Drop every answer: something was changed."""
-        self._answers = {}
 
 
 class Collector:
@@ -84,12 +59,10 @@ class Collector:
         self._is_changed = True
 
     def history(self, kind: str, topic: str, channel: str = "") -> History:
-        """Return the history of a topic or channel."""
         with self._lock:
             return self._history.of((kind, topic, channel))
 
     def _collect(self) -> Overview:
-        """Query all servers once."""
         failures: list[Failure] = []
         try:
             self._nodes = self._cluster.recent_nodes(progressive=True)

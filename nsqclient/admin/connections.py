@@ -32,7 +32,6 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         self._head_since = time.monotonic()
 
     def received(self, data: bytes) -> Any:
-        """Note whether a head is incomplete."""
         found = super().received(data)
         if self.request is None or self.request.headers_finished:
             self._head_since = None
@@ -42,7 +41,6 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 
     @property
     def is_late(self) -> bool:
-        """Whether the head of a request takes too long."""
         return self._head_since is not None and time.monotonic() - self._head_since > HEAD_TIMEOUT
 
 

@@ -13,7 +13,7 @@ import requests
 from flask import current_app, request
 
 from nsqclient.admin.access_control import RequestError, user_of
-from nsqclient.admin.collector import Collector, PageCache
+from nsqclient.admin.collector import Collector
 from nsqclient.admin.lost_nodes import LostNodes
 from nsqclient.admin.messages import MessagePeeker, Replayer
 from nsqclient.admin.settings import AddressMap, AdminSettings
@@ -46,8 +46,6 @@ class DoctorRunner:
         """Return the findings of a run that is at most some seconds old.
 
         Blocks: for a run, at most some seconds for each 16 servers that do not answer.
-        Raises:
-            RequestError: a run is under way: requests that wait for it could occupy every thread.
         """
         if not self._running.acquire(blocking=False):
             raise RequestError(429, "DOCTOR_RUNNING",
@@ -157,7 +155,6 @@ def _reason(exc: requests.RequestException) -> str:
 
 
 def make_cluster(settings: AdminSettings) -> Cluster:
-    """Return the cluster that the settings name."""
     return Cluster(
         settings.lookupd_http_addresses, settings.nsqd_http_addresses, settings.http_config,
         connect_timeout=settings.connect_timeout, timeout=settings.request_timeout,
@@ -170,7 +167,8 @@ class Context:
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
         self.cluster: Cluster = make_cluster(settings)
-        self.pages: PageCache = PageCache(settings.refresh_interval)
+        #: Answers of the UI API by path, with the times at which they were made.
+        self.pages: dict[str, tuple[float, bytes]] = {}
         self.lost: LostNodes = LostNodes()
         self.collector: Collector = Collector(
             self.cluster, self.lost, settings.refresh_interval)
@@ -200,12 +198,10 @@ class Context:
         self.pages.clear()
 
     def register(self, extensions: dict[str, object]) -> None:
-        """Make this the context of a Flask application."""
         extensions[_KEY] = self
 
 
 def context() -> Context:
-    """Return the context of the current request."""
     found = current_app.extensions[_KEY]
     assert isinstance(found, Context)
     return found

@@ -30,17 +30,14 @@ class Lost(NamedTuple):
     at: float  #: seconds since the epoch
 
     def failure(self) -> Failure:
-        """Return the failure that pages show."""
         reason = f"no nsqlookupd lists it any more; {held_text(self.held)}"
         return Failure("nsqd", self.node.address, reason, since=self.at, is_gone=True)
 
     def is_expired(self, now: float) -> bool:
-        """Whether the nsqd has been away for too long."""
         return now - self.at > (_KEEP_HOLDING if self.held else _KEEP_EMPTY)
 
 
 def held_text(count: int) -> str:
-    """Say how many messages an nsqd held."""
     return f"it held {count:,} message{'s' * (count != 1)}" if count else "it held no messages"
 
 

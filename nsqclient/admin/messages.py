@@ -32,6 +32,7 @@ from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import DeadLetter
 from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
+from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.partitioned.producer import Producer
@@ -63,8 +64,31 @@ class Plan(NamedTuple):
 
     nodes: list[Node]
     notes: list[str]
-    #: The channel of a loan; empty: copies through an ephemeral channel.
-    lender: str = ""
+    lender: str  #: the channel of a loan; empty: copies through an ephemeral channel
+
+
+class _Found(NamedTuple):
+    """A topic or channel on the nsqds that have it, the nsqds that answered, and the failures."""
+
+    values: list[tuple[Node, Values]]
+    answered: list[Node]
+    failures: list[Failure]
+
+
+def _find(cluster: Cluster, topic: str, channel: str) -> _Found:
+    """Ask every nsqd for a topic, or for a channel of it. Raises UpstreamError."""
+    stats, failures = cluster.stats(
+        cluster.recent_nodes().nodes, topic, channel or None, progressive=True)
+    found = [(node, each) for node, answer in stats.items()
+             for each in objects(answer, "topics") if text(each, "topic_name") == topic]
+    if channel:
+        found = [(node, one) for node, each in found for one in objects(each, "channels")
+                 if text(one, "channel_name") == channel]
+    if not found:
+        what = "channel" if channel else "topic"
+        raise RequestError(
+            404, f"{what.upper()}_NOT_FOUND", f"no nsqd has the {what} {channel or topic}")
+    return _Found(found, list(stats), failures)
 
 
 class MessagePeeker:
@@ -83,41 +107,26 @@ class MessagePeeker:
             channel: of a loan, which must have no consumers.
 
         Raises:
-            RequestError: no nsqd is suitable.
             UpstreamError: no nsqlookupd answered.
         """
-        what = "channel" if channel else "topic"
-        found = self._cluster.recent_nodes()
-        stats, failures = self._cluster.stats(
-            found.nodes, topic, channel or None, progressive=True)
-        nodes, notes = [], [failure.text() for failure in failures]
-        is_known = False
-        for node, answer in stats.items():
-            topics = _named(answer, "topics", "topic_name", topic)
-            for each in topics if not channel else [
-                one for values in topics
-                for one in _named(values, "channels", "channel_name", channel)
-            ]:
-                is_known = True
-                if each.get("paused") is True:
-                    notes.append(
-                        f"the {what} is paused on {node.address}: nothing comes from there")
-                if channel:
-                    if number(each, "client_count"):
-                        raise RequestError(
-                            409, "CHANNEL_IN_USE", f"{channel} has consumers: they would miss the"
-                            " messages that are shown")
-                    nodes += [node] if number(each, "depth") else []
-                    continue
-                names = [text(values, "channel_name") for values in objects(each, "channels")]
-                reason = refusal(topic, _NEW_CHANNEL, names)
-                if reason:
-                    notes.append(f"nsqd {node.address} is left out: {reason}")
-                else:
-                    nodes.append(node)
-        if not is_known:
-            raise RequestError(
-                404, f"{what.upper()}_NOT_FOUND", f"no nsqd has the {what} {channel or topic}")
+        found = _find(self._cluster, topic, channel)
+        nodes, notes = [], [failure.text() for failure in found.failures]
+        for node, each in found.values:
+            if each.get("paused") is True:
+                notes.append(f"it is paused on {node.address}: nothing comes from there")
+            if channel:
+                if number(each, "client_count"):
+                    raise RequestError(
+                        409, "CHANNEL_IN_USE", f"{channel} has consumers: they would miss the"
+                        " messages that are shown")
+                nodes += [node] if number(each, "depth") else []
+                continue
+            names = [text(values, "channel_name") for values in objects(each, "channels")]
+            reason = refusal(topic, _NEW_CHANNEL, names)
+            if reason:
+                notes.append(f"nsqd {node.address} is left out: {reason}")
+            else:
+                nodes.append(node)
         if not (nodes or channel):
             raise RequestError(409, "NO_CHANNEL", "; ".join(notes))
         return Plan(nodes, notes, channel)
@@ -126,9 +135,6 @@ class MessagePeeker:
         """Yield the ``nodes`` and ``notes`` of the plan, then messages as they arrive.
 
         Up to ``count`` of them, for up to ``seconds``, and empty dicts in between.
-
-        Raises:
-            RequestError: at the first step: too many are under way.
         """
         if not self._free.acquire(blocking=False):
             raise RequestError(429, "TOO_MANY_PEEKS", f"{_MAX_PEEKS} peeks are under way:"
@@ -163,7 +169,6 @@ class MessagePeeker:
             consumer.stop(0.5)
 
     def close(self) -> None:
-        """End the peeks that are under way, soon."""
         self._closing.set()
 
 
@@ -187,10 +192,6 @@ def make_reader(
         topic, channel, settings.http_config, NsqdSources(list(clients)), creates_channel=False,
         http_of={address: client.address for address, client in clients.items()})
     return consumer, query
-
-
-def _named(values: Values, list_name: str, key: str, name: str) -> list[Values]:
-    return [each for each in objects(values, list_name) if text(each, key) == name]
 
 
 def _shown(message: Message, node: str) -> dict[str, Any]:
@@ -255,7 +256,6 @@ class Replayer:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """End a replay that is under way, soon."""
         self._closing.set()
 
     def run(self, topic: str, channel: str, target: str, rate: float) -> Steps:
@@ -266,23 +266,15 @@ class Replayer:
             rate: messages per second at most, on average.
 
         Raises:
-            RequestError: no nsqd has the channel, or another replay is under way.
             UpstreamError: no nsqlookupd answered.
         """
-        found = self._cluster.recent_nodes()
-        stats, _ = self._cluster.stats(found.nodes, topic, channel, progressive=True)
-        depths = {
-            node: number(each, "depth") + number(each, "deferred_count")
-            for node, answer in stats.items() for named in objects(answer, "topics")
-            if text(named, "topic_name") == topic
-            for each in objects(named, "channels") if text(each, "channel_name") == channel
-        }
-        if not depths:
-            raise RequestError(404, "CHANNEL_NOT_FOUND", f"no nsqd has the channel {channel}")
+        found = _find(self._cluster, topic, channel)
+        depths = {node: number(each, "depth") + number(each, "deferred_count")
+                  for node, each in found.values}
         if not self._running.acquire(blocking=False):
             raise RequestError(429, "REPLAY_RUNNING", "another replay is under way: wait for it")
         sources = [node for node, depth in depths.items() if depth]
-        targets = [node.tcp_reached_at for node in stats]
+        targets = [node.tcp_reached_at for node in found.answered]
         return self._replay(topic, channel, target, rate, sum(depths.values()), sources, targets)
 
     def _replay(

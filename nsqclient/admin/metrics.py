@@ -84,7 +84,6 @@ def to_text(
 
 
 def _of_nsqds(stats: Mapping[Node, Values]) -> Iterator[Metric]:
-    """Return the metrics of the nsqds themselves."""
     rows = [((node.address,), one) for node, one in stats.items()]
     yield gauge("nsq_nsqd_info", "Version of this nsqd.", ("node", "version"),
                 [((*labels, text(one, "version")), 1) for labels, one in rows])
@@ -95,7 +94,6 @@ def _of_nsqds(stats: Mapping[Node, Values]) -> Iterator[Metric]:
 
 
 def _of_topics(stats: Mapping[Node, Values]) -> Iterator[Metric]:
-    """Return the metrics of topics and channels."""
     topics: _Rows = [((node.address, text(topic, "topic_name")), topic)
                      for node, one in stats.items() for topic in objects(one, "topics")]
     channels: _Rows = [((*labels, text(channel, "channel_name")), channel)

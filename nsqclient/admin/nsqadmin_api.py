@@ -35,7 +35,6 @@ blueprint: Blueprint = Blueprint("nsqadmin_api", __name__)
 
 @blueprint.get("/ping")
 def ping() -> Response:
-    """Answer health checks."""
     return Response("OK", content_type="text/plain; charset=utf-8")
 
 
@@ -44,7 +43,6 @@ def ping() -> Response:
 
 @blueprint.get("/api/topics")
 def topics() -> Response:
-    """Return the names of all topics, or topics that no nsqd has with their channels."""
     cluster = context().cluster
     found = cluster.nodes()
     failures = list(found.failures)
@@ -78,7 +76,6 @@ def inactive_channels(names: list[str]) -> dict[str, list[str]]:
 
 @blueprint.get("/api/topics/<topic>")
 def topic(topic: str) -> Response:
-    """Return the sums of a topic, its nsqds and channels."""
     values, failures = topic_values(topic)
     return json_response({**values, "message": warning(failures)})
 
@@ -86,7 +83,6 @@ def topic(topic: str) -> Response:
 def topic_values(
     topic: str, *, progressive: bool = False
 ) -> tuple[dict[str, Any], list[Failure]]:
-    """Return a topic as :func:`merge_topic` does. Raises RequestError."""
     parts, failures = _parts(topic, None, False, progressive)
     if not parts:
         cluster = context().cluster
@@ -97,7 +93,6 @@ def topic_values(
 
 @blueprint.get("/api/topics/<topic>/<channel>")
 def channel(topic: str, channel: str) -> Response:
-    """Return the sums of a channel, its nsqds and clients."""
     values, failures = channel_values(topic, channel)
     return json_response({**values, "message": warning(failures)})
 
@@ -105,7 +100,6 @@ def channel(topic: str, channel: str) -> Response:
 def channel_values(
     topic: str, channel: str, *, progressive: bool = False
 ) -> tuple[dict[str, Any], list[Failure]]:
-    """Return a channel as :func:`merge_channel` does. Raises RequestError."""
     parts, failures = _parts(topic, channel, True, progressive)
     now = time.time()
     nodes = [
@@ -121,7 +115,6 @@ def channel_values(
 def _parts(
     topic: str, channel: str | None, include_clients: bool, progressive: bool
 ) -> tuple[list[Source], list[Failure]]:
-    """Return each nsqd's part of a topic."""
     cluster = context().cluster
     found = cluster.recent_nodes(progressive=progressive)
     stats, failures = cluster.stats(
@@ -134,17 +127,6 @@ def _parts(
     return parts, list(dict.fromkeys([*found.failures, *failures]))
 
 
-def is_absent(topic: str, channel: str | None = None) -> bool:
-    """True if every server has answered and no nsqd has the topic, or its channel."""
-    parts, failures = _parts(topic, channel, False, True)
-    if failures:
-        return False
-    if channel is None:
-        return not parts and topic not in context().cluster.recent_nodes().registered
-    return not any(text(each, "channel_name") == channel
-                   for part in parts for each in objects(part.values, "channels"))
-
-
 def _absent(code: str, hint: str, failures: list[Failure]) -> RequestError:
     # A server that did not answer may have it.
     silent = "; ".join(each.text() for each in failures)
@@ -154,7 +136,6 @@ def _absent(code: str, hint: str, failures: list[Failure]) -> RequestError:
 
 @blueprint.get("/api/nodes")
 def nodes() -> Response:
-    """Return all nsqds."""
     cluster = context().cluster
     found = cluster.nodes()
     failures = list(found.failures)
@@ -186,7 +167,6 @@ def _node(node: Node, topics: tuple[str, ...]) -> dict[str, Any]:
 
 @blueprint.get("/api/nodes/<node>")
 def node(node: str) -> Response:
-    """Return one nsqd with all its topics, channels and clients."""
     values, failures = node_stats(node)
     return json_response({**values, "message": warning(failures)})
 
@@ -215,7 +195,6 @@ def node_stats(
 
 @blueprint.get("/api/counter")
 def counter() -> Response:
-    """Return the message count of each channel of each nsqd."""
     cluster = context().cluster
     found = cluster.nodes()
     stats, failures = cluster.stats(found.nodes)
@@ -237,7 +216,6 @@ def counter() -> Response:
 
 @blueprint.post("/api/topics")
 def create() -> Response:
-    """Create a topic, and a channel of it."""
     values = _change()
     topic, channel = names_of(values)
     node = text_of(values, "node")
@@ -264,7 +242,6 @@ def change(topic: str, channel: str = "") -> Response:
 
 @blueprint.delete("/api/nodes/<node>")
 def tombstone(node: str) -> Response:
-    """Hide a topic's nsqd from lookups, and delete the topic there."""
     topic, _ = names_of(_change())
     failures = context().actions.tombstone(topic, node)
     context().report("tombstone_topic_producer", topic, "", node)

@@ -42,7 +42,6 @@ class Sample:
     channels: set[str] = field(default_factory=set)
 
     def add(self, values: Values) -> None:
-        """Add the depth and the clients of a topic or channel on one nsqd."""
         self.depth += number(values, "depth")
         self.in_flight += number(values, "in_flight_count")
         self.deferred += number(values, "deferred_count")
@@ -84,7 +83,6 @@ class History(NamedTuple):
 
     @property
     def out_rate(self) -> float | None:
-        """The last rate of finished messages."""
         return self.out_rates[-1] if self.out_rates else None
 
     @property

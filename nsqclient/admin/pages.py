@@ -9,7 +9,6 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from nsqclient.admin.access_control import may_act, may_peek, user_of
 from nsqclient.admin.context import context
-from nsqclient.admin.nsqadmin_api import is_absent
 from nsqclient.admin.messages import source_of_dead_letters
 from nsqclient.display import LONGEST_TEXT, printable
 from nsqclient.version import __version__
@@ -17,37 +16,32 @@ from nsqclient.version import __version__
 blueprint: Blueprint = Blueprint("pages", __name__)
 
 
-def _page(template: str, title: str, *, is_absent: bool = False, **values: Any) -> Response:
+def _page(template: str, title: str, **values: Any) -> Response:
     here = context()
     settings = here.settings
     html = render_template(
         template, title=title, base=settings.base_path, version=__version__,
         may_act=may_act(settings, request), may_peek=may_peek(settings, request),
-        user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds,
-        is_absent=is_absent, **values)
-    return Response(html, 404 if is_absent else 200, {"Cache-Control": "no-store"})
+        user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds, **values)
+    return Response(html, headers={"Cache-Control": "no-store"})
 
 
 @blueprint.get("/")
 @blueprint.get("/topics", endpoint="topics_too")
 def topics() -> Response:
-    """The page of all topics."""
     return _page("topics.html", "Topics", here="topics")
 
 
 @blueprint.get("/topics/<topic>")
 @blueprint.get("/topics/<topic>/<channel>")
 def subject(topic: str, channel: str = "") -> Response:
-    """The page of a topic or channel."""
     return _page("channel.html" if channel else "topic.html",
                  f"{topic} / {channel}" if channel else topic, here="topics", topic=topic,
-                 channel=channel, is_absent=is_absent(topic, channel or None),
-                 source=source_of_dead_letters(topic))
+                 channel=channel, source=source_of_dead_letters(topic))
 
 
 @blueprint.get("/nodes/<node>")
 def node(node: str) -> Response:
-    """The page of an nsqd."""
     node = printable(node, LONGEST_TEXT)
     return _page("node.html", node, here="nodes", node=node)
 
@@ -57,23 +51,6 @@ def plain(name: str) -> Response:
     """A page without arguments, such as the page of all nsqds."""
     template = "connections" if name in ("producers", "consumers") else name
     return _page(f"{template}.html", name.capitalize(), here=name)
-
-
-def error_page(response: Response) -> Response:
-    """Return an error's JSON response as a page."""
-    values = response.get_json()
-    page = _page("error.html", _TITLES.get(values["message"], values["message"]), here="",
-                 hint=values.get("hint", ""))
-    page.status_code = response.status_code
-    return page
-
-
-_TITLES = {
-    "NOT_FOUND": "There is no such page",
-    "INVALID_TOPIC": "This is no topic name",
-    "INVALID_CHANNEL": "This is no channel name",
-    "FORBIDDEN_HOST": "Not under this name",
-}
 
 
 @blueprint.get("/counter")

@@ -25,7 +25,6 @@ _NO_ROUTE = (" If this page has no route to it, start nsqadmin with --rewrite-ad
 
 
 def state_of(failure: Failure) -> str:
-    """Return the word for a failure."""
     if failure.is_gone:
         return "gone"
     if failure.is_doubt:
@@ -68,11 +67,7 @@ def warning(failures: Iterable[Failure]) -> str:
 
 
 def json_body() -> dict[str, Any]:
-    """Return the JSON object in the body of the request; empty without a body.
-
-    Raises:
-        RequestError: the body is not a JSON object.
-    """
+    """Return the JSON object in the body of the request; empty without a body."""
     data = request.get_data()
     if not data:
         return {}
@@ -86,11 +81,6 @@ def json_body() -> dict[str, Any]:
 
 
 def text_of(values: dict[str, Any], name: str) -> str:
-    """Return a string of a body; empty when it is missing.
-
-    Raises:
-        RequestError: the value is not a string.
-    """
     value = values.get(name)
     if value is None:
         return ""
@@ -123,7 +113,6 @@ def problem(failure: Failure) -> dict[str, Any]:
 
 
 def response_for(exc: Exception) -> Response | None:
-    """Return the response for an exception of the admin page; None for others."""
     if isinstance(exc, RequestError):
         return error_response(exc.status, exc.code, exc.hint)
     if isinstance(exc, ActionError):

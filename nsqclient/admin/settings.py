@@ -104,7 +104,6 @@ class AdminSettings:
     consumer_config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
-        """Check all values."""
         if not self.lookupd_http_addresses and not self.nsqd_http_addresses:
             raise ConfigError("--lookupd-http-address or --nsqd-http-address required")
         if self.lookupd_http_addresses and self.nsqd_http_addresses:

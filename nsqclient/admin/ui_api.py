@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
@@ -21,6 +22,8 @@ View = Callable[..., Any]
 #: The values of a page, and the failures of its own requests.
 Values = tuple[dict[str, Any], Iterable[Failure]]
 
+#: Answers that are kept: a client can request any path.
+_MOST_ANSWERS = 100
 #: Connections of consumers that a page gets.
 _MOST_CONSUMERS = 5000
 
@@ -37,18 +40,21 @@ def _page(view: View) -> View:
     @wraps(view)
     def answer(**names: str) -> Response:
         here = context()
-        known = here.pages.get(request.path)
-        if known is not None:
+        interval = here.settings.refresh_interval
+        at, known = here.pages.get(request.path, (0.0, b""))
+        if known and time.monotonic() - at < interval:
             return Response(known, headers=JSON_HEADERS)
         overview = here.collector.overview()
         values, failures = view(overview, **names)
         seen = {(each.kind, each.address) for each in overview.failures}
         more = [each for each in failures if (each.kind, each.address) not in seen]
         response = json_response({
-            "serial": overview.serial, "interval": here.settings.refresh_interval,
+            "serial": overview.serial, "interval": interval,
             "node_count": overview.node_count, "answered_count": len(overview.answered),
             "problems": [problem(each) for each in (*overview.failures, *more)], **values})
-        here.pages.put(request.path, response.get_data())
+        if len(here.pages) >= _MOST_ANSWERS:
+            here.pages.clear()
+        here.pages[request.path] = time.monotonic(), response.get_data()
         return response
 
     return answer
@@ -64,14 +70,12 @@ def _state(failure: Failure | None) -> dict[str, Any]:
 @blueprint.get("/topics")
 @_page
 def topics(overview: Overview) -> Values:
-    """Return all topics with their rates."""
     return {"fields": Row._fields, "rows": overview.rows}, ()
 
 
 @blueprint.get("/topics/<topic>")
 @_page
 def topic(overview: Overview, topic: str) -> Values:
-    """Return one topic with the history of its rate and depths."""
     here = context()
     values, failures = topic_values(topic, progressive=True)
     values |= _history(TOPIC, topic)
@@ -86,7 +90,6 @@ def topic(overview: Overview, topic: str) -> Values:
 @blueprint.get("/topics/<topic>/<channel>")
 @_page
 def channel(overview: Overview, topic: str, channel: str) -> Values:
-    """Return one channel with its clients and the history of its rate and depth."""
     values, failures = channel_values(topic, channel, progressive=True)
     return values | _history(CHANNEL, topic, channel), failures
 
@@ -119,7 +122,6 @@ def nodes(overview: Overview) -> Values:
 @blueprint.get("/nodes/<node>")
 @_page
 def node(overview: Overview, node: str) -> Values:
-    """Return one nsqd with its topics."""
     values, failures = node_stats(node, progressive=True)
     found = context().cluster.recent_nodes(progressive=True).named(node)
     tombstoned = found.tombstoned if found is not None else frozenset()
@@ -153,14 +155,12 @@ def lookup(overview: Overview) -> Values:
 
 
 def _stats_with_clients(overview: Overview) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
-    """Return the statistics of all nsqds with their connections."""
     return context().cluster.stats(overview.nodes, include_clients=True, progressive=True)
 
 
 @blueprint.get("/producers")
 @_page
 def producers(overview: Overview) -> Values:
-    """Return the connections that published something."""
     stats, failures = _stats_with_clients(overview)
     found = [
         {

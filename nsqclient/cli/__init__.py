@@ -56,7 +56,6 @@ _SPARK_ENDED_BY_SIGNALS = {"archive", "ingest", "stream"}
 
 
 def build_program() -> CommandGroup:
-    """Build the group of all commands."""
     table = {name: (summary, functools.partial(_load, module))
              for name, (module, summary) in COMMANDS.items()}
     return CommandGroup("nsqclient", "The tools of NSQ, and more for Python.", table, SHORT)
@@ -128,7 +127,6 @@ _COMPLETION_EXAMPLES = [
 
 
 def build_completion() -> Command:
-    """The command ``completion``."""
     return Command(
         "completion", _complete, _COMPLETION_SUMMARY, _COMPLETION_EXAMPLES, words="SHELL")
 
@@ -147,9 +145,6 @@ def script(shell: str) -> str:
     """Return the script for a shell.
 
     The package shtab writes it from the parsers of all commands.
-
-    Raises:
-        CommandLineError: shtab is not installed.
     """
     try:
         shtab: Any = importlib.import_module("shtab")

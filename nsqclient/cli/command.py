@@ -39,7 +39,6 @@ class _Parser(argparse.ArgumentParser):
     """Raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """For argparse: raise instead of exiting."""
         raise FlagError(message.removeprefix("argument "))
 
 
@@ -123,7 +122,6 @@ class Command:
         self.rules.append(lambda values: check_required(values, *names))
 
     def exclude(self, *names: str) -> None:
-        """Take at most one of some flags."""
         self.rules.append(lambda values: check_required(values, *names, count=0))
 
     def need(self, name: str, *others: str) -> None:
@@ -171,12 +169,7 @@ class Command:
             return _INTERRUPTED
 
     def parse(self, words: Sequence[str], program: CommandGroup | None = None) -> Parsed:
-        """Return the values of all flags, from the command line and the other places.
-
-        Raises:
-            FlagError: a flag, a variable or the file has a wrong value, or an unknown name.
-            CommandLineError: the file cannot be read.
-        """
+        """Return the values of all flags, from the command line and the other places."""
         canonical, rest = self._canonical(words)
         given: dict[str, Any] = vars(self.parser.parse_args(canonical))
         if not given.get("version"):

@@ -111,12 +111,6 @@ class Consumers:
         consumer.stop(STOP_TIMEOUT)
 
     def run(self) -> None:
-        """Start all, wait until ``signals`` asks for the end, and stop all.
-
-        Raises:
-            CommandLineError: no nsqd that was named could be reached at the start, or ``fail``
-                was called.
-        """
         with self._lock:
             self._started = True
             consumers = list(self._all)
@@ -134,7 +128,6 @@ class Consumers:
             raise CommandLineError("; ".join(dict.fromkeys(map(str, failures))))
 
     def fail(self, reason: str) -> None:
-        """End the tool with status 1."""
         self._fatal = reason
         self._signals.stop()
 

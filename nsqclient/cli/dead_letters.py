@@ -133,7 +133,6 @@ def _flags(command: str) -> ToolFlags:
 
 
 def build_command() -> CommandGroup:
-    """The group of the commands."""
     return CommandGroup(f"nsqclient {PROGRAM}", "List, show, replay and delete dead letters.", {
         name: (summary, functools.partial(_flags, name)) for name, summary in COMMANDS.items()})
 
@@ -216,11 +215,6 @@ class _DirectoryLetters(_Letters):
 
 
 def _find(names: Sequence[str], wanted: str, path: str) -> str:
-    """Return the name of the letter with an id or a name.
-
-    Raises:
-        CommandLineError: no letter matches, or several do.
-    """
     found = [name for name in names if wanted in (name, *name.split("+")[2:3])]
     if len(found) == 1:
         return found[0]

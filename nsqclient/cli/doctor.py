@@ -18,7 +18,7 @@ from nsqclient import native
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import (
-    OPTIONS, POSITIVE, ToolFlags, add_secret_flags, read_config,
+    OPTIONS, POSITIVE, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
 from nsqclient.display import GREEN, RED, YELLOW, has_colors, paint
 from nsqclient.cluster.doctor.diagnosis import Diagnosis, Target
@@ -56,17 +56,13 @@ _CHECK_INTERVAL = 1.0
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to check")
     flags.add("topic", NAME, "", "NSQ topic (default: every topic of every nsqd)")
     flags.add("channel", NAME, "", "NSQ channel (default: every channel of the topic)")
     flags.need("channel", "topic")
     flags.group("Servers (default: those that listen on 127.0.0.1:4161 and 127.0.0.1:4150)")
-    flags.add("lookupd-http-address", STRINGS, (),
-              "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
-    flags.add("nsqd-tcp-address", STRINGS, (),
-              "TCP address of an nsqd, <addr>:<port>; may be repeated")
+    add_addresses(flags, "lookupd-http-address", "nsqd-tcp-address")
     flags.add("nsqd-http-address", STRINGS, (),
               "HTTP address of an nsqd, <addr>:<port> or URL, for statistics (default: from"
               " nsqlookupd, or the TCP port plus 1); may be repeated")
@@ -196,7 +192,6 @@ def _row(cells: Sequence[str], widths: list[int], width: int) -> list[str]:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """Make a JSON object."""
     return json.dumps({
         "summary": summary(findings),
         "findings": [

@@ -21,7 +21,10 @@ from nsqclient.secrets import SECRETS
 
 
 class CommandLineError(Exception):
-    """The command line is invalid, or cannot be carried out: one line on stderr."""
+    """The command line is invalid, or cannot be carried out: one line on stderr.
+
+    Every function that reads or checks what the user gave may raise it.
+    """
 
     status = 1
 
@@ -85,7 +88,6 @@ class Parsed(NamedTuple):
 
 
 def choice(*words: str, name: str = "") -> Kind:
-    """Return the kind of a flag that takes one of some words."""
     return Kind(name or "|".join(words), str.lower, choices=words)
 
 
@@ -128,12 +130,10 @@ def _parse_listen(text: str) -> str:
 
 
 def positive(kind: Kind) -> Kind:
-    """Return the kind of a number above 0."""
     return limited(kind, lambda value: value > 0, "should be positive")
 
 
 def not_negative(kind: Kind) -> Kind:
-    """Return the kind of a number of 0 or more."""
     return limited(kind, lambda value: value >= 0, "must not be negative")
 
 
@@ -167,11 +167,7 @@ LISTEN = Kind("string", _parse_listen)
 
 
 def check_required(values: Mapping[str, Any], *names: str, count: int = 1) -> None:
-    """Check that at least ``count`` of some flags are given, and not two of them.
-
-    Raises:
-        FlagError: in the words of the originals.
-    """
+    """Check that at least ``count`` of some flags are given, and not two of them."""
     given = [name for name in names if values[name]]
     listed = " or ".join(f"--{name}" for name in names)
     if len(given) < count:
@@ -269,7 +265,6 @@ def keys(flags: Iterable[Flag], names: Mapping[str, str]) -> dict[str, Flag]:
 
 
 def normal(key: str) -> str:
-    """Return a key of a file with underscores."""
     return key.replace("-", "_")
 
 
@@ -283,9 +278,6 @@ def in_table(
         by_key: the result of :func:`keys`.
         path: path of the file, for errors.
         others: returns further valid keys; called only for an unknown key.
-
-    Raises:
-        FlagError: an unknown key, or a value of the wrong form.
     """
     found: Texts = {}
     for key, value in table.items():
@@ -318,11 +310,6 @@ def _text(value: object) -> str:
 
 
 def load_toml(path: str) -> dict[str, Any]:
-    """Read a configuration file.
-
-    Raises:
-        CommandLineError: it cannot be read.
-    """
     try:
         tomllib = importlib.import_module("tomllib")
     except ImportError:  # Python 3.10

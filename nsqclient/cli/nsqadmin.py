@@ -43,7 +43,6 @@ REWRITES = Kind("from=to", parse_rule, is_list=True)
 
 
 def build_command() -> Command:
-    """The command and its flags."""
     flags = ServerCommand(
         PROGRAM, _build, "Serves a page that monitors and manages a cluster, and nsqadmin's API.")
     flags.config_names = _CONFIG_NAMES

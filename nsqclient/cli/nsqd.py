@@ -12,9 +12,8 @@ from ``--partitioned-topic`` or nsqlookupd's /topic/create.
 
 from __future__ import annotations
 
-import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
@@ -52,11 +51,7 @@ def _parse_tls_required(text: str) -> bool | str:
 
 
 def parse_topic(text: str) -> dict[str, Any]:
-    """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``.
-
-    Raises:
-        FlagError: it is not that.
-    """
+    """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``."""
     name, _, rest = text.partition(":")
     number, *kinds = rest.split(":")
     count = parse_uint(number, 9)
@@ -133,11 +128,10 @@ _CONFIG_NAMES = {
 
 
 def build_command() -> Command:
-    """The command and its flags."""
     defaults = NsqdOptions()
     flags = ServerCommand(
         PROGRAM, _build, "Runs the embedded nsqd until a signal.", ignores_words=True,
-        version=version_line(PROGRAM), around=_rare_collections)
+        version=version_line(PROGRAM))
     flags.config_names = _CONFIG_NAMES
     flags.group("Addresses and data")
     flags.add("tcp-address", STRING, "127.0.0.1:4150",
@@ -168,23 +162,11 @@ def build_command() -> Command:
     return flags
 
 
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect all garbage rarely.
-
-    A full collection looks at every stored message and stops all threads meanwhile: 0.4 s for half
-    a million of them, each time their number has grown by a quarter. They are in no cycles.
-    """
-    thresholds = gc.get_threshold()
-    gc.set_threshold(thresholds[0], thresholds[1], _FULL_COLLECTION)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
 def _build(parsed: Parsed) -> Server:
     values = parsed.values
+    # A full collection stops all threads for 0.4 s with half a million stored messages, which are
+    # in no cycles.
+    gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION)
     # An empty one means any address and port, as in Go.
     host, tcp_port = parse_listen_address(values["tcp-address"] or ":0", "tcp-address")
     http_host, http_port = _optional_address(values, "http-address")
@@ -232,11 +214,6 @@ def _add_partitioned_flags(flags: Command) -> None:
 
 
 def build_cluster(parsed: Parsed) -> PartitionedCluster:
-    """Build the cluster that the flags describe.
-
-    Raises:
-        FlagError: a flag is wrong.
-    """
     from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 
     values = parsed.values
@@ -260,7 +237,6 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
 
 
 def build_nsqlookupd() -> Command:
-    """The command ``nsqlookupd`` and its flags."""
     flags = ServerCommand(
         "nsqlookupd", _build_nsqlookupd, "Runs the embedded nsqlookupd until a signal.",
         ignores_words=True, version=version_line("nsqlookupd"))

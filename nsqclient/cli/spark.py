@@ -43,8 +43,6 @@ _ARCHIVE_EXAMPLES = [
      "      --path=/data/orders --checkpoint=/data/orders-checkpoint"),
     ("archive all new messages, for example each night",
      "nsqclient spark archive ... --available-now"),
-    ("also copy the files of past hours to few large files",
-     "nsqclient spark archive ... --compact-to=/data/orders-large"),
 ]
 
 _COMPACT_SUMMARY = """\
@@ -68,10 +66,6 @@ _REPLAY_EXAMPLES = [
     ("write the messages after an offset of the checkpoint to files",
      "nsqclient spark replay ... --path=/data/orders-replayed \\\n"
      "      --starting-offset='{\"shards\": {\"127.0.0.1:4150\": 812}}'"),
-    ("publish messages from an object store to a topic",
-     "nsqclient spark replay --storage=s3://bucket/nsq --topic=orders --channel=archive \\\n"
-     "      --starting-timestamp=2026-01-31T12:00:00Z --sink-topic=orders-again \\\n"
-     "      --sink-nsqd-tcp-address=127.0.0.1:4150"),
 ]
 
 _STREAM_SUMMARY = """\
@@ -315,7 +309,6 @@ def _stream(parsed: Parsed) -> int:
 
 
 def _add_files(flags: ToolFlags) -> None:
-    """Add the flags for the file format."""
     flags.add("format", STRING, "parquet", "parquet, delta (needs delta-spark), orc or json")
     flags.add("partition-by", PARTITIONS, ["date", "hour"],
               "any of date, hour, nsqd and channel; none: one folder")
@@ -328,7 +321,6 @@ def _add_sink(flags: ToolFlags, otherwise: str) -> None:
 
 
 def _read_sink(values: dict[str, Any]) -> dict[str, Any]:
-    """Read the options of the sink, without secrets."""
     sink = dict(values["producer-opt"])
     if values["sink-nsqd-tcp-address"]:
         sink["nsqd"] = ",".join(values["sink-nsqd-tcp-address"])
@@ -336,7 +328,6 @@ def _read_sink(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_dead_letters(flags: ToolFlags) -> None:
-    """Add the flags for rows that fail, and for publishing."""
     flags.add("dead-letter-topic", NAME, "", "NSQ topic for failed rows (default: a failed row"
               " ends the query)")
     _add_sink(flags, "default: the source")
@@ -379,7 +370,6 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
 
 
 def build_command() -> CommandGroup:
-    """The group of the commands."""
     return CommandGroup("nsqclient spark", "Pipelines on Spark, and what is beside them.", COMMANDS)
 
 

@@ -71,7 +71,6 @@ def add_source(flags: ToolFlags, channel: str) -> None:
 
 
 def add_session(flags: ToolFlags) -> None:
-    """Add the flags of Spark itself, and the common ones."""
     flags.group("Spark")
     flags.add("master", STRING, "", "master URL of Spark (default: that of spark-submit, or"
               " local[*])")
@@ -81,7 +80,6 @@ def add_session(flags: ToolFlags) -> None:
 
 
 def add_trigger(flags: ToolFlags, default: float, why: str) -> None:
-    """Add the flag for the interval of batches."""
     flags.add("trigger", DURATION, default, "time between the starts of two batches; a full batch"
               f" starts earlier; {why}")
 
@@ -108,11 +106,7 @@ def has_sources(values: dict[str, Any]) -> bool:
 
 
 def start_session(values: dict[str, Any], name: str) -> Any:
-    """Start Spark as the flags of :func:`add_session` say.
-
-    Raises:
-        CommandLineError: Spark cannot start; the reason is on stderr.
-    """
+    """Start Spark as the flags of :func:`add_session` say."""
     logger.info("starting Spark")
     try:
         spark = open_session(name, values["master"], dict(values["conf"]))
@@ -135,9 +129,6 @@ def run_query(
             ended by itself (True).
 
     Returns: the exit status: 0 when the query was stopped or has ended.
-
-    Raises:
-        CommandLineError: the query failed.
     """
     try:
         spark = start_session(values, name)
@@ -163,11 +154,7 @@ def run_query(
 
 
 def finish(query: Any, stopping: bool) -> None:
-    """Stop a StreamingQuery, or raise why it has ended.
-
-    Raises:
-        CommandLineError: it failed.
-    """
+    """Stop a StreamingQuery, or raise why it has ended."""
     if stopping:
         logger.info("stopping")
     try:

@@ -54,9 +54,6 @@ _INGEST_EXAMPLES = [
     ("run one process next to each nsqd",
      "nsqclient spark ingest --nsqd-tcp-address=node7:4150 --topic=orders \\\n"
      "      --storage=s3://bucket/nsq"),
-    ("run one process for all nsqds of the topic",
-     "nsqclient spark ingest --lookupd-http-address=127.0.0.1:4161 --topic=orders \\\n"
-     "      --storage=file:///mnt/nsq"),
     ("run a Spark job whose tasks divide the nsqds of the topic",
      "nsqclient spark ingest --master=spark://node1:7077 --tasks=8 --topic=orders \\\n"
      "      --lookupd-http-address=node1:4161 --storage=s3://bucket/nsq"),
@@ -64,7 +61,6 @@ _INGEST_EXAMPLES = [
 
 
 def ingest_flags() -> ToolFlags:
-    """The flags of the ingest."""
     flags = ToolFlags("spark ingest", ingest, _INGEST_SUMMARY, _INGEST_EXAMPLES)
     flags.group("Input")
     spark_run.add_queue(flags, "archive", required=True)
@@ -207,7 +203,6 @@ _LEFT = ("topic/channel", "nsqd", "owner")
 
 
 def status_flags() -> ToolFlags:
-    """The flags of the status."""
     flags = ToolFlags("spark status", status, _STATUS_SUMMARY, _STATUS_EXAMPLES)
     flags.group("Input")
     flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"

@@ -53,7 +53,6 @@ _HEADING = ("TOPIC", "CHANNEL", "DEPTH", "IN FLIGHT", "DEFERRED", "IN/S", "OUT/S
 
 
 def build_topics() -> Command:
-    """The command ``topics``."""
     flags = ToolFlags("topics", _topics, _TOPICS_SUMMARY, _TOPICS_EXAMPLES, words="[TOPIC ...]",
                       flags_anywhere=True)
     flags.add_http_servers()
@@ -68,12 +67,10 @@ def build_topics() -> Command:
 
 
 def build_topic() -> CommandGroup:
-    """The commands ``topic ACTION``."""
     return _group("topic")
 
 
 def build_channel() -> CommandGroup:
-    """The commands ``channel ACTION``."""
     return _group("channel")
 
 
@@ -125,11 +122,6 @@ def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
 
 
 def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Sequence[Failure]:
-    """Act on all servers; return the failures.
-
-    Raises:
-        CommandLineError: no server has the topic or channel.
-    """
     actions = ClusterActions(cluster)
     try:
         if action != "create":
@@ -274,7 +266,6 @@ def _by_name(stats: _Stats) -> dict[tuple[str, str], dict[str, Answer]]:
 
 
 def as_table(lines: Sequence[Line]) -> str:
-    """Make a table: a topic, and its channels below it."""
     rows: list[tuple[str, ...]] = [_HEADING]
     for line in lines:
         seen = line.counters
@@ -289,7 +280,6 @@ def as_table(lines: Sequence[Line]) -> str:
 
 
 def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Make a list of topics, each with a list of channels."""
     topics: list[dict[str, Any]] = []
     for line in lines:
         shown = {"name": line.channel or line.topic, "ingress": line.ingress,

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
 
 PROGRAM = "worker"
-_NO_CONCURRENCY = (
-    "there is no --concurrency: --processes=N runs N processes, and workers=N of"
-    ' @nsqclient.handler("topic", "channel", workers=N) N threads')
 
 _SUMMARY = """\
 Runs the functions with @nsqclient.handler in modules, or one function of --topic and --channel.
@@ -68,10 +65,8 @@ class _CannotStart(CommandLineError):
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES, has_logs=False,
                       words="MODULE... | MODULE:FUNCTION", flags_anywhere=True)
-    flags.unknown = dict.fromkeys(("c", "concurrency"), _NO_CONCURRENCY)
     flags.group("Handlers")
     flags.add("topic", NAMES, (), "topic of the function; with modules: run only the handlers of"
               " this topic; may be repeated")

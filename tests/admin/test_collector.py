@@ -1,11 +1,11 @@
-"""The collector asks the servers when a page needs newer numbers; pages share answers."""
+"""The collector asks the servers when a page needs newer numbers, or after a change."""
 
 import time
 
 import pytest
 
 from nsqclient.admin import collector
-from nsqclient.admin.collector import Collector, PageCache
+from nsqclient.admin.collector import Collector
 from nsqclient.admin.lost_nodes import LostNodes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Node, Nodes
@@ -72,28 +72,6 @@ def test_rates_use_the_times_of_the_answers(cluster):
     cluster.at = lambda: float(next(clock))
     found = collector_of(cluster)
     assert [found.overview().rows[0].rate for _ in range(3)] == [None, 0.5, 0.5]
-
-
-# -- answers that pages share
-
-
-def test_an_answer_is_kept_for_some_seconds():
-    cache = PageCache(500.0)
-    cache.put("/a", b"one")
-    assert cache.get("/a") == b"one" and cache.get("/b") is None
-    cache.clear()
-    assert cache.get("/a") is None
-    short = PageCache(0.0)
-    short.put("/a", b"one")
-    assert short.get("/a") is None
-
-
-def test_the_number_of_answers_is_limited(monkeypatch):
-    monkeypatch.setattr(collector, "_MOST_ANSWERS", 3)
-    cache = PageCache(500.0)
-    for number in range(4):
-        cache.put(f"/{number}", b"")
-    assert [number for number in range(4) if cache.get(f"/{number}") == b""] == [3]
 
 
 def test_a_failure_has_the_time_of_its_first_round(cluster, monkeypatch):

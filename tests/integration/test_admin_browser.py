@@ -93,7 +93,7 @@ def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
         page.wait("['live', 'problem'].includes(document.querySelector('#live').dataset.state)")
         for scheme in ("light", "dark"):
             page.prefer(scheme)
-            page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
+            page.wait(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
             assert page.eval(CHECK_SHOWN) == [], (path, scheme)
         page.resize(360, 740, phone=True)
         assert page.eval("document.documentElement.scrollWidth") <= 360, path
@@ -393,23 +393,28 @@ def test_the_doctor_has_a_page(page, cluster):
 
 
 @OF_THE_PAGE
-def test_theme_and_sort_order_are_kept(page, cluster):
-    """The button turns the theme round, against the system's wish, on the next page too."""
+def test_the_order_of_the_rows_is_kept(page, cluster):
     cluster.fill("small", "c", 0)
     cluster.fill("large", "c", 2)
     admin = cluster.admin()
-    page.prefer("light")
     page.goto(f"{admin.url}/")
     page.wait_text("#shown", "2 topics")
-    page.click("#theme")
-    assert page.eval("document.documentElement.dataset.theme") == "dark"
     page.click("th[data-key=depth] button")
     page.goto(f"{admin.url}/nodes")
-    assert page.eval("document.documentElement.dataset.theme") == "dark"
     page.goto(f"{admin.url}/")
     page.wait_text("#shown", "2 topics")
     assert page.eval("document.querySelector('th[data-key=depth]').ariaSort") == "descending"
     assert page.text(ROWS).startswith("large")
+
+
+@OF_THE_PAGE
+def test_the_page_of_an_unknown_topic_has_no_buttons(page, cluster):
+    admin = cluster.admin()
+    for path in ("/topics/nope", "/topics/nope/c", "/nodes/127.0.0.1:1"):
+        page.goto(admin.url + path)
+        page.wait("document.querySelector('#missing').checkVisibility()")
+        assert page.eval("[...document.querySelectorAll('main button, main .card')]"
+                         ".filter((e) => e.checkVisibility()).length") == 0
 
 
 @OF_THE_PAGE
@@ -501,14 +506,14 @@ def test_no_page_has_a_serious_problem(page: Page, cluster: Cluster, axe: str) -
         found = {}
         for path in ("/", "/topics/orders.dead", "/topics/orders.dead/keep", "/nodes",
                      f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers", "/consumers",
-                     "/doctor", "/topics/gone", "/no-page"):
+                     "/doctor", "/topics/gone"):
             page.goto(admin.url + path)
             page.wait("!document.body.classList.contains('waiting')")
             page.eval(axe + "; true")
             for scheme, width in (("light", 1280), ("dark", 1280), ("light", 360)):
                 page.prefer(scheme)
                 page.resize(width, 860, phone=width < 500)
-                page.wait(f"document.documentElement.dataset.theme === '{scheme}'")
+                page.wait(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
                 if problems := page.eval(_CHECK):
                     found[path, scheme, width] = problems
         assert found == {}

@@ -1,6 +1,7 @@
 """``OutputFile``: one open file, plain or compressed, and how much of it is durable.
 
-``OutputPaths``: where files are created, and where they move when they are finished.
+``OutputPaths``: where files are created, and where they move when they are finished. ``WorkLock``:
+one archiver of a topic for each work directory, also across processes.
 
 Records written after the last ``sync()`` belong to messages that are still in flight, so they can
 be rolled back after an error. A half-written record or gzip member in the middle of a file would
@@ -14,17 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import importlib
+import json
 import os
 import secrets
 import shutil
 import stat
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Optional
 
 from nsqclient.cli.flags import CommandLineError, FlagError
-from nsqclient.cli.tools.work_lock import WorkLock
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.runtime.log_lines import PrefixedLogger
 
@@ -32,33 +34,16 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 _DIRECTORY_MODE = 0o770
 
 
-class Codec(Protocol):
-    """Compresses one part of a file: a gzip member, a zstd frame."""
-
-    def compress(self, data: bytes) -> bytes:
-        """Compress bytes; return the output that is ready to be written."""
-        ...
-
-    def flush(self) -> bytes:
-        """End the part; return the rest to write. The object cannot be used again."""
-        ...
-
-
-#: Makes the codec of the next part; None: the file is not compressed.
-CodecFactory = Optional[Callable[[], Codec]]
+#: Makes the codec of the next part, a gzip member or zstd frame, with the methods of
+#: :func:`zlib.compressobj`; None: the file is not compressed.
+CodecFactory = Optional[Callable[[], Any]]
 
 
 def gzip_codec(level: int) -> CodecFactory:
-    """Compress to gzip members; ``level`` is 1 to 9."""
     return lambda: zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
 def zstd_codec(level: int) -> CodecFactory:
-    """Compress to zstd frames.
-
-    Raises:
-        CommandLineError: the package ``zstandard`` is not installed, or the level is invalid.
-    """
     try:
         zstandard: Any = importlib.import_module("zstandard")
     except ImportError:
@@ -101,8 +86,6 @@ class OutputFile:
     Raises:
         FileExistsError: only with ``exclusive``.
         OSError: it cannot be opened. All methods raise it for an error of the disk.
-
-    Threads: one at a time.
     """
 
     def __init__(
@@ -116,7 +99,7 @@ class OutputFile:
         #: Whether anything was written since it was set to False.
         self.is_used: bool = True
         self._make_codec = codec
-        self._codec: Codec | None = None  # None: the next part has not begun
+        self._codec: Any = None  # None: the next part has not begun
         # The caller has followed a link in place of the file, and checked its target.
         kind = os.O_EXCL if exclusive else os.O_NOFOLLOW
         # O_NONBLOCK: the opening of a FIFO does not wait for its reader.
@@ -233,6 +216,63 @@ class OutsideError(PermissionError):
         super().__init__(f"{name!r} is outside of {directory}")
 
 
+class WorkLock:
+    """Keeps other archivers out, and remembers which files are not finished.
+
+    The lock ends with its process. The lock file lists the unfinished files, so the next archiver
+    can finish the files of a process that was killed.
+
+    Args:
+        path: the lock file.
+        what: name of the locked resource, for the error.
+
+    Raises:
+        OSError: the file cannot be opened or locked.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        self._files: dict[tuple[str, int], None] = {}
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = self._lines()[0].decode("ascii", "replace") or "unknown"
+            os.close(self._fd)
+            raise CommandLineError(
+                f"{what} is in use by another archiver (process {owner}): give each archiver a"
+                " --work-dir of its own") from None
+        except OSError:
+            os.close(self._fd)
+            raise
+        #: Name and revision of each file that the last owner has not finished.
+        self.left: list[tuple[str, int]] = []
+        for line in self._lines()[1:]:
+            with contextlib.suppress(ValueError):  # the rest of a longer line
+                name, rev = json.loads(line)
+                self._files[str(name), int(rev)] = None
+        self.left.extend(self._files)
+
+    def add(self, name: str, rev: int) -> None:
+        """Remember a file that will be created. Blocks: fsync. Raises OSError."""
+        self._files[name, rev] = None
+        lines = [str(os.getpid()), *map(json.dumps, self._files)]
+        data = "\n".join([*lines, ""]).encode()
+        os.pwrite(self._fd, data, 0)
+        os.ftruncate(self._fd, len(data))
+        os.fsync(self._fd)
+
+    def discard(self, name: str, rev: int) -> None:
+        """Forget a file that is finished. It leaves the lock file with the next ``add``."""
+        self._files.pop((name, rev), None)
+
+    def release(self) -> None:
+        """Let another archiver have the directory. The object cannot be used again."""
+        os.close(self._fd)
+
+    def _lines(self) -> list[bytes]:
+        return os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
+
+
 class OutputPaths:
     """The work directory and the output directory; they may be the same.
 
@@ -243,8 +283,6 @@ class OutputPaths:
             none is.
         file_mode: permissions of new files, before the umask.
         log: for files that are opened and moved.
-
-    Threads: one at a time.
     """
 
     def __init__(
@@ -266,11 +304,7 @@ class OutputPaths:
         return self._work_dir != self._output_dir
 
     def probe(self) -> None:
-        """Create, move and delete a file as later ones.
-
-        Raises:
-            CommandLineError: a directory cannot be used; says which and why.
-        """
+        """Create, move and delete a file as later ones."""
         name = f".nsq_to_file-{secrets.token_hex(8)}"
         path, final = (os.path.join(each, name) for each in (self._work_dir, self._output_dir))
         try:
@@ -291,9 +325,6 @@ class OutputPaths:
 
         Args:
             topic: empty: of all topics, because their files have the same names.
-
-        Raises:
-            CommandLineError: another archiver is there.
         """
         if not self.moves:
             return

@@ -38,9 +38,6 @@ class FileNames:
         datetime_format: the ``--datetime-format``.
         needs_rev: whether several files may want one name; else every ``<REV>`` is removed.
         suffix: required end of the name, such as ``.gz``; may be empty.
-
-    Raises:
-        FlagError: ``<REV>`` is needed and missing.
     """
 
     def __init__(
@@ -62,7 +59,6 @@ class FileNames:
         self._name = self._template
 
     def at(self, moment: float) -> str:
-        """The name for a moment, in seconds since the epoch, in local time."""
         second = int(moment)
         if second != self._second and "<DATETIME>" in self._template:
             text = format_datetime(self._format, time.localtime(second))
@@ -137,7 +133,6 @@ class Archive:
     again from time to time.
 
     After an OSError of any method, call ``roll_back()`` and write the unsynced records again.
-    Threads: one at a time.
     """
 
     def __init__(
@@ -322,11 +317,9 @@ class Archiver(BatchHandler):
 
     @property
     def has_failed(self) -> bool:
-        """True if a file could not be finished."""
         return self._has_failed or self._archive.has_failed
 
     def bind(self, consumer: BatchDelegate) -> None:
-        """Called by the Consumer."""
         self._owner = consumer
         consumer.run_later(self._interval, self._on_tick)
 

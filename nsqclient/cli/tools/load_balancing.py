@@ -139,7 +139,6 @@ class RequestTimes:
                            " (configured with %d)", every)
 
     def add(self, name: str, seconds: float) -> None:
-        """Record one duration."""
         if not self._every:
             return
         full = []
@@ -155,7 +154,6 @@ class RequestTimes:
 
 
 def describe(name: str, values: list[float]) -> str:
-    """Format one line about durations."""
     ordered = sorted(values)
 
     def percentile(part: float) -> str:

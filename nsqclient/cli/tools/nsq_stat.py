@@ -44,7 +44,6 @@ class Counters(NamedTuple):
 
     @classmethod
     def of(cls, channel: ChannelStats) -> Counters:
-        """The counters of one nsqd's answer."""
         return cls(
             channel.message_count, channel.depth, channel.backend_depth, channel.in_flight_count,
             channel.deferred_count, channel.requeue_count, channel.timeout_count,
@@ -87,7 +86,6 @@ def rates(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Row
 
 
 def total(rows: Iterable[Row]) -> Row:
-    """The sum of all rows."""
     rows = list(rows)
     sums = [sum(values) for values in zip(*(row.counters for row in rows))]
     return Row("total", sum(row.ingress for row in rows), sum(row.egress for row in rows),
@@ -117,9 +115,6 @@ class Sampler:
         """Ask all servers once; return the counters of nsqds that have the channel.
 
         Blocks: about two request timeouts at most.
-
-        Raises:
-            CommandLineError: a server that was given, and has never answered, is another one.
         """
         cluster = self._cluster
         failures = {each.address: each for each in self._find_nsqds()}
@@ -193,7 +188,6 @@ EXIT_NOTHING_SHOWN = 1
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to watch")
     flags.add_topic(channel="")
@@ -283,7 +277,6 @@ class Plain:
 
 
 def format_row(row: Row) -> str:
-    """The original's columns."""
     seen = row.counters
     return (
         f"{round(row.ingress):7d} {round(row.egress):7d} |"

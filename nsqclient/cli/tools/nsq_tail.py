@@ -41,7 +41,6 @@ _EXAMPLES = [
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to show")
     flags.add_topic(NAMES)

@@ -84,7 +84,6 @@ FILE_MODE = Kind("mode", _parse_mode, lambda mode: f"{mode:04o}")
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("What to archive")
     flags.add("topic", NAMES, (), "NSQ topic; may be repeated")
@@ -201,7 +200,6 @@ class _Tool:
                            self._values["file-mode"], log)
 
     def run(self) -> int:
-        """Run until a signal; return the exit status."""
         values = self._values
         self._paths(self._log).probe()
         with contextlib.ExitStack() as stack:
@@ -317,7 +315,6 @@ class TopicWatcher:
         self._thread = threading.Thread(target=self._run, name="nsq-topics", daemon=True)
 
     def start(self) -> None:
-        """Begin to poll."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -376,9 +373,6 @@ class CloseHook:
     Args:
         command: words as in a shell; no shell runs it, so that names of files need no quotes.
         log: for commands that fail.
-
-    Raises:
-        FlagError: no such program.
 
     Life: a thread starts with the object; ``close()`` waits for the queued commands. Threads: any.
     """

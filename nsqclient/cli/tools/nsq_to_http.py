@@ -109,7 +109,6 @@ class _Session(requests.Session):
         self._own_headers = [name for name in own_headers if name.lower() not in _OF_THE_BODY]
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Called for each answer."""
         if resp.request.method == "POST" and resp.status_code not in _KEEPS_BODY:
             return None
         found: str | None = super().get_redirect_target(resp)
@@ -196,7 +195,6 @@ class Requester:
             raise RequestFailed(f"HTTP {response.status_code}", response.status_code)
 
     def close(self) -> None:
-        """Close idle connections."""
         self._session.close()
 
 
@@ -298,11 +296,6 @@ def _parse_get(url: str) -> str:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """Read ``Key: Value``.
-
-    Raises:
-        FlagError: a part is missing, or has invalid characters.
-    """
     key, _, value = (part.strip() for part in text.partition(":"))
     if not key or not value:
         raise FlagError(f"{text!r}: write it as 'Key: Value'")
@@ -335,13 +328,10 @@ _EXAMPLES = [
     ("publish messages that a URL rejects to another topic",
      "nsqclient nsq_to_http ... --on-status=429=retry \\\n"
      "      --on-status=4xx=dead-letter --dead-letter-topic=orders.rejected"),
-    ("send again at once, never pause", "nsqclient nsq_to_http ... \\\n"
-     "      --consumer-opt=default_requeue_delay,0 --consumer-opt=max_backoff_duration,0"),
 ]
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Messages")
     flags.add_topic(channel="nsq_to_http")

@@ -28,7 +28,9 @@ from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_obje
 from nsqclient.cli.tools.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.to_nsq import make_producers
-from nsqclient.cli.tools.tool_flags import COUNT, ToolFlags, read_config, read_consumer_config
+from nsqclient.cli.tools.tool_flags import (
+    COUNT, ToolFlags, add_addresses, read_config, read_consumer_config,
+)
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.partitioned.extensions import RESERVED_PREFIX
 
@@ -63,14 +65,12 @@ _EXAMPLES = [
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
     flags.group("Messages")
     flags.add_topic(NAMES, "nsq_to_nsq")
     flags.add_in_flight()
     flags.group("Destination")
-    flags.add("destination-nsqd-tcp-address", STRINGS, (),
-              "TCP address of an nsqd, <addr>:<port>; may be repeated")
+    add_addresses(flags, "destination-nsqd-tcp-address")
     flags.add("destination-lookupd-http-address", STRINGS, (),
               "HTTP address of an nsqlookupd, <addr>:<port>, instead of nsqds; also for a\n"
               "      partitioned NSQ; may be repeated")
@@ -319,14 +319,12 @@ class Destinations:
         self.report(name, True, time.monotonic() - began)
 
     def report(self, name: str, ok: bool, seconds: float) -> None:
-        """Report the outcome of a publish, and how long it took."""
         with self._lock:
             self._strategy.report(name, ok, seconds, time.monotonic())
         if ok:
             self._times.add(name, seconds)
 
     def close(self) -> None:
-        """Close all connections."""
         for producer in self._all.values():
             producer.close()
 

@@ -26,7 +26,7 @@ from nsqclient.cli.flags import (
 from nsqclient.cli.lines import FORMATS, body_of, in_flags, key_of, unescape
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tools.tool_flags import (
-    COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_secret_flags, read_config,
+    COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
 from nsqclient.partitioned import Outgoing, Producer
 from nsqclient.display import counted, show_size
@@ -64,19 +64,12 @@ _EXAMPLES = [
      "nsqclient publish ... --topic=t --input-file=orders.jsonl --format=jsonl"),
     ("publish each line of a file",
      "nsqclient to_nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=t < file"),
-    ("publish a live log, at most 100 messages per second",
-     "tail -F app.log | nsqclient to_nsq ... --topic=logs --rate=100"),
-    ("publish file names, which may contain newlines",
-     "find . -print0 | nsqclient to_nsq ... --topic=files --delimiter='\\0'"),
     ("publish to a partitioned NSQ, with the records of each user in order",
      "nsqclient to_nsq --lookupd-http-address=10.0.0.1:4161 --topic=t --key-field=user < file"),
-    ("publish a message that is delivered after an hour",
-     "echo wake up | nsqclient to_nsq ... --topic=t --defer=1h"),
 ]
 
 
 def build_command() -> ToolFlags:
-    """The command and its flags."""
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES, words="[MESSAGE ...]",
                       flags_anywhere=True)
     flags.group("Messages")
@@ -87,8 +80,7 @@ def build_command() -> ToolFlags:
               "one or more bytes that end a record; may contain \\n \\t \\r \\0 \\xHH")
     flags.group("Destination")
     flags.add_topic()
-    flags.add("nsqd-tcp-address", STRINGS, (),
-              "TCP address of an nsqd, <addr>:<port>; may be repeated")
+    add_addresses(flags, "nsqd-tcp-address")
     flags.add("lookupd-http-address", STRINGS, (),
               "for a partitioned NSQ: HTTP address of an nsqlookupd, <addr>:<port>, instead of"
               " nsqds; may be repeated")
@@ -204,11 +196,7 @@ class Publisher:
         self.stored: int = 0
 
     def publish(self, records: list[bytes]) -> None:
-        """Publish these next. Blocks: until they are stored.
-
-        Raises:
-            CommandLineError: one was not; it says how many were.
-        """
+        """Publish these next. Blocks: until they are stored."""
         try:
             self._publish(records)
         except NSQError as exc:
@@ -257,7 +245,6 @@ class _Copy:
         self.left = 0
 
     def run(self, source: int) -> None:
-        """Read a descriptor to the end."""
         try:
             for records in split_records(self._chunks(source), self._delimiter, self._limit):
                 self._take(records)

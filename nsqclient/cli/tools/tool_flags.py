@@ -16,7 +16,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqclient.cli.command import Command
@@ -67,7 +66,6 @@ SECRET_FILE = Kind("path", read_secret, is_path=True)
 
 
 def add_secret_flags(flags: Command) -> None:
-    """Add the flags for secrets, which do not belong on a command line."""
     flags.add("auth-secret-file", SECRET_FILE, "", "file with the auth_secret, for nsqds that"
               " require authentication (or set $NSQCLIENT_AUTH_SECRET)")
     flags.add("tls-key-password-file", SECRET_FILE, "", "file with the password of an encrypted"
@@ -82,11 +80,7 @@ def read_secrets(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
 
 
 def read_key_password(values: Mapping[str, Any], flag: str) -> str:
-    """Return the password of a key, from the file of ``flag`` or else from the environment.
-
-    Raises:
-        FlagError: the environment names a file that cannot be read.
-    """
+    """Return the password of a key, from the file of ``flag`` or else from the environment."""
     if values[flag]:
         return str(values[flag])
     from nsqclient.config import Config
@@ -101,7 +95,6 @@ def read_key_password(values: Mapping[str, Any], flag: str) -> str:
 
 
 def add_http_tls_flags(flags: Command) -> None:
-    """Add the flags for TLS to https servers to the current group."""
     flags.add("http-client-tls-root-ca-file", PATH, "", "PEM file with the trusted certificate"
               " authorities for HTTPS (default: those of the package requests)")
     flags.add("http-client-tls-cert", PATH, "", "PEM file with the client certificate for HTTPS")
@@ -131,9 +124,18 @@ def read_http_tls(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_http_timeouts(flags: Command, kind: Kind = HTTP_TIMEOUT, request: float = 5.0) -> None:
-    """Add the flags for the time that HTTP requests may take."""
     flags.add("http-client-connect-timeout", kind, 2.0, "timeout for connecting over HTTP")
     flags.add("http-client-request-timeout", kind, request, "timeout for an HTTP request")
+
+
+def add_addresses(flags: Command, *names: str) -> None:
+    """Add flags for addresses of servers, such as "nsqd-tcp-address"."""
+    for name in names:
+        server, kind, _ = name.split("-")[-3:]
+        server = server.replace("lookupd", "nsqlookupd")
+        form = "<addr>:<port>" if kind == "tcp" else "<addr>:<port> or URL"
+        flags.add(name, STRINGS, (),
+                  f"{kind.upper()} address of an {server}, {form}; may be repeated")
 
 
 class ToolFlags(Command):
@@ -183,10 +185,7 @@ class ToolFlags(Command):
             required: whether the command needs such an address whatever else it is given.
         """
         self.group("Source (one kind of address is required)")
-        self.add("nsqd-tcp-address", STRINGS, (), "TCP address of an nsqd,"
-                 " <addr>:<port>; may be repeated")
-        self.add("lookupd-http-address", STRINGS, (),
-                 "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
+        add_addresses(self, *SOURCES)
         self.add("consumer-opt", OPTIONS, (), "option of the consumer, such as"
                  " max_attempts,5 or tls_v1 (see the options page of the docs); may be repeated")
         if required:
@@ -201,18 +200,13 @@ class ToolFlags(Command):
         add_secret_flags(self)
 
     def add_http_servers(self) -> None:
-        """Add the group that says which servers are asked over HTTP."""
         self.group("Servers (one kind of address is required)")
-        self.add("nsqd-http-address", STRINGS, (),
-                 "HTTP address of an nsqd, <addr>:<port> or URL; may be repeated")
-        self.add("lookupd-http-address", STRINGS, (),
-                 "HTTP address of an nsqlookupd, <addr>:<port> or URL; may be repeated")
+        add_addresses(self, "nsqd-http-address", "lookupd-http-address")
         self.require("nsqd-http-address", "lookupd-http-address")
         add_http_timeouts(self, POSITIVE)
         add_http_tls_flags(self)
 
     def add_producer_options(self) -> None:
-        """Add ``--producer-opt`` to the current group."""
         self.add("producer-opt", OPTIONS, (), "option of the producer, such as"
                  " publish_timeout,30s or tls_v1; may be repeated")
 
@@ -250,11 +244,6 @@ def log_lines(formatter: logging.Formatter, level: int) -> Iterator[None]:
 
 
 def checked_name(name: str, noun: str) -> str:
-    """Return a topic or channel name that was given as a word.
-
-    Raises:
-        CommandLineError: the name is invalid.
-    """
     if not is_valid_name(name):
         raise FlagError(f"{noun} {name!r} is invalid (1 to 64 of a-z A-Z 0-9 . _ -)")
     return name
@@ -278,9 +267,6 @@ def read_config(
         has_secrets: whether the flags and the environment may give secrets as well; False for
             servers that must not receive them.
         defaults: further options, as text, that the flag may override.
-
-    Raises:
-        FlagError: an unknown option, an invalid value, or options that exclude each other.
     """
     from nsqclient.config import Config  # the embedded servers ignore it
 
@@ -308,13 +294,11 @@ class ServerCommand(Command):
     Args:
         build: may raise CommandLineError or ConfigError.
         ignores_words: positional arguments cause a warning instead of an error.
-        around: a context manager entered while the server runs.
     """
 
     def __init__(
         self, name: str, build: Callable[[Parsed], Server], summary: str, *,
         ignores_words: bool = False, version: str = "",
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._ignored: set[str] = set()
 
@@ -325,8 +309,7 @@ class ServerCommand(Command):
             if parsed.rest:
                 _server_logger.warning(
                     "ignored: %s", printable(" ".join(parsed.rest), LONGEST_TEXT))
-            with around():
-                return serve(build(parsed), parsed, name)
+            return serve(build(parsed), parsed, name)
 
         super().__init__(name, body, summary, words="[IGNORED ...]" if ignores_words else "",
                          version=version)
@@ -350,11 +333,7 @@ class ServerCommand(Command):
 
 
 def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
-    """Split the address of a listening port; the host may be empty (all), the port 0 (any).
-
-    Raises:
-        CommandLineError: it is not ``host:port``.
-    """
+    """Split the address of a listening port; the host may be empty (all), the port 0 (any)."""
     try:
         return addresses.parse_listen_address(text)
     except ConfigError as exc:
@@ -379,10 +358,10 @@ class Server(Protocol):
     """What :func:`serve` runs."""
 
     def start(self) -> None:
-        """Listen; raises OSError or NSQError when it cannot."""
+        ...
 
     def stop(self) -> None:
-        """End everything."""
+        ...
 
 
 def raise_descriptor_limit() -> None:
@@ -401,9 +380,6 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
     """Run a server until SIGINT or SIGTERM; return the exit status. A second one ends at once.
 
     The server logs its addresses at INFO when it listens. Call it in the main thread.
-
-    Raises:
-        CommandLineError: it cannot start.
     """
     raise_descriptor_limit()
     formatter = _GoFormatter(parsed.values["log-prefix"])
