@@ -10,7 +10,6 @@ from nsqclient import Config, Consumer, DeadLetter
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.access_control import RequestError
 from nsqclient.admin.context import DoctorRunner, make_cluster
-from nsqclient.cluster.doctor import diagnosis
 from nsqclient.cluster.doctor.diagnosis import Diagnosis
 from tests.support.waiting import wait_until
 
@@ -187,42 +186,3 @@ def test_no_request_waits_for_the_run_of_another_one(cluster, monkeypatch):
         thread.join()
     assert runner.findings()
     queried.close()
-
-
-def test_pages_share_a_run_of_the_doctor(cluster, admin, events):
-    """Whatever the number of pages, servers are checked once in some seconds."""
-    first = admin.json("/api/live/doctor")
-    cluster.nsqds[0].post("/topic/pause", topic="events")
-    assert admin.json("/api/live/doctor") == first
-
-
-@pytest.mark.parametrize("check", ["check_nsqd", "check_topic", "check_clock"])
-def test_a_check_that_raises_hides_no_other(cluster, admin, events, monkeypatch, check):
-    """Its exception is a finding; the findings of the others are shown with it."""
-    real = getattr(diagnosis, check)
-    calls = []
-
-    def fail_first(*args):
-        calls.append(args)
-        if len(calls) == 1:
-            raise RuntimeError("boom")
-        return real(*args)
-
-    before = admin.json("/api/live/doctor")["findings"]
-    monkeypatch.setattr(diagnosis, check, fail_first)
-    found = cluster.admin().json("/api/live/doctor")["findings"]
-    failed, = (each for each in found if "boom" in each["text"])
-    assert failed["severity"] == "error" and failed["where"]
-    assert failed["text"] == "the check failed: RuntimeError: boom"
-    assert {each["check"] for each in found} >= {each["check"] for each in before} - {
-        failed["check"]}
-
-
-def test_the_doctor_examines_nsqds_that_do_not_answer(leak_guard):
-    """Without nsqlookupd and without any answer there are findings, not an error of the page."""
-    settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",))
-    silent = make_cluster(settings)
-    found = DoctorRunner(silent, settings).findings()
-    silent.close()
-    assert [each.where for each in found] == ["127.0.0.1:1"]
-    assert found[0].text.startswith("no statistics: ")

@@ -34,12 +34,6 @@ def test_a_channel_of_one_node_is_not_the_sum():
     assert [part["node"] for part in found["channels"][0]["nodes"]] == ["n0", "n1"]
 
 
-def test_one_paused_nsqd_pauses_the_sum():
-    found = merged(topic(), topic(paused=True, channels=[channel(paused=True)]))
-    assert found["paused"] is True
-    assert found["channels"][0]["paused"] is True
-
-
 def test_clients_name_their_nsqd_and_how_long_they_are_connected():
     client = {"client_id": "w", "hostname": "h", "connect_ts": 990, "tls": True}
     found = merged(topic(channels=[channel(clients=[client])]))

@@ -96,13 +96,3 @@ def test_a_dead_nsqd_stays_on_every_page_and_in_the_metrics(cluster, admin, even
     assert admin.json("/api/live/nodes")["node_count"] == 1
     assert ("nsq_nsqd_up", dead) not in admin.scrape()
     assert admin.post("/api/live/forget", {"node": dead}).status_code == 404
-
-
-def test_a_given_nsqd_that_dies_is_shown_with_what_it_held(cluster, events):
-    admin = cluster.admin(direct=True)
-    admin.json("/api/live/topics")
-    cluster.nsqds[0].kill()
-    problem = wait_until(lambda: admin.json("/api/live/topics")["problems"])[0]
-    assert "refused" in problem["reason"] and problem["reason"].endswith("it held 3 messages")
-    page = admin.json("/api/live/nodes")
-    assert len(page["list"]) == 2 == page["node_count"]

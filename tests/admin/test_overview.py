@@ -109,9 +109,3 @@ def test_a_row_sums_a_topic_with_its_channels():
 def test_a_row_has_the_messages_that_no_consumer_takes(channels, unserved):
     stats = {NODE: {"topics": [{"topic_name": "t", "depth": 1, "channels": channels}]}}
     assert build_rows(samples(stats), [], RateHistory())[0].unserved == unserved
-
-
-def test_samples_contain_topics_and_channels():
-    found = samples(STATS)
-    assert found["topic", "t", ""] == Sample({"n": Counts(9, 0)}, 3, 3, 4, 5, 1, {"c"})
-    assert found["channel", "t", "c"] == Sample({"n": Counts(9, 0)}, 2, 3, 4, 5)

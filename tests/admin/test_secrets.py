@@ -64,14 +64,6 @@ def test_an_address_may_be_set_as_it_is_shown(leak_guard):
     asked.close()
 
 
-def test_passwords_are_sent(cluster):
-    with recording() as server:
-        server.status = 500
-        with running_admin(nsqd_http_addresses=with_password(server.address)) as admin:
-            admin.get("/api/nodes")
-        assert server.requests[0].headers["Authorization"].startswith("Basic ")
-
-
 @pytest.mark.parametrize("status, why", [(500, "HTTP 500"), (0, "ConnectionError")])
 def test_a_token_in_the_url_of_notifications_is_not_logged(cluster, caplog, status, why):
     """Chat services have it in the path; the log has the host alone."""

@@ -11,13 +11,12 @@ import pytest
 
 from nsqclient import Message
 from nsqclient.cli.tools.archiver import (
-    Archive, Archiver, FileNames, count_that_fit, format_datetime, rotation_reason,
+    Archive, Archiver, FileNames, count_that_fit, rotation_reason,
 )
-from nsqclient.cli.tools.archive_files import OutputPaths, RotationRules, gzip_codec, zstd_codec
+from nsqclient.cli.tools.archive_files import OutputPaths, RotationRules, gzip_codec
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message
-from tests.support.packages import needs
 
 LOG = PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), "")
 
@@ -83,20 +82,6 @@ def test_each_sync_ends_a_gzip_member(tmp_path):
         path = tmp_path / "out" / f"t-00000{rev}.gz"
         assert gzip.decompress(path.read_bytes()) == content
         assert subprocess.run(["gzip", "-dc", path], capture_output=True).stdout == content
-
-
-@needs("zstandard")
-def test_each_sync_ends_a_zstd_frame(tmp_path):
-    import zstandard
-
-    archive = make(tmp_path, "t<REV>.zst", codec=zstd_codec(3))
-    for body in (b"a", b"b"):
-        archive.write(messages(body), 1.0)
-        archive.sync()
-    archive.close()
-    data = (tmp_path / "out" / "t-000000.zst").read_bytes()
-    reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-    assert reader.read() == b"a\nb\n"
 
 
 def test_records_that_were_not_synced_are_rolled_back(tmp_path):
@@ -298,17 +283,6 @@ def test_a_link_in_place_of_a_file_is_not_followed_out_of_the_directory(tmp_path
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_links_inside_and_a_linked_directory_are_followed(tmp_path):
-    """The output directory itself may be a link, and a link may lead to another file in it."""
-    (tmp_path / "real").mkdir()
-    (tmp_path / "out").symlink_to(tmp_path / "real")
-    (tmp_path / "real" / "today").symlink_to("monday")
-    archive = make(tmp_path, "today")
-    archive.write(messages(b"a"), 1.0)
-    archive.close()
-    assert (tmp_path / "real" / "monday").read_bytes() == b"a\n"
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_files_have_the_mode_that_was_asked_for(tmp_path, monkeypatch, mode, is_copied):
@@ -330,15 +304,6 @@ def test_files_have_the_mode_that_was_asked_for(tmp_path, monkeypatch, mode, is_
     assert (tmp_path / "out" / "t-000000").stat().st_mode & 0o777 == mode
 
 
-@pytest.mark.parametrize(("skip_empty", "count"), [(False, 2), (True, 0)])
-def test_a_period_without_records_has_a_file_unless_skipped(tmp_path, skip_empty, count):
-    archive = make(tmp_path, skip_empty=skip_empty)
-    archive.tick(1.0)
-    archive.tick(2.0)
-    archive.close()
-    assert len(tree(tmp_path)) == count
-
-
 def test_messages_choose_their_file_by_their_own_time(tmp_path):
     archive = make(tmp_path, by_timestamp=True, rules=RotationRules(interval=1e9))
     batch = messages(b"a", second=1) + messages(b"b", second=2) + messages(b"c", second=1)
@@ -354,17 +319,6 @@ def test_messages_choose_their_file_by_their_own_time(tmp_path):
 
 #: 2026-01-04 was a Sunday.
 MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "tm_gmtoff": 3600})
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("%Y-%m-%d_%H", "2026-01-04_15"),
-    ("%B %b %A %a %I:%M:%S %p %y", "January Jan Sunday Sun 03:07:09 PM 26"),
-    ("%Z %z", "CET +0100"),
-    ("%j %% 100%", "%j % 100%"),
-    ("Jan 2006 15", "Jan 2006 15"),
-])
-def test_datetime_format_fills_its_codes_in_english(text, expected):
-    assert format_datetime(text, MOMENT) == expected
 
 
 def names(text, datetime_format="%S", **changes):

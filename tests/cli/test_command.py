@@ -6,14 +6,12 @@ import sys
 
 import pytest
 
-from nsqclient.cli import COMMANDS, build_program, main
+from nsqclient.cli import build_program
 from nsqclient.cli.command import Command
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, misspelt_variables,
-    variables,
 )
 from nsqclient.cli.tools.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
-from nsqclient.version import __version__
 from tests.support.processes import CHECKOUT, LIMIT
 
 
@@ -121,14 +119,6 @@ def test_what_cannot_be_done_is_one_line_and_status_1(error, capsys):
     assert capsys.readouterr().err == "nsq_tail: no disk\n"
 
 
-def test_an_interrupt_that_nothing_handles_has_the_status_of_a_shell():
-    """Of a command that has a result, as doctor."""
-    def body(parsed):
-        raise KeyboardInterrupt
-
-    assert build(body).run([]) == 130
-
-
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_help_shows_groups_defaults_and_examples(word, capsys):
     assert build().run([word, "--bogus"]) == 0
@@ -216,14 +206,6 @@ def test_a_line_of_a_file_is_read_as_its_flag_is(read, line, flag, value):
     assert read((), (), line).values[flag] == value
 
 
-def test_the_file_may_be_named_by_a_variable(read, tmp_path):
-    path = tmp_path / "other.toml"
-    path.write_text('topic = "from the variable"')
-    environ = {"NSQ_CONFIG": str(path)}
-    assert read((), environ).values["topic"] == "from the variable"
-    assert read((), environ, 'topic = "named"').values["topic"] == "named"
-
-
 def test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it(read):
     """A variable for every command does not forbid the other flag."""
     environ = {"NSQ_LOOKUPD_HTTP_ADDRESSES": "l:4161"}
@@ -276,36 +258,6 @@ def test_a_misspelt_variable_is_noticed(name, meant):
 def test_the_variables_of_other_programs_are_left_alone(name):
     others = (flag for command in build_program().commands() for flag in command.flags.values())
     assert misspelt_variables(build().flags.values(), {name: "x"}, others) == {}
-
-
-@pytest.mark.parametrize("text", ["topic = [", b"\xff".decode("latin-1") + "= 1"])
-def test_a_file_that_is_no_toml_is_an_error(read, text):
-    with pytest.raises(CommandLineError, match="failed to load config file"):
-        read((), (), text)
-    with pytest.raises(CommandLineError, match="No such file"):
-        read(["--config=/no/such/file"])
-
-
-def test_every_command_has_variables_and_a_file():
-    """Without a line of its own; no two flags of a command share a variable."""
-    commands = list(build_program().commands())
-    for command in commands:
-        names = [name for flag in command.flags.values() for name in variables(flag)]
-        assert len(names) == len(set(names)), command.name
-        assert not command.flags or "config" in command.flags, command.name
-    assert {command.name.split()[0] for command in commands} == set(COMMANDS)
-
-
-def test_a_version_is_printed_whatever_the_environment_says(monkeypatch, capsys):
-    monkeypatch.setenv("NSQ_MAX_IN_FLIGHT", "many")
-    monkeypatch.setenv("NSQ_LOOKUPD_HTTP_ADRESSES", "127.0.0.1:4161")
-    assert main(["nsq_tail", "--version"]) == 0
-    assert capsys.readouterr() == (f"nsq_tail v{__version__} (nsqclient)\n", "")
-    assert main(["nsq_tail", "--topic=t"]) == 2
-    assert capsys.readouterr().err.splitlines()[:2] == [
-        "nsq_tail: warning: $NSQ_LOOKUPD_HTTP_ADRESSES is not read: did you mean"
-        " $NSQ_LOOKUPD_HTTP_ADDRESSES?",
-        "nsqclient nsq_tail: $NSQ_MAX_IN_FLIGHT: --max-in-flight: 'many' is not a whole number"]
 
 
 def test_closed_streams_are_devnull():

@@ -2,20 +2,16 @@
 
 import json
 import signal
-import sys
 
 import pytest
 
 from nsqclient.cli import main
 from nsqclient.cli.tools import nsq_stat
 from nsqclient.cli.tools.nsq_stat import (
-    HEADER, Answer, Counters, Live, Plain, Row, Sampler, format_row, rates, total,
+    HEADER, Answer, Counters, Live, Row, Sampler, format_row, rates,
 )
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.cluster.cluster import Cluster
-from tests.cli.test_terminal import Screen
-from tests.support.servers.http_recorder import recording
-from tests.support.servers.ports import free_port
 
 
 # -- rates
@@ -38,29 +34,11 @@ def test_a_restarted_nsqd_has_no_negative_rate():
     assert (row.ingress, row.egress) == (10.0, 6.0)
 
 
-def test_an_nsqd_that_comes_or_goes_changes_no_rate():
-    before = {"a": Answer(Counters(5), 0.0), "gone": Answer(Counters(900), 0.0)}
-    rows = rates(before, {"a": Answer(Counters(6), 1.0), "new": Answer(Counters(7), 1.0)})
-    assert [(row.name, row.ingress) for row in rows] == [("a", 1.0), ("new", 0.0)]
-
-
-def test_the_total_is_the_sum_of_all_rows():
-    row = total([Row("a", 1, 2, Counters(*range(9))), Row("b", 3, 4, Counters(*range(9)))])
-    assert row == Row("total", 4, 6, Counters(*range(0, 18, 2)))
-
-
 def test_the_columns_are_the_originals():
     row = Row("x", 200.2, 0, Counters(messages=400, depth=400))
     columns = "    200       0 |     400     400       0     0     0"
     assert format_row(row) == columns + " |       0       0          400       0"
     assert len(HEADER.splitlines()[1]) == len(format_row(row))
-
-
-def test_the_heading_comes_again(capsys):
-    view = Plain()
-    for _ in range(51):
-        view(None, {})
-    assert capsys.readouterr().out == HEADER * 3
 
 
 # -- servers
@@ -95,27 +73,6 @@ def test_the_given_address_is_asked_not_the_broadcast_address(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-@pytest.mark.parametrize("prefix", ["", "http://"])
-def test_nsqds_are_found_through_nsqlookupd(capsys, prefix):
-    with Nsqlookupd() as lookupd:
-        lookupds = [lookupd.tcp_address]
-        with Nsqd(lookupd_tcp_addresses=lookupds) as a, Nsqd(lookupd_tcp_addresses=lookupds) as b:
-            for server in (a, b):
-                server.create_topic("t")
-                server.create_channel("t", "c")
-                server.publish("t", b"x")
-            words = [f"--lookupd-http-address={prefix}{lookupd.http_address}",
-                     f"--lookupd-http-address=127.0.0.1:{free_port()}"]
-            with Cluster(w.split("=")[1] for w in words) as cluster:
-                sampler = Sampler("t", "c", cluster)
-                while len(sampler.poll()) < 2:
-                    pass
-            assert stat(*words) == 0
-    printed = capsys.readouterr()
-    assert printed.out.splitlines()[3].split()[3] == "2"
-    assert printed.err.count("refused") == 3  # at every poll
-
-
 @pytest.mark.parametrize("flag", ["nsqd", "lookupd"])
 def test_another_port_than_the_http_port_is_status_1(nsqd, capsys, flag):
     with Nsqlookupd() as lookupd:
@@ -126,18 +83,6 @@ def test_another_port_than_the_http_port_is_status_1(nsqd, capsys, flag):
             printed = capsys.readouterr()
             assert (status, printed.out) == (1, "")
             assert f"nsq_stat: {address}: " in printed.err
-
-
-def test_it_goes_on_when_the_server_comes_back(caplog):
-    body = json.dumps({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
-    with recording() as server, Cluster(nsqds=[server.address]) as cluster:
-        sampler = Sampler("t", "c", cluster)
-        server.status, server.body = 500, body.encode()
-        assert sampler.poll() == {} and server.address in sampler.problems
-        server.status = 200
-        with caplog.at_level("INFO", "nsqclient"):
-            assert sampler.poll()[server.address].counters == Counters()
-    assert "answers again" in caplog.text
 
 
 def test_the_nsqds_stay_known_while_no_nsqlookupd_answers():
@@ -167,17 +112,6 @@ def test_json_prints_an_object_for_each_interval(nsqd, capsys):
     assert second["nsqds"][nsqd.http_address]["messages"] == 4
 
 
-def test_a_password_is_not_shown(nsqd, capsys):
-    dead = f"--nsqd-http-address=http://user:s3cret@127.0.0.1:{free_port()}"
-    assert stat(dead, f"--nsqd-http-address=http://user:s3cret@{nsqd.http_address}", "--json") == 0
-    printed = capsys.readouterr()
-    assert "s3cret" not in printed.out + printed.err
-    assert "refused: is nsqd running there" in printed.err
-    record = json.loads(printed.out.splitlines()[0])
-    assert list(record["nsqds"]) == [nsqd.http_address]
-    assert len(record["problems"]) == 1
-
-
 # -- the table
 
 
@@ -199,14 +133,6 @@ def test_a_small_terminal_is_not_overrun(capsys, monkeypatch):
     Live("t/c", 2.0)([Row(f"h:{n}", 0, 0, Counters()) for n in range(50)], {})
     lines = capsys.readouterr().out.removeprefix("\x1b[J").splitlines()
     assert len(lines) == 4 and max(map(len, lines)) < 20
-
-
-@pytest.mark.parametrize("words, is_table", [([], True), (["--plain"], False)])
-def test_a_terminal_gets_the_table(nsqd, monkeypatch, words, is_table):
-    monkeypatch.setattr(sys, "stdout", Screen())
-    assert stat(f"--nsqd-http-address={nsqd.http_address}", *words) == 0
-    printed = sys.stdout.getvalue()
-    assert ("\x1b[" in printed) is is_table and ("t/c" in printed) is is_table
 
 
 # -- the end

@@ -1,6 +1,5 @@
 """nsq_to_file as a process, on the embedded nsqd: delivery, full disks, hooks, topic patterns."""
 
-import json
 import logging
 import resource
 import shlex
@@ -21,7 +20,6 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import end, tool
 from tests.support.servers.http_api import HttpApi
-from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 #: A short backoff, so that recovery is quick.
@@ -110,16 +108,6 @@ def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     assert said.count("--exec-on-close") == said.count(f"for {paths[1]}: exit status 3") == 1
 
 
-def test_jsonl_files_have_the_fields_of_each_message(nsqd, tmp_path):
-    publish(nsqd, b"one\ntwo")
-    with start(nsqd, tmp_path, "--format=jsonl") as process:
-        wait_until(lambda: stats(nsqd)["clients"] and is_empty(nsqd))
-        assert end(process) == 0
-    record = json.loads(read_tree(tmp_path)["f"])
-    assert record["body"] == "one\ntwo" and record["attempts"] == 1
-    assert record["nsqd"] == nsqd.tcp_address
-
-
 # -- --topic-pattern: topics that come and go, several nsqlookupds
 
 
@@ -171,20 +159,6 @@ def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guar
         "out/web/x-000000": b"one\n", "out/web2/x-000000": b"two\n"}
     assert (tmp_path / "log").read_text().count("outside") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"a", "log"}
-
-
-def test_topics_of_every_nsqlookupd_are_archived(leak_guard, tmp_path):
-    dead = f"127.0.0.1:{free_port()}"
-    with Nsqlookupd() as one, Nsqlookupd() as two:
-        with Nsqd(lookupd_tcp_addresses=[one.tcp_address]) as a, Nsqd(
-            lookupd_tcp_addresses=[one.tcp_address, two.tcp_address]
-        ) as b, archiving(tmp_path, one.http_address, two.http_address, dead):
-            for nsqd, topic in ((a, "web-a"), (b, "web-b"), (b, "other"), (a, "web"), (b, "web")):
-                nsqd.publish(topic, b"x")
-            wait_until(lambda: {name: len(data) for name, data in
-                                read_tree(tmp_path / "work").items()}
-                       == {"web-a-000000": 2, "web-b-000000": 2, "web-000000": 4}, timeout=20)
-        assert set(read_tree(tmp_path / "out")) == {"web-a-000000", "web-b-000000", "web-000000"}
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """``nsqclient nsqadmin`` as a process, and what its flags mean."""
 
-import importlib
 import re
 import signal
 import socket
@@ -71,18 +70,6 @@ def test_flags_become_settings():
     assert (found.request_timeout, found.refresh_interval) == (7.0, 0.5)
     assert found.consumer_config.auth_secret == "xyz" and not found.consumer_config.tls_v1
     assert found.http_config.tls_v1 and found.http_config.tls_insecure_skip_verify
-
-
-@pytest.mark.parametrize("package", ["flask", "waitress", "prometheus_client"])
-def test_a_missing_package_is_named(monkeypatch, capsys, package):
-    def import_module(name):
-        raise ModuleNotFoundError(f"No module named {package!r}", name=f"{package}.core")
-
-    monkeypatch.setattr(importlib, "import_module", import_module)
-    from nsqclient.cli import nsqadmin
-
-    assert nsqadmin.build_command().run(["--nsqd-http-address=127.0.0.1:4151"]) == 1
-    assert "nsqclient[admin]" in capsys.readouterr().err
 
 
 def test_a_config_file_has_the_names_of_the_original(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 
 from nsqclient.cli import spark, spark_run
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.spark.session import reason_of
 from tests.support.packages import needs
 
 SOURCE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--checkpoint=/nowhere"]
@@ -114,15 +113,3 @@ def test_a_query_that_failed_is_an_error_with_the_reason():
                          "nsqclient.spark.errors.LogInUseError: log /x: in use\n at y")
     with pytest.raises(CommandLineError, match="the query failed: log /x: in use"):
         spark_run.finish(Mock(**{"awaitTermination.side_effect": error}), stopping=False)
-
-
-def test_a_failure_while_a_query_is_stopped_is_no_error():
-    """A signal reaches Spark's own processes as well."""
-    query = Mock(**{"awaitTermination.side_effect": RuntimeError("interrupted")})
-    spark_run.finish(query, stopping=True)
-    query.stop.assert_called_once_with()
-
-
-def test_without_an_error_of_ours_the_first_line_is_the_reason():
-    assert reason_of(ValueError("\nfirst\nsecond")) == "first"
-    assert reason_of(ValueError()) == "ValueError"

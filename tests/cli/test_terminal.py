@@ -4,15 +4,10 @@ import io
 
 import pytest
 
-from nsqclient.cli import main
-from nsqclient.display import has_colors, paint_result, show_size
+from nsqclient.display import has_colors, paint_result
 
 CHECK = ["worker", "json:loads", "--topic=t", "--channel=c", "--nsqd-tcp-address=127.0.0.1:1",
          "--check", "--log-level=fatal"]
-
-
-def test_a_size_has_its_unit():
-    assert show_size(2_500_000) == "2.5 MB" and show_size(3e12) == "3.0 TB"
 
 
 class Screen(io.StringIO):
@@ -49,16 +44,3 @@ def test_colors_are_for_terminals_and_obey_no_color(monkeypatch, stream, environ
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert has_colors(stream) is expected
-
-
-@pytest.mark.parametrize("output, begins", [
-    (Screen, "\x1b[32mOK\x1b[0m "), (io.StringIO, "OK "),
-])
-def test_the_check_of_the_worker_has_colors_on_a_terminal(monkeypatch, output, begins):
-    stderr = output()
-    monkeypatch.setattr("sys.stderr", stderr)
-    monkeypatch.setenv("NO_COLOR", "")
-    monkeypatch.setenv("TERM", "xterm")
-    assert main(CHECK) == 1
-    right, wrong = stderr.getvalue().splitlines()
-    assert right.startswith(begins) and "WRONG" in wrong

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from nsqclient.cli.tools import to_nsq
 from nsqclient.cli import main
 from nsqclient.cli.tools.to_nsq import Publisher, split_records
-from nsqclient.devserver import Nsqd, Nsqlookupd
-from nsqclient.http import NsqlookupdHTTP
+from nsqclient.devserver import Nsqd
 from tests.support.docs.tool_runs import run_tool
-from tests.support.waiting import wait_until
 
 
 def chunks(data, size):
@@ -94,16 +92,6 @@ def test_round_robin_divides_the_records_of_one_read(count, parts, sizes):
     assert publisher.stored == count
 
 
-def test_round_robin_finds_nsqds_through_nsqlookupd(leak_guard):
-    with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd, \
-            NsqlookupdHTTP(lookupd.http_address) as client:
-        wait_until(client.nodes)
-        done = run_tool("ours", "to_nsq", "--topic=t", "--round-robin",
-                        f"--lookupd-http-address={lookupd.http_address}", stdin=b"x\n" * 80)
-        assert done.returncode == 0, done.stderr
-        assert nsqd.stats("t")["topics"][0]["message_count"] == 80
-
-
 @pytest.mark.parametrize("words, stdin, expected", [
     (["one", "--rate=0", "two words", ""], b"not read\n", [b"one", b"two words"]),
     (["--", "--one"], b"", [b"--one"]),
@@ -119,17 +107,6 @@ def test_messages_may_be_words_a_file_or_json_lines(tmp_path, words, stdin, expe
                         *words, stdin=stdin)
         assert (done.returncode, done.stdout) == (0, b""), done.stderr
         assert [message.body for message in nsqd.messages("t")] == expected
-
-
-@pytest.mark.parametrize("line", [
-    b"{", b"[]", b'{"body": 1}', b'{"body_base64": "!"}', b'{"text": "x"}'])
-def test_a_json_line_without_a_body_ends_it(line):
-    with Nsqd() as nsqd:
-        done = run_tool(
-            "ours", "to_nsq", "--topic=t", f"--nsqd-tcp-address={nsqd.tcp_address}",
-            "--format=jsonl", stdin=b'{"body": "one"}\n' + line + b'\n{"body": "three"}\n')
-        assert done.returncode == 1 and b"record 2: " in done.stderr
-        assert [message.body for message in nsqd.messages("t")] == [b"one"]
 
 
 def test_the_name_of_a_file_is_not_published(tmp_path, capsys):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.topics import as_json, as_table, by_depth, count
+from nsqclient.cli.topics import as_table, by_depth, count
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP, Stats
 from nsqclient.protocol.peer_json import JsonReader
 from tests.cli.test_terminal import Screen
@@ -41,14 +41,6 @@ def test_the_table_has_sums_over_nsqds_and_rates():
     assert {line.topic for line in count(before, after, frozenset({"x", "ox"}), ["o*"])} == {
         "orders", "ox"}
     assert [line.topic for line in by_depth(lines[::-1])] == ["orders", "orders", "planned"]
-
-
-def test_json_has_channels_below_their_topics():
-    [orders] = as_json(count({}, {"a": (stats(120, 40), 12.0)}, frozenset()))
-    assert (orders["name"], orders["depth"], orders["ingress"], orders["nsqds"]) == (
-        "orders", 1, None, 1)
-    assert [each["name"] for each in orders["channels"]] == ["mail"]
-    assert orders["channels"][0]["clients"] == 2 and orders["channels"][0]["egress"] is None
 
 
 # -- on servers
