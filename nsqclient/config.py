@@ -1,7 +1,7 @@
 """The table of all options: default, range, unit, IDENTIFY field and description.
 
 Validation, ``--consumer-opt``, the options page of the docs and the Spark options read the table.
-Names are those of go-nsq; options that go-nsq does not have are marked "ours".
+Names are as in go-nsq; options that go-nsq does not have are marked "ours".
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ class Config:
         try:
             self.auth_secret.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # "from None": it holds the secret
-            raise ConfigError("auth_secret has characters that are no text") from None
+            raise ConfigError("auth_secret has characters that are not text") from None
 
     def _read_secret(self, name: str) -> None:
         """Read a secret from its file, and forget the file: ``replace`` copies the secret."""

@@ -65,8 +65,8 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats records as JSON objects of one line, with every ``extra``.
 
-    An ``extra`` that JSON does not support is written as text. If its name is that of another
-    field, a ``_`` is appended.
+    An ``extra`` that JSON does not support is written as text. If another field has its
+    name, a ``_`` is appended.
 
     Args:
         process: the value of the field ``process``; empty: no such field.

@@ -1,20 +1,16 @@
-"""``Supervisor``: runs several processes of a worker, and replaces those that end.
+"""``Supervisor``: runs several processes of a worker, and replaces processes that end.
 
-The supervisor does not import the user's code. Each child runs the same command line and imports
-the handlers itself, so a restarted child runs the current code, and no thread exists at a fork.
+It does not import the user's code. Each child runs the same command line, so a restarted child runs
+the current code, and no thread exists at a fork.
 
 - The first child starts alone. If it fails before it consumes, the worker ends with its status.
-  Otherwise the other children follow.
-- A child that ends is restarted after a growing delay (``RestartPolicy``).
-- A consuming child reports twice a second. After ``hang_timeout`` seconds without a report it is
-  killed and restarted.
+- A child that ends, or has not reported for ``hang_timeout``, is replaced (``RestartPolicy``).
 - SIGTERM and SIGINT are forwarded as SIGTERM. A child that outlives its ``stop_timeout`` by some
   seconds is killed. A second signal kills all children at once.
-- SIGHUP replaces the children one by one. The new child must be healthy, or have run for some
-  seconds, before the old one stops. If the new child fails, the old ones keep running.
+- SIGHUP replaces the children one by one. The old child stops when the new one is healthy, or has
+  run for some seconds. If the new child fails, the old ones keep running.
 - With ``--reload`` all children restart when a source file changes. A child that failed is not
   restarted before the next change.
-- Children exit when the supervisor is killed: see ``lifeline``.
 """
 
 from __future__ import annotations
