@@ -150,7 +150,7 @@ class Connection(NsqdSocket):
         except NSQError:
             raise
         except BaseException:
-            self.interrupt()
+            self._fail(InterruptedSendError(self.address, "interrupted while sending"))
             raise
 
     def flush(self) -> None:
@@ -183,10 +183,6 @@ class Connection(NsqdSocket):
             logger.debug("%s: not all was written: %s", self.address, exc,
                          extra=log_fields(nsqd=self.address))
             return False
-
-    def interrupt(self) -> None:
-        """End the connection after an exception of a signal handler."""
-        self._fail(InterruptedSendError(self.address, "interrupted while sending"))
 
     def _flush_as_reader(self) -> bool:
         """Write without waiting; return True if bytes were left.
