@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -193,8 +193,7 @@ class ConnectionManager(Generic[S]):
     The ``max_dials`` concurrent dials are shared equally among the sources: each nsqlookupd given
     by the user is one source, and all nsqds given by the user are another.
 
-    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any. Only methods that run on
-    background and dialing threads block.
+    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any.
     """
 
     def __init__(
@@ -219,8 +218,7 @@ class ConnectionManager(Generic[S]):
         #: ``stop()`` closes it; the caller then joins it.
         self.dials: DialScheduler[Endpoint] = DialScheduler(
             ([DIRECT] if self._entries else []) + list(sources.lookupds), self._dial,
-            self._timer.schedule, limit=max_dials,
-        )
+            self._timer.schedule, limit=max_dials)
         #: The reason why no dial can succeed, or None.
         self.incompatibility: NSQError | None = None
         #: The last reason for a missing connection; None while nothing has failed.
@@ -271,8 +269,7 @@ class ConnectionManager(Generic[S]):
     def has_untried(self) -> bool:
         """True if the first dial of some nsqd has neither succeeded nor failed yet."""
         with self._lock:
-            return any([not (entry.has_worked or entry.failures)
-                        for entry in self._entries.values()])
+            return any(not (each.has_worked or each.failures) for each in self._entries.values())
 
     def look_for(self, listed: Iterable[str]) -> None:
         """Begin a round of lookups if ``listed`` contains nsqds that are not known here yet."""
@@ -505,15 +502,12 @@ class ConnectionManager(Generic[S]):
                 return
         self.last_failure = self._rounds.warn_of_unknown(self._topic, self._log)
 
-    def _forget(self, places: Iterable[Endpoint]) -> list[S]:
+    def _forget(self, places: Collection[Endpoint]) -> list[S]:
         """Stop dialing the given endpoints. Returns their connections. Needs _lock."""
-        subs: list[S] = []
         for place in places:
-            sub = self._entries.pop(place).sub
             self.dials.discard(place)
-            if sub is not None:
-                subs.append(sub)
-        return subs
+        subs = [self._entries.pop(place).sub for place in places]
+        return [sub for sub in subs if sub is not None]
 
     def _drop_unlisted(self) -> None:
         """Drop unlisted nsqds, lost ones after _FORGET_AFTER, connected ones never. Needs _lock."""
