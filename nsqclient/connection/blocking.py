@@ -67,8 +67,6 @@ class BlockingConnection(NsqdSocket):
         self.is_plain: bool = False  # the socket carries the bytes of the commands
         self._out = b""  # the command of this publish, and NOPs that followed it
         self.sent: int = 0  # bytes of it that the kernel has taken
-        #: The thread that took it from the pool, 0 while it is idle.
-        self.user: int = 0
         #: When it was opened, when nsqd last answered a publish, and when bytes last arrived.
         self.opened_at: float = 0.0
         self.used_at: float = 0.0

@@ -239,12 +239,13 @@ class NodePool:
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, until: float, interval: float
+        self, node: NsqdNode, until: float, interval: float, is_reentrant: Callable[[], bool]
     ) -> BlockingConnection | None:
         """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
         Args:
             interval: seconds to wait if another nsqd is connected; inf: only this one will do.
+            is_reentrant: as for ``ConnectionPool.wait``.
 
         Blocks: until ``until`` on ``time.monotonic()``.
 
@@ -261,7 +262,7 @@ class NodePool:
                 return None
             if has_others:
                 until = min(until, time.monotonic() + interval)
-        return pool.wait(until)
+        return pool.wait(until, is_reentrant)
 
     def pause(self, seconds: float) -> None:
         """Wait before the next attempt, or until ``close()``."""

@@ -34,10 +34,9 @@ _LOOK_INTERVAL = 0.5
 class _Waiter:
     """A publish that waits for a connection."""
 
-    __slots__ = ("thread", "wake", "is_served", "is_sent_away")
+    __slots__ = ("wake", "is_served", "is_sent_away")
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
         self.wake = threading.Lock()
         self.wake.acquire()
         self.is_served = False  # it takes an idle connection
@@ -107,13 +106,11 @@ class ConnectionPool:
         Args:
             is_in_turn: do not look whether others wait.
         """
-        thread = threading.get_ident()
         while is_in_turn or not self.waiting:
             try:
                 conn = self.idle.pop()
             except IndexError:
                 return None
-            conn.user = thread
             if now - conn.used_at < _FRESH:
                 return conn
             try:
@@ -139,14 +136,17 @@ class ConnectionPool:
         for waiter in list(self.waiting.copy())[:len(self.idle)]:
             self._wake(waiter)
 
-    def wait(self, until: float) -> BlockingConnection | None:
+    def wait(self, until: float, is_reentrant: Callable[[], bool]) -> BlockingConnection | None:
         """Return a connection when it is this publish's turn; None: choose another nsqd.
+
+        Args:
+            is_reentrant: returns whether a signal handler or a finalizer has interrupted a call of
+                this thread that uses the pool.
 
         Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
 
         Raises:
-            ReentrantCallError: the calling thread, interrupted by a signal handler or a finalizer,
-                would wait for its own outer call.
+            ReentrantCallError: the calling thread would wait for itself.
         """
         waiter, conn = _Waiter(), None
         try:
@@ -162,8 +162,8 @@ class ConnectionPool:
                         return conn
                     if self.missing() > 0:
                         self._want()
-                    elif len(self.waiting) > len(self.dialing):
-                        self._need_other_thread(waiter)
+                    elif len(self.waiting) > len(self.dialing) and is_reentrant():
+                        raise ReentrantCallError()
                     # Not longer: an interrupted thread may not have woken this one.
                     waiter.wake.acquire(timeout=min(until - now, _LOOK_INTERVAL))
                 return None
@@ -179,13 +179,6 @@ class ConnectionPool:
     def _has_turn(self, waiter: _Waiter) -> bool:
         """True if there is an idle connection for it and for all that came before."""
         return waiter in list(self.waiting.copy())[:len(self.idle)]
-
-    def _need_other_thread(self, waiter: _Waiter) -> None:
-        """Raise ReentrantCallError if an outer call of the same thread uses the pool."""
-        if any([conn.user == waiter.thread for conn in self.connections()]) or any(
-                [other.thread == waiter.thread and other is not waiter
-                 for other in self.waiting.copy()]):
-            raise ReentrantCallError()
 
     @staticmethod
     def _wake(waiter: _Waiter) -> None:

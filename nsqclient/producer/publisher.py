@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TypeVar
 
 from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer, BlockingConnection
@@ -21,6 +22,7 @@ from nsqclient.hints import BLOCKED, NOT_NSQD
 from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
 from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
+from nsqclient.producer.pool import ConnectionPool
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
@@ -168,9 +170,9 @@ class Publisher:
             pool = node.pool
             conn = pool.take(time.monotonic())
             if conn is None:
-                conn = self._nodes.wait_for_connection(node, deadline.until, INTERVAL)
+                conn = self._nodes.wait_for_connection(
+                    node, deadline.until, INTERVAL, lambda: _is_in_use(pool))
             if conn is not None:
-                conn.user = 0
                 pool.idle.append(conn)
                 pool.serve()
                 return
@@ -201,7 +203,8 @@ class Publisher:
         conn = pool.take(began)
         has_waited = conn is None
         if conn is None:
-            conn = self._nodes.wait_for_connection(node, until, math.inf if only_here else interval)
+            conn = self._nodes.wait_for_connection(
+                node, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
             if conn is None:
                 return Answer(StaleConnection(
                     node.address, pool.shortage(time.monotonic() - began)))
@@ -235,8 +238,8 @@ class Publisher:
         if is_over:
             self._nodes.on_refused(node)
             return answer
-        # Without a call in between: an exception of a signal handler comes before or after it.
-        conn.user = 0
+        # No call comes before it: an exception of a signal handler finds the connection in use, or
+        # on the stack.
         pool.idle.append(conn)
         if pool.waiting or pool.is_closed:
             pool.serve()
@@ -268,3 +271,20 @@ class Publisher:
             answer = conn.wait(patience.next_look(now))
             if answer is not None:
                 return answer
+
+
+def _is_in_use(pool: ConnectionPool) -> bool:
+    """True if two calls of this thread use the pool: one interrupts the other.
+
+    The stack shows it without a record that each publish would have to keep. And no record could
+    be made in the same step that takes a connection.
+    """
+    calls = 0
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        calls += frame.f_code in _CALLS and frame.f_locals.get("pool") is pool
+        frame = frame.f_back
+    return calls > 1
+
+
+_CALLS = (Publisher.attempt.__code__, Publisher.ping.__code__)

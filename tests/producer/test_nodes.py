@@ -182,7 +182,8 @@ def test_a_publish_does_not_wait_for_an_nsqd_that_others_have_left(make_links):
         left = nodes.node_at("127.0.0.1:1")
         acquire(nodes)
         began = time.monotonic()
-        assert nodes.wait_for_connection(left, began + WAIT, 1.0) is None
+        assert nodes.wait_for_connection(
+            left, began + WAIT, 1.0, lambda: False) is None
         assert time.monotonic() - began < WAIT / 2
         nodes.close(Deadline(WAIT))
 

@@ -26,7 +26,7 @@ class Conn:
     def __init__(self, used_at=None):
         used_at = time.monotonic() + WAIT if used_at is None else used_at  # fresh by default
         self.used_at = self.opened_at = self.heard_at = used_at
-        self.suspected_at = self.user = 0
+        self.suspected_at = 0.0
         self.is_plain = self.is_ended = False
         self.is_closed = self.is_dead = self.unread = False
         self.cuts = []
@@ -64,13 +64,12 @@ def world():
     return SimpleNamespace(pool=pool, wanted=wanted)
 
 
-def wait(pool, timeout=WAIT):
-    return pool.wait(time.monotonic() + timeout)
+def wait(pool, timeout=WAIT, is_reentrant=False):
+    return pool.wait(time.monotonic() + timeout, lambda: is_reentrant)
 
 
 def put_back(pool, conn):
     """Put a connection back, as a publish does."""
-    conn.user = 0
     pool.idle.append(conn)
     pool.serve()
 
@@ -163,29 +162,18 @@ def test_the_deadline_ends_the_wait(world):
 
 
 def test_a_publish_does_not_wait_for_its_own_thread(world):
-    """Its outer call has a connection, or waits for one."""
     add(world.pool, Conn(), Conn())
     held = [world.pool.take(0.0), world.pool.take(0.0)]
     with pytest.raises(ReentrantCallError):
-        wait(world.pool)
-    assert not world.pool.waiting
-    for conn in held:
-        conn.user = 1  # another thread's
-    world.pool.waiting.append(_Waiter())
-    with pytest.raises(ReentrantCallError):
-        wait(world.pool)
+        wait(world.pool, is_reentrant=True)
+    assert not world.pool.waiting and len(held) == 2
 
 
 def test_a_publish_in_a_signal_handler_waits_for_a_connection_that_may_be_dialed(world):
     (conn,) = add(world.pool, Conn())
     held = world.pool.take(0.0)
     found = []
-
-    def wait_with_one():
-        held.user = threading.get_ident()
-        found.append(wait(world.pool))
-
-    thread = threading.Thread(target=wait_with_one)
+    thread = threading.Thread(target=lambda: found.append(wait(world.pool, is_reentrant=True)))
     thread.start()
     wait_until(lambda: world.wanted)
     other = Conn()
@@ -210,7 +198,6 @@ def interrupt_each_point(world, work):
         places.append(interruption.place)
         gc.collect()
         assert len(world.pool.connections()) == len(world.pool.idle), (interruption.place, errors)
-        assert all(conn.user == 0 for conn in world.pool.idle), interruption.place
         assert not world.pool.waiting, interruption.place
         while len(world.pool.connections()) < 1:
             world.pool.add(Conn())
@@ -221,7 +208,8 @@ def test_an_interrupted_publish_costs_the_pool_nothing(world):
     """Not even while the program keeps the exception; a wait is forgotten, too."""
     add(world.pool, Conn())
     nodes = SimpleNamespace(
-        wait_for_connection=lambda node, until, interval: world.pool.wait(until))
+        wait_for_connection=lambda node, until, interval, is_reentrant: world.pool.wait(
+            until, is_reentrant))
     publisher = Publisher(nodes, True, Statistics())
     node = SimpleNamespace(pool=world.pool, address="n:1", responses=0, failures=0)
 

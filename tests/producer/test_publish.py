@@ -65,7 +65,7 @@ class Answers:
         self.stale -= 1
         return None if self.stale >= 0 else self
 
-    def wait_for_connection(self, node, until, interval):
+    def wait_for_connection(self, node, until, interval, is_reentrant):
         """As NodePool's: its connections are lost."""
 
     def shortage(self, seconds):
