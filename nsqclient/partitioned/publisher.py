@@ -31,8 +31,7 @@ from nsqclient.protocol.partitioned.extensions import (
 from nsqclient.protocol.partitioned.sharding import RoundRobin, Sharding
 from nsqclient.partitioned.tracing import TraceSwitch, log_trace
 from nsqclient.producer.nodes import NodePool, NsqdNode
-from nsqclient.producer.outcome import StaleConnection
-from nsqclient.producer.patience import INTERVAL, INTERVAL_PART
+from nsqclient.producer.outcome import INTERVAL, INTERVAL_PART, StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.protocol import commands
 from nsqclient.protocol.events import is_partitioned_version

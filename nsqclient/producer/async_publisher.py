@@ -32,12 +32,13 @@ from nsqclient.errors import (
     ReentrantCallError,
     as_cause,
 )
-from nsqclient.producer.futures import PublishFuture, renew_lock, start_all, succeed_all
+from nsqclient.producer.futures import (
+    PublishFuture, UnretrievedErrors, renew_lock, start_all, succeed_all,
+)
 from nsqclient.producer.outcome import Attempts
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
-from nsqclient.producer.unretrieved import UnretrievedErrors
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock, Monitor

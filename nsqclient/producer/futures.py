@@ -1,9 +1,9 @@
-"""``PublishFuture``: an asynchronous publish, whose outcome is a Future.
+"""``PublishFuture``: a message of ``publish_async()`` and its outcome.
 
 A ``concurrent.futures.Future`` makes a ``Condition`` at once, which costs more than everything else
 in an asynchronous publish. And an exception from a signal handler in ``result()`` may leave the
-condition acquired; the thread that sets the outcome would then hang. Here a thread that waits adds
-a callback, and the outcome is set under a lock that is held for a few instructions.
+condition acquired, so that the worker hangs. Here a waiting thread adds a callback, and the outcome
+is set under a lock that is held for a few instructions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, TimeoutError
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from nsqclient.display import counted
 from nsqclient.errors import ClosedError
-from nsqclient.producer.unretrieved import UnretrievedError
 from nsqclient.runtime.forking import run_after_fork
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.threads import is_for_caller
@@ -28,6 +29,9 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 # concurrent.futures spells its states as strings.
 PENDING, RUNNING, FINISHED = "PENDING", "RUNNING", "FINISHED"
 _CANCELLED, _CANCELLED_AND_NOTIFIED = "CANCELLED", "CANCELLED_AND_NOTIFIED"
+
+#: Seconds between two warnings of failures that nobody has looked at.
+_PAUSE = 10.0
 
 #: Guards the state of every Future.
 _quick = Lock()
@@ -43,9 +47,9 @@ run_after_fork(renew_lock)
 
 
 class _Look:
-    """Takes the place of a Future's condition in ``wait()`` and ``as_completed()``.
+    """The condition of a Future, for ``wait()`` and ``as_completed()``.
 
-    While they hold it, they see the same state; nobody waits for them.
+    While they hold it, the state that they see does not change. Nobody waits for them.
     """
 
     def __init__(self, future: PublishFuture) -> None:
@@ -67,11 +71,23 @@ class _Look:
         self.release()
 
 
-class PublishFuture(Future[Any]):
-    """A message whose outcome is a Future: what ``publish_async`` returns.
+class UnretrievedError:
+    """Belongs to a Future that failed, and ends with it. ``__del__`` may run in any thread."""
 
-    Attributes that few messages need are class attributes: setting one costs time.
-    """
+    __slots__ = ("error", "is_seen", "_note")
+
+    def __init__(self, error: BaseException, note: Callable[[BaseException], None]) -> None:
+        self.error: BaseException = error
+        self.is_seen: bool = False  # somebody asked for the outcome
+        self._note = note
+
+    def __del__(self) -> None:
+        if not self.is_seen:
+            self._note(self.error)
+
+
+class PublishFuture(Future[Any]):
+    """A message and its outcome. Attributes that few messages need are class attributes."""
 
     _state: str = PENDING  # what wait() and as_completed() see
     _final: str | None = None  # the last state; they may not see it yet
@@ -96,7 +112,7 @@ class PublishFuture(Future[Any]):
         self.alone: bool = delay_ms is not None  # must be sent as a command of its own
 
     @property
-    def _condition(self) -> Any:  # type: ignore[override] # made when needed
+    def _condition(self) -> Any:  # type: ignore[override] # made when it is needed
         return _Look(self)
 
     @property
@@ -114,7 +130,6 @@ class PublishFuture(Future[Any]):
     # -- for any thread
 
     def cancel(self) -> bool:
-        """Cancel it unless it has begun. As Future.cancel."""
         with _quick:
             if self._state == PENDING:
                 self._state = self._final = _CANCELLED
@@ -123,19 +138,16 @@ class PublishFuture(Future[Any]):
         return self.cancelled()
 
     def cancelled(self) -> bool:
-        """True after ``cancel()``. As Future.cancelled."""
         return self._final in (_CANCELLED, _CANCELLED_AND_NOTIFIED)
 
     def running(self) -> bool:
-        """True between its begin and its outcome. As Future.running."""
         return self._state == RUNNING and self._final is None
 
     def done(self) -> bool:
-        """True with an outcome, or if cancelled. As Future.done."""
         return self._final is not None
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return when nsqd has stored the message; raise its outcome else. As Future.result."""
+        """Return when nsqd has stored the message, or raise the reason why it is not stored."""
         if self._final != FINISHED or self._exception is not None:
             self._wait(timeout)
             if self._exception is not None:
@@ -146,12 +158,10 @@ class PublishFuture(Future[Any]):
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what went wrong, None when nsqd has stored it. As Future.exception."""
         self._wait(timeout)
         return self._exception
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait for the outcome; raise if it does not come in time, or if it was cancelled."""
         self._note_look()
         if not self.done():
             wakeups: SimpleQueue[Any] = SimpleQueue()
@@ -169,7 +179,6 @@ class PublishFuture(Future[Any]):
             raise CancelledError()
 
     def _note_look(self) -> None:
-        """Somebody takes notice of the outcome."""
         self._is_looked_at = True
         if self._unretrieved is not None:
             self._unretrieved.is_seen = True
@@ -181,7 +190,6 @@ class PublishFuture(Future[Any]):
             return self._callbacks
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call ``fn`` with the Future when its outcome is there. As Future.add_done_callback."""
         self._note_look()
         self._make_callbacks().append(fn)
         if self.done():  # looked at after it was added: it is called here, or there
@@ -203,11 +211,9 @@ class PublishFuture(Future[Any]):
     # -- for the thread that sets the outcome
 
     def set_result(self, result: Any) -> None:
-        """Set a good outcome. As Future.set_result."""
         self._settle(result, None)
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """Set what went wrong. As Future.set_exception."""
         self._settle(None, exception)
 
     def _settle(self, result: Any, exception: BaseException | None) -> None:
@@ -222,8 +228,7 @@ class PublishFuture(Future[Any]):
         self._call_back()
 
     def _show(self) -> None:
-        """Show the last state to ``wait()`` and ``as_completed()``, unless one of them looks now.
-        """
+        """Show the last state to ``wait()`` and ``as_completed()``, unless one of them looks."""
         with _quick:
             if self._looks or self._final in (None, _CANCELLED, self._state):
                 return
@@ -240,9 +245,9 @@ class PublishFuture(Future[Any]):
     def fail(
         self, error: BaseException, note: Callable[[BaseException], None] | None = None
     ) -> bool:
-        """Fail a message that has begun; False if it has an outcome already.
+        """Set the error of a message; return False if it has an outcome already.
 
-        ``note`` is called if the Future is dropped and nobody has asked for the outcome.
+        ``note`` is called if the Future is dropped before anybody has asked for the outcome.
         """
         if note is not None:
             self._unretrieved = UnretrievedError(error, note)
@@ -265,10 +270,7 @@ class PublishFuture(Future[Any]):
 
 
 def start_all(futures: Sequence[PublishFuture]) -> list[PublishFuture]:
-    """Begin messages; return the messages that nobody has cancelled or begun.
-
-    If several threads begin the same message, one gets it.
-    """
+    """Begin messages; return those that nobody has cancelled or begun before."""
     with _quick:
         begun = list(future for future in futures if future._state == PENDING)
         for future in begun:
@@ -293,3 +295,31 @@ def succeed_all(futures: Sequence[PublishFuture]) -> None:
     for future in watched:
         with contextlib.suppress(InvalidStateError):  # it has an outcome already
             future.set_result(None)
+
+
+class UnretrievedErrors:
+    """Failures of Futures that nobody has asked. Thread-safe: only a deque is shared."""
+
+    def __init__(self) -> None:
+        self._errors: deque[BaseException] = deque()
+        self._next_warning = 0.0  # on time.monotonic()
+
+    def note(self, error: BaseException) -> None:
+        self._errors.append(error)
+
+    def report(self, *, at_once: bool = False) -> None:
+        """Log the failures, unless the last warning was less than ``_PAUSE`` ago."""
+        number = len(self._errors)
+        now = time.monotonic()
+        if not number or (now < self._next_warning and not at_once):
+            return
+        self._next_warning = now + _PAUSE
+        errors: list[BaseException] = []
+        with contextlib.suppress(IndexError):  # another thread reports the others
+            while len(errors) < number:
+                errors.append(self._errors.popleft())
+        if errors:
+            logger.warning(
+                "%s failed, and the result was not checked; the last: %r",
+                counted(len(errors), "asynchronous publish", "asynchronous publishes"), errors[-1],
+            )

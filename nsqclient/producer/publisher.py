@@ -20,8 +20,9 @@ from nsqclient.errors import (
 )
 from nsqclient.hints import BLOCKED, NOT_NSQD
 from nsqclient.producer.nodes import NodePool, NsqdNode
-from nsqclient.producer.outcome import SERVER_UNAVAILABLE, Attempts, StaleConnection
-from nsqclient.producer.patience import INTERVAL, INTERVAL_PART, Patience, Step
+from nsqclient.producer.outcome import (
+    INTERVAL, INTERVAL_PART, SERVER_UNAVAILABLE, Attempts, Patience, StaleConnection, Step,
+)
 from nsqclient.producer.pool import ConnectionPool
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok

@@ -421,7 +421,7 @@ _TABLE = {
         Mutant("half_an_mpub_is_rejected", "an MPUB that failed in its middle is unknown",
                'return error.code == "E_MPUB_FAILED"', "return False",
                "test_what_an_attempt_that_failed_may_have_stored")],
-    ("nsqclient/producer/patience.py", "tests/producer/test_patience.py"): [
+    ("nsqclient/producer/outcome.py", "tests/producer/test_patience.py"): [
         Mutant("deadline_is_not_watched", "a publish ends at its deadline",
                "        if now >= self.until:\n", "        if False:\n",
                "test_a_publish_waits_for_a_slow_nsqd_until_its_deadline"),

@@ -9,9 +9,10 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 import pytest
 
 from nsqclient.errors import ClosedError, PublishUnknownError
-from nsqclient.producer import futures as module, unretrieved
-from nsqclient.producer.futures import PublishFuture, start_all, succeed_all
-from nsqclient.producer.unretrieved import UnretrievedErrors
+from nsqclient.producer import futures as module
+from nsqclient.producer.futures import (
+    PublishFuture, UnretrievedErrors, start_all, succeed_all,
+)
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.faults.interrupts import Interruption
 from tests.support.processes import in_child
@@ -303,7 +304,7 @@ def test_many_failures_are_one_warning(failures, caplog):
 
 
 def test_warnings_go_on(failures, caplog, monkeypatch):
-    monkeypatch.setattr(unretrieved, "_PAUSE", 0.0)
+    monkeypatch.setattr(module, "_PAUSE", 0.0)
     for _ in range(2):
         fail(failures)
         failures.report()

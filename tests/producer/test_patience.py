@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqclient.producer.patience import Patience, Step
+from nsqclient.producer.outcome import Patience, Step
 
 BEGAN = 100.0
 
