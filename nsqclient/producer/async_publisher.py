@@ -137,11 +137,9 @@ class AsyncPublisher:
 
     @property
     def pending(self) -> int:
-        """The number of messages without an outcome."""
         return len(self._unsettled)
 
     def topics(self) -> list[str]:
-        """The topics of the messages without an outcome."""
         return sorted({item.topic for item in self._unsettled.copy() if not item.done()})
 
     def ended(self) -> list[str]:
@@ -186,7 +184,6 @@ class AsyncPublisher:
         return self._queues.setdefault(name, queue)
 
     def _has_space(self, size: int) -> bool:
-        """True if the window has space for a message of ``size`` bytes."""
         window = self._window
         return len(self._unsettled) < window.messages and self._bytes + size <= window.size
 
@@ -229,7 +226,7 @@ class AsyncPublisher:
         self._ready.put(destination)
 
     def call_later(self, destination: Destination, at: float) -> None:
-        """Let a worker serve it at this time, on ``time.monotonic()``. On a worker."""
+        """Let a worker serve it at this time, on ``time.monotonic()``."""
         self._resting.append((at, destination))
         if at < self._timer.due:
             self._timer.wake()
@@ -245,7 +242,6 @@ class AsyncPublisher:
             self._threads.append(thread)
 
     def _run(self) -> None:
-        """Serve one destination after the other. On a worker."""
         worker = threading.current_thread()
         self._note_worker(worker)
         in_hand: list[Destination] = []
@@ -302,10 +298,7 @@ class AsyncPublisher:
                 logger.debug("no thread for a further worker: %s", exc)
 
     def check(self, now: float) -> float:
-        """Fail late messages, call workers for queues without one; return when to look again.
-
-        On the timer.
-        """
+        """Fail late messages, call workers for queues without one. On the timer."""
         due = math.inf
         for _ in range(len(self._resting)):
             at, destination = self._resting.popleft()
@@ -334,7 +327,6 @@ class AsyncPublisher:
     # -- one topic, on a worker
 
     def _serve(self, queue: Destination) -> None:
-        """Publish all messages of the topic."""
         self.linger(queue.items)
         while queue.items:
             try:
@@ -356,7 +348,7 @@ class AsyncPublisher:
 
     def take(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
         """Remove messages that may share a command; return the messages that may still be sent."""
-        batch = self._take_batch(queue)
+        batch = _take_batch(queue, self._batch_bytes)
         started = start_all(batch)
         if len(started) < len(batch):
             self._done(list(set(batch).difference(started)))
@@ -365,23 +357,6 @@ class AsyncPublisher:
         for item in late:
             self.fail(item, deadline_error())
         return [item for item in started if item.until > now] if late else started
-
-    def _take_batch(self, queue: deque[PublishFuture]) -> list[PublishFuture]:
-        """Remove at least one message, even one that is too large. Others may append meanwhile."""
-        first = queue.popleft()
-        batch = [first]
-        size = 8 + len(first.body)
-        while queue and len(batch) < _BATCH_MESSAGES:
-            one = queue.popleft()
-            size += 4 + len(one.body)
-            if (
-                size > self._batch_bytes or one.topic != first.topic or one.alone or first.alone
-                or abs(one.until - first.until) > _DEADLINE_SPREAD
-            ):
-                queue.appendleft(one)
-                break
-            batch.append(one)
-        return batch
 
     def _publish(self, items: list[PublishFuture], maybe_stored: bool = False) -> None:
         """Send messages in one command, and settle them."""
@@ -435,7 +410,6 @@ class AsyncPublisher:
             self._done([item])
 
     def _done(self, items: Sequence[PublishFuture]) -> None:
-        """Forget messages that have an outcome."""
         self._unsettled.difference_update(items)
         size = sum([len(item.body) for item in items])
         self._bytes -= size  # without a call in between, in which another thread may change it
@@ -467,7 +441,6 @@ class AsyncPublisher:
             self.fail(item, closed_error())
 
     def report_unretrieved(self) -> None:
-        """Log the failures that nobody has looked at."""
         self._unretrieved.report(at_once=True)
 
     def abandon(self) -> None:
@@ -475,6 +448,24 @@ class AsyncPublisher:
         renew_lock()  # the hook of its module may come after this one
         for item in self._unsettled.copy():
             item.abandon()
+
+
+def _take_batch(queue: deque[PublishFuture], max_bytes: int) -> list[PublishFuture]:
+    """Remove at least one message, even one that is too large. Others may append meanwhile."""
+    first = queue.popleft()
+    batch = [first]
+    size = 8 + len(first.body)
+    while queue and len(batch) < _BATCH_MESSAGES:
+        one = queue.popleft()
+        size += 4 + len(one.body)
+        if (
+            size > max_bytes or one.topic != first.topic or one.alone or first.alone
+            or abs(one.until - first.until) > _DEADLINE_SPREAD
+        ):
+            queue.appendleft(one)
+            break
+        batch.append(one)
+    return batch
 
 
 def as_outcome(error: BaseException) -> Exception:

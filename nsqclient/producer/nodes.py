@@ -56,6 +56,7 @@ class NsqdNode:
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
+        self._max_pause = config.max_reconnect_delay
         self.pool: ConnectionPool = ConnectionPool(address, config, want)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
@@ -69,6 +70,26 @@ class NsqdNode:
         self.last_error: NSQError | None = None
         self.version: str = ""  # of nsqd; known once it was connected
 
+    def rest(self, rng: random.Random) -> None:
+        """Record a failure; do not dial the nsqd for a while."""
+        self.failures += 1
+        self.failed_at = time.monotonic()
+        self.retry_at = self.failed_at + reconnect_delay(self.failures, self._max_pause, rng)
+
+    def dial_at(self, is_awaited: bool) -> float:
+        """Return when the nsqd may be dialed: soon if publishes wait, as it may be back."""
+        return min(self.retry_at, self.failed_at + _MAX_PAUSE) if is_awaited else self.retry_at
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if the last dial has failed in a way that another one cannot help."""
+        return self.last_error is not None and not _may_help(self.last_error)
+
+
+def _may_help(error: NSQError) -> bool:
+    """True if the same dial may succeed later."""
+    return isinstance(error, NSQConnectionError)
+
 
 class NodePool:
     """All nsqds of a producer.
@@ -79,9 +100,6 @@ class NodePool:
         on_connected: called after each dial that has succeeded, on a thread that dials.
         check: called with an address and the settings of its nsqd, on a thread that dials; raises
             an NSQError if publishes to this nsqd cannot succeed.
-
-    Each nsqlookupd, and the addresses given by the user, get an equal share of the dials. So dead
-    addresses of one nsqlookupd do not delay the nsqds of another.
 
     Threads: any.
     """
@@ -115,7 +133,6 @@ class NodePool:
 
     @property
     def addresses(self) -> list[str]:
-        """The nsqds that may be used."""
         return list(self._nodes)
 
     def set_addresses(self, named: Mapping[str, Iterable[str]]) -> None:
@@ -131,7 +148,11 @@ class NodePool:
         with self._changed.lock:
             self._changed.notify_all()
             for address, names in sources.items():
-                self._set_sources(self._node(address), names)
+                node = self._node(address)
+                node.sources = names
+                for conn, has_begun in node.pool.dialing.items():
+                    if not has_begun:
+                        self._dials.put(conn, names)
             for address in set(self._nodes).difference(sources):
                 self._drop_unconnected(self._nodes[address])
         self.timer.wake()
@@ -144,20 +165,13 @@ class NodePool:
             return node
 
     def _node(self, address: str) -> NsqdNode:
-        """Return an nsqd, a new one if it is not known. Needs _changed."""
+        """Needs _changed."""
         node = self._nodes.get(address)
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
             if self._closed:
                 node.pool.close()
         return node
-
-    def _set_sources(self, node: NsqdNode, names: set[str]) -> None:
-        """Record which sources list an nsqd. Needs _changed."""
-        node.sources = names
-        for conn, has_begun in node.pool.dialing.items():
-            if not has_begun:
-                self._dials.put(conn, names)
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
@@ -169,7 +183,6 @@ class NodePool:
         del self._nodes[node.address]
 
     def count_connections(self) -> dict[str, int]:
-        """Return how many connections there are to each nsqd."""
         with self._changed.lock:
             counts = [(node.address, len(node.pool.connections()))
                       for node in self._nodes.values()]
@@ -186,7 +199,7 @@ class NodePool:
         return ", ".join(named)
 
     def why_none(self, otherwise: str = "no nsqd is known yet") -> NSQError:
-        """Return the reason why no nsqd is connected; ``otherwise``: if none is known."""
+        """Return the last error of an nsqd or nsqlookupd; without one, ``otherwise``."""
         with self._changed.lock:
             return self._reason() or ConnectError("nsqd", otherwise)
 
@@ -225,7 +238,7 @@ class NodePool:
         return node
 
     def _need_threads(self) -> None:
-        """Raise an error if no thread would end the wait of the calling thread."""
+        """Raise an error if no thread would wake the calling thread."""
         if self.timer.is_current():
             raise ReentrantCallError()
         need_threads()
@@ -234,8 +247,7 @@ class NodePool:
         """True if every nsqd has failed permanently, and just now. Needs _changed."""
         now = time.monotonic()
         return bool(self._nodes) and all(
-            node.last_error is not None and not self._may_help(node.last_error)
-            and not node.pool.dialing and now < self._retry_at(node, True)
+            node.is_hopeless and not node.pool.dialing and now < node.dial_at(True)
             for node in self._nodes.values())
 
     def wait_for_connection(
@@ -277,11 +289,11 @@ class NodePool:
                 node.last_error = error
             if is_new and isinstance(error, ConnectionLostError):
                 # It accepts connections and loses them: do not dial it without a pause.
-                self._rest(node)
+                node.rest(self._rng)
         self._log_loss(node, error, is_last=not node.pool.connections() and self._remove(node))
 
     def on_refused(self, node: NsqdNode) -> None:
-        """nsqd has closed a connection after an error: dial it again if that was the last one."""
+        """Stop using an nsqd whose last connection has ended, until it is dialed again."""
         if not node.pool.connections():
             self._remove(node)
 
@@ -301,7 +313,6 @@ class NodePool:
         return was_connected
 
     def _log_loss(self, node: NsqdNode, error: NSQError, is_last: bool) -> None:
-        """Log a lost connection; at WARNING only the last one to its nsqd."""
         if not self._closed:
             logger.log(logging.WARNING if is_last else logging.DEBUG,
                        "lost a connection, connecting again: %s", error,
@@ -318,7 +329,7 @@ class NodePool:
             if node in self.connected and not (pool.connections() or pool.waiting):
                 with self._changed.lock:
                     if now - pool.dialed_at < _BRIEF:
-                        self._rest(node)
+                        node.rest(self._rng)
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
@@ -347,7 +358,7 @@ class NodePool:
             missing = 1
         is_awaited = (not self.connected and self._changed.is_awaited
                       or bool(pool.waiting) and not pool.connections())
-        retry_at = self._retry_at(node, is_awaited)
+        retry_at = node.dial_at(is_awaited)
         if now < retry_at:
             return retry_at
         for _ in range(missing):
@@ -356,18 +367,8 @@ class NodePool:
             self._dials.put(conn, node.sources, has_worked=node.has_worked, failures=node.failures)
         return math.inf
 
-    @staticmethod
-    def _retry_at(node: NsqdNode, is_awaited: bool) -> float:
-        """Return when the nsqd may be dialed: soon if publishes wait, as it may be back."""
-        return min(node.retry_at, node.failed_at + _MAX_PAUSE) if is_awaited else node.retry_at
-
-    @staticmethod
-    def _may_help(error: NSQError) -> bool:
-        """True if the same dial may succeed later."""
-        return isinstance(error, NSQConnectionError)
-
     def _reason(self) -> NSQError | None:
-        """Return the last error of an nsqd or nsqlookupd. Needs _changed."""
+        """Needs _changed."""
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
@@ -385,8 +386,8 @@ class NodePool:
             is_news, node.is_failing = not node.is_failing, error is not None
             is_kept = error is None and not self._closed
             if error is not None:
-                self._rest(node)
-                if not self._may_help(error):
+                node.rest(self._rng)
+                if node.is_hopeless:
                     self._changed.notify_all()  # perhaps no nsqd can be used
             else:
                 node.has_worked = True
@@ -399,12 +400,10 @@ class NodePool:
         self._report_dial(node, error, is_news)
         if not is_kept:
             conn.close()
-            if not node.pool.connections():
-                self._remove(node)
+            self.on_refused(node)
         self.timer.wake()
 
     def _open(self, conn: BlockingConnection, timeout: float) -> NSQError | None:
-        """Open a connection; return the error."""
         if self._closed:
             return ClosedError("the producer is closed")
         try:
@@ -419,7 +418,6 @@ class NodePool:
         return None
 
     def _report_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
-        """Report a dial; log a failure once for each outage."""
         if self._closed:
             return
         if error is None:
@@ -431,15 +429,8 @@ class NodePool:
             level = self._failed_dials.level(logging.WARNING)
         # If another dial cannot help, the publish raises the error at once.
         logger.log(level, "cannot publish to %s%s: %s", node.address,
-                   ", trying again" if self._may_help(error) else "",
+                   ", trying again" if _may_help(error) else "",
                    with_hint(error, node.address), extra=log_fields(nsqd=node.address))
-
-    def _rest(self, node: NsqdNode) -> None:
-        """Record a failure; do not dial the nsqd for a while. Needs _changed."""
-        node.failures += 1
-        delay = reconnect_delay(node.failures, self._config.max_reconnect_delay, self._rng)
-        node.failed_at = time.monotonic()
-        node.retry_at = node.failed_at + delay
 
     # -- the end
 

@@ -401,7 +401,7 @@ _TABLE = {
                "test_a_window_that_stays_full_is_an_error_at_the_deadline"),
         Mutant("async_mpub_too_large",
                "an MPUB of async publishes has nsqd's max-body-size at most",
-               "size > self._batch_bytes or", "size > self._batch_bytes + 1 or",
+               "size > max_bytes or", "size > max_bytes + 1 or",
                "test_an_mpub_stays_under_the_body_limit")],
     ("nsqclient/producer/discovery.py", "tests/producer/test_discovery.py"): [
         Mutant("last_lookup_only", "the answers of all nsqlookupds count together",
