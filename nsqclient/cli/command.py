@@ -92,7 +92,6 @@ class Command:
         self.paths: list[argparse.Action] = []
 
     def group(self, title: str) -> None:
-        """Begin a group: flags that are added from now on are shown under this title."""
         self._group = self.parser.add_argument_group(title)
 
     def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
@@ -117,7 +116,6 @@ class Command:
             self.paths.append(action)
 
     def require(self, *names: str) -> None:
-        """Require one of some flags, which are alternatives."""
         self.alternatives.append(names)
         self.rules.append(lambda values: check_required(values, *names))
 
@@ -125,7 +123,6 @@ class Command:
         self.rules.append(lambda values: check_required(values, *names, count=0))
 
     def need(self, name: str, *others: str) -> None:
-        """Take a flag only with one of some others."""
         def check(values: Mapping[str, Any]) -> None:
             if values[name] and not any(values[other] for other in others):
                 raise FlagError(
@@ -134,7 +131,6 @@ class Command:
         self.rules.append(check)
 
     def commands(self) -> Iterator[Command]:
-        """Yield the command: a group has several."""
         yield self
 
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
@@ -250,7 +246,6 @@ class Command:
                 | in_table(table, by_key, path, list))
 
     def keys(self) -> dict[str, Flag]:
-        """Return how a configuration file may call each flag."""
         return keys(self.flags.values(), self.config_names)
 
     def _warn_of_variables(self, program: Command | CommandGroup) -> None:
@@ -286,12 +281,10 @@ class CommandGroup:
         self.others: Mapping[str, str] = others or {}
 
     def commands(self) -> Iterator[Command]:
-        """Yield every command. Imports all of them, which takes a moment."""
         for _, load in self.table.values():
             yield from load().commands()
 
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
-        """Run a command line; return the exit status."""
         words = list(words)
         if words[:1] == ["help"] and len(words) > 1:
             words = [*words[1:], "--help"]

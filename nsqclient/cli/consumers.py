@@ -46,7 +46,6 @@ class _ToolConsumer(LookingConsumer):
         return super()._make_core()
 
     def count_nsqds(self) -> int:
-        """Return how many nsqds, or partitions of them, are known."""
         return len(self._core.connections.addresses())
 
 

@@ -180,7 +180,6 @@ class _Letters(ABC):
         """
 
     def report(self, name: str, problem: object) -> None:
-        """Print a problem with one letter to stderr, and count it."""
         self.problems += 1
         sys.stderr.write(printable(f"{PROGRAM}: {name}: {problem}") + "\n")
 

@@ -374,7 +374,6 @@ def build_command() -> CommandGroup:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a pipeline; return the exit status."""
     return build_command().run(argv, build_program())
 
 

@@ -36,7 +36,6 @@ _LINES = 5.0
 
 
 def add_queue(flags: ToolFlags, channel: str, *, required: bool) -> None:
-    """Add the flags that say what to receive, and where; ``required``: an address always."""
     flags.add_topic()
     flags.add("channel", NAME, channel, "NSQ channel; use a separate channel for each query")
     flags.require("channel")
@@ -44,7 +43,6 @@ def add_queue(flags: ToolFlags, channel: str, *, required: bool) -> None:
 
 
 def read_queue(values: dict[str, Any]) -> dict[str, Any]:
-    """Read the options of the source that the flags of :func:`add_queue` say."""
     options: dict[str, Any] = dict(values["consumer-opt"])
     if has_sources(values):
         options = read_secrets(values, options)
@@ -58,7 +56,6 @@ def read_queue(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_source(flags: ToolFlags, channel: str) -> None:
-    """Add the flags for the source of a pipeline."""
     flags.group("Input")
     add_queue(flags, channel, required=False)
     flags.add("storage", STRING, "", "where the log is, which must outlive the driver: an absolute"
@@ -101,12 +98,10 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_sources(values: dict[str, Any]) -> bool:
-    """True if the query receives, and not owners elsewhere."""
     return bool(values["nsqd-tcp-address"] or values["lookupd-http-address"])
 
 
 def start_session(values: dict[str, Any], name: str) -> Any:
-    """Start Spark as the flags of :func:`add_session` say."""
     logger.info("starting Spark")
     try:
         spark = open_session(name, values["master"], dict(values["conf"]))

@@ -212,7 +212,6 @@ _Stats = Mapping[str, tuple[Stats, float]]
 def _read(
     cluster: Cluster, nodes: Sequence[Node], topic: str | None = None, channel: str = ""
 ) -> tuple[_Stats, list[Failure]]:
-    """Ask nsqds for their counters; return them by address, with the times of the answers."""
     def ask(nsqd: NsqdHTTP) -> tuple[Stats, float]:
         return fetch_stats(nsqd, topic, channel or None), time.monotonic()
 

@@ -124,7 +124,6 @@ class OutputFile:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing in it is durable."""
         return self._synced[0] == 0
 
     def write(self, data: bytes) -> None:
@@ -262,11 +261,9 @@ class WorkLock:
         os.fsync(self._fd)
 
     def discard(self, name: str, rev: int) -> None:
-        """Forget a file that is finished. It leaves the lock file with the next ``add``."""
         self._files.pop((name, rev), None)
 
     def release(self) -> None:
-        """Let another archiver have the directory. The object cannot be used again."""
         os.close(self._fd)
 
     def _lines(self) -> list[bytes]:
@@ -300,7 +297,6 @@ class OutputPaths:
 
     @property
     def moves(self) -> bool:
-        """True if files move when they are finished."""
         return self._work_dir != self._output_dir
 
     def probe(self) -> None:
@@ -336,7 +332,6 @@ class OutputPaths:
             raise CommandLineError(f"cannot lock the work directory: {exc}") from exc
 
     def release(self) -> None:
-        """Let another archiver have the work directory."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

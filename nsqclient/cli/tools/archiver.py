@@ -169,7 +169,6 @@ class Archive:
             self._write_to(name, list(group), now)
 
     def sync(self) -> None:
-        """Flush all records to disk. Blocks: fsync of each file that has new records."""
         for file in self._files.values():
             file.sync()
 
@@ -208,11 +207,9 @@ class Archive:
         self._retry_moves()
 
     def release(self) -> None:
-        """Let another archiver use the work directory. No method may be called afterwards."""
         self._paths.release()
 
     def unfinished(self) -> list[str]:
-        """The paths of files that are not in the output directory yet."""
         aside = [file.path for file in self._aside]
         return aside + [file.path for file in self._files.values()]
 
@@ -324,7 +321,6 @@ class Archiver(BatchHandler):
         consumer.run_later(self._interval, self._on_tick)
 
     def __call__(self, message: Message) -> None:
-        """Take one message. On the worker thread."""
         message.enable_async()
         pending = self._pending
         pending.append(message)
@@ -358,7 +354,6 @@ class Archiver(BatchHandler):
         self._requeue(backoff=False)
 
     def _on_tick(self) -> None:
-        """On the timer thread."""
         self._owner.run_on_worker(self._tick)
 
     def _tick(self) -> None:

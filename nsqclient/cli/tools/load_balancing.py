@@ -33,13 +33,12 @@ class RoundRobin:
         self._next = 0
 
     def order(self, now: float) -> list[str]:
-        """Return all destinations in the order in which to try them: start with the next one."""
         first = self._next % len(self._all)
         self._next = first + 1
         return self._all[first:] + self._all[:first]
 
     def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
-        """Report the outcome of an attempt and how long it took: here it is ignored."""
+        ...
 
 
 class HostPool(RoundRobin):
@@ -54,7 +53,6 @@ class HostPool(RoundRobin):
         self._paused: dict[str, tuple[float, float]] = {}  # until when, how long
 
     def order(self, now: float) -> list[str]:
-        """Healthy destinations in turn, then the paused ones as a last resort."""
         turn = super().order(now)
         paused = {one for one, (until, _) in self._paused.items() if now < until}
         if len(paused) == len(turn):
@@ -64,7 +62,6 @@ class HostPool(RoundRobin):
             one for one in turn if one in paused]
 
     def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
-        """A success ends the pause, a failure starts one."""
         if ok:
             self._paused.pop(destination, None)
             return
@@ -89,7 +86,6 @@ class EpsilonGreedy(HostPool):
         self._mean: dict[str, tuple[int, float]] = {}  # answers, mean seconds
 
     def order(self, now: float) -> list[str]:
-        """Put a fast destination in front of the healthy ones."""
         turn = super().order(now)
         if self._rng.random() < self._epsilon:
             self._epsilon = max(self.LAST_EPSILON, self._epsilon * self.DECAY)
@@ -103,7 +99,6 @@ class EpsilonGreedy(HostPool):
         return [chosen, *(one for one in turn if one != chosen)]
 
     def report(self, destination: str, ok: bool, seconds: float, now: float) -> None:
-        """Update the mean time of its answers."""
         super().report(destination, ok, seconds, now)
         if ok:
             count, mean = self._mean.get(destination, (0, 0.0))

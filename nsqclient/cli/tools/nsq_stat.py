@@ -134,7 +134,6 @@ class Sampler:
         return found
 
     def _find_nsqds(self) -> list[Failure]:
-        """Find the nsqds that have the topic now; if no server answers, the former nsqds stay."""
         try:
             found = self._cluster.nodes()
         except UpstreamError as exc:
@@ -150,7 +149,6 @@ class Sampler:
         return None if channel is None else Answer(Counters.of(channel), time.monotonic())
 
     def _report(self, problems: dict[str, str]) -> None:
-        """Log the problems at each poll, and each problem that has ended."""
         former, self.problems = self.problems, problems
         if self._quiet:
             return
@@ -222,7 +220,6 @@ def _run(parsed: Parsed) -> int:
 
 
 def make_cluster(values: Mapping[str, Any]) -> Cluster:
-    """Return the servers of the flags of ``add_http_servers``."""
     return Cluster(
         values["lookupd-http-address"], values["nsqd-http-address"],
         Config(**read_http_tls(values)),
@@ -267,7 +264,6 @@ class Plain:
         self._polls = 0
 
     def __call__(self, rows: Sequence[Row] | None, problems: Mapping[str, str]) -> None:
-        """Print the sum, with a heading every few lines."""
         if self._polls % _POLLS_PER_HEADER == 0:
             sys.stdout.write(HEADER)
         self._polls += 1
@@ -289,7 +285,6 @@ def format_row(row: Row) -> str:
 def _print_json(
     topic: str, channel: str, rows: Sequence[Row] | None, problems: Mapping[str, str]
 ) -> None:
-    """Print the sum and the counters of each nsqd as one JSON object."""
     if rows is None:
         return
     record = {
@@ -315,7 +310,6 @@ class Live:
         self._drawn = 0  # lines on the screen
 
     def __call__(self, rows: Sequence[Row] | None, problems: Mapping[str, str]) -> None:
-        """Draw the sum, a line for each nsqd, and the problems."""
         if rows is None:
             if not self._drawn:
                 self._draw([f"{self._title}: counting for {format_duration(self._interval)} ..."])

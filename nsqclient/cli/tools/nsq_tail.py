@@ -34,8 +34,6 @@ _EXAMPLES = [
     ("watch a topic", "nsqclient nsq_tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders"),
     ("ten messages of two topics, wherever they are",
      "nsqclient nsq_tail --lookupd-http-address=lookup:4161 --topic=a --topic=b -n 10"),
-    ("when, how often and what",
-     "nsqclient nsq_tail ... --topic=orders --format='{time} {attempts} {body}'"),
     ("for jq", "nsqclient nsq_tail ... --topic=orders --json | jq .body"),
 ]
 

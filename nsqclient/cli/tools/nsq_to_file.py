@@ -335,7 +335,6 @@ class TopicWatcher:
             self._end.wait(min(refresh, _RETRY) if not answered else self._refresh or None)
 
     def poll(self) -> bool:
-        """Poll once; return whether any nsqlookupd answered."""
         answers, failures = self._cluster.each_lookupd(lambda lookupd: lookupd.topics())
         for failure in failures:
             self._log.error("could not retrieve topic list: %s", failure.text())
@@ -390,7 +389,6 @@ class CloseHook:
         self._thread.start()
 
     def __call__(self, path: str) -> None:
-        """Queue the command for a file; returns at once."""
         self._paths.put(path)
 
     def close(self, timeout: float = _LAST_COMMANDS) -> bool:

@@ -117,7 +117,6 @@ class _Session(requests.Session):
     def rebuild_auth(
         self, prepared_request: requests.PreparedRequest, response: requests.Response
     ) -> None:
-        """Called before each redirected request."""
         super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call] # theirs
         former, url = str(response.request.url), str(prepared_request.url)
         # An upgrade from http to https on the same host and port counts as the same destination.
@@ -393,7 +392,6 @@ def _run(parsed: Parsed) -> int:
 
 
 def _check_dead_letters(values: dict[str, Any], config: Config) -> None:
-    """Check that ``--dead-letter-topic`` and the flags that use it are given together."""
     wanted = any(rule.action == DEAD_LETTER for rule in values["on-status"])
     if wanted and not values["dead-letter-topic"]:
         raise FlagError("--on-status=...=dead-letter needs --dead-letter-topic")

@@ -137,7 +137,6 @@ _ENDLESS = ("the destination %s is where the messages of %s come from: each mess
 
 
 def _refuse_own_source(values: Mapping[str, Any]) -> None:
-    """Raise FlagError if a source and a destination are the same server, and the topic the same."""
     if values["destination-topic"] and values["destination-topic"] not in values["topic"]:
         return
     for kind in ("nsqd-tcp-address", "lookupd-http-address"):
@@ -250,7 +249,6 @@ class Copier:
             return None
 
     def _requeue(self, message: Message, exc: NSQError) -> None:
-        """Requeue a message, without backoff if the destination always rejects it."""
         logger.error("%r is requeued: %s", message, in_flags(exc, "--key-field"))
         message.requeue(backoff=not is_rejected_message(exc))
 
@@ -275,7 +273,6 @@ class Destinations:
         self._strategy = kind(list(self._all), random.Random())  # guarded by _lock
 
     def order(self) -> list[str]:
-        """Return their names, in the order in which to try them."""
         with self._lock:
             return self._strategy.order(time.monotonic())
 

@@ -144,7 +144,6 @@ def _run(parsed: Parsed) -> int:
 
 
 def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:
-    """Return the function that extracts a record's key, or None if keys are not used."""
     field, topic = values["key-field"], values["topic"]
     if field:
         return lambda record: key_of(record, field)
@@ -152,7 +151,6 @@ def _key_function(values: dict[str, Any]) -> Callable[[bytes], str] | None:
 
 
 def _size_of(source: int) -> int | None:
-    """Bytes left to read, or None if the input is not a regular file."""
     status = os.fstat(source)
     if not stat.S_ISREG(status.st_mode):
         return None
@@ -196,7 +194,6 @@ class Publisher:
         self.stored: int = 0
 
     def publish(self, records: list[bytes]) -> None:
-        """Publish these next. Blocks: until they are stored."""
         try:
             self._publish(records)
         except NSQError as exc:
@@ -350,7 +347,6 @@ class Progress:
         self._shown_at = 0.0
 
     def update(self, records: int, size: int, last: bool = False) -> None:
-        """Show the counts so far; ``last`` ends the line."""
         now = time.monotonic()
         if self._stream is None or (now - self._shown_at < _PAUSE and not last):
             return

@@ -110,7 +110,6 @@ def add_http_tls_flags(flags: Command) -> None:
 
 
 def read_http_tls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of :func:`add_http_tls_flags` as options of Config; empty: none is given."""
     from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
     options = {option: values[f"http-client-{option.replace('_', '-')}"] for option in (
@@ -173,7 +172,6 @@ class ToolFlags(Command):
             self.require("channel")
 
     def add_in_flight(self, help_text: str = "") -> None:
-        """Add ``--max-in-flight`` of a tool; :func:`read_consumer_config` reads it."""
         self.add("max-in-flight", not_negative(INT), 200,
                  f"maximum number of messages in flight{help_text}")
 
@@ -211,13 +209,11 @@ class ToolFlags(Command):
                  " publish_timeout,30s or tls_v1; may be repeated")
 
     def add_dead_letters(self, help_text: str) -> None:
-        """Add ``--dead-letter-topic``, and the format of the letters published there."""
         self.add("dead-letter-topic", NAME, "", help_text)
         self.add("dead-letter-envelope", BOOL, True, "publish dead letters as JSON objects with"
                  " the body and details of the failure;\n      =false: only the body")
 
     def add_common(self, log_level: Kind = LOG_LEVEL, quiet: bool = False) -> None:
-        """Add the last group: what every tool has. ``quiet``: log errors only by default."""
         self.group("Other")
         default = "error" if quiet else "info"
         self.add("config", PATH, "", "configuration file (TOML); flags and environment variables"
@@ -229,7 +225,6 @@ class ToolFlags(Command):
 
 @contextlib.contextmanager
 def log_lines(formatter: logging.Formatter, level: int) -> Iterator[None]:
-    """Log on stderr while the block runs, and leave the logger as it was."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     root = logging.getLogger("nsqclient")
@@ -315,7 +310,6 @@ class ServerCommand(Command):
                          version=version)
 
     def add_common(self) -> None:
-        """Add the last group: what every server has."""
         self.group("Other")
         self.add("version", BOOL, False, "print version string")
         self.add("config", PATH, "", "configuration file (TOML)")
@@ -325,7 +319,6 @@ class ServerCommand(Command):
         self.add("verbose", BOOL, False, "[deprecated] has no effect, use --log-level")
 
     def add_ignored(self, flags: Iterable[tuple[str, Kind]]) -> None:
-        """Add a group of flags that the original has and that are ignored here."""
         self.group("Accepted without effect")
         for name, kind in flags:
             self.add(name, kind, None, "has no effect here")
