@@ -38,7 +38,8 @@ def advice_for(failure: Failure) -> str:
         return _GONE
     if failure.is_doubt or failure.status or failure.is_lasting:
         return ""
-    advice = _SILENT + (_NO_ROUTE if failure.kind == "nsqd" else "")
+    is_reached = failure.is_waiting or failure.kind != "nsqd"
+    advice = _SILENT if is_reached else _SILENT + _NO_ROUTE
     return advice.format(kind=failure.kind, address=failure.address)
 
 
