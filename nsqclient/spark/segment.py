@@ -141,10 +141,17 @@ def encode_segment(
         _array(pa.binary(), rows, bytes(4) + memoryview(ends.buffers()[1])[:4 * rows],
                whole.bodies),
     ], schema=schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as file:
+    size = pa.MockOutputStream()
+    _write(size, batch)
+    data = bytearray(size.size())
+    _write(pa.FixedSizeBufferWriter(pa.py_buffer(data)), batch)
+    _seal(data)
+    return data
+
+
+def _write(sink: Any, batch: Any) -> None:
+    with pa.ipc.new_file(sink, batch.schema) as file:
         file.write_batch(batch)
-    return _seal(sink.getvalue())
 
 
 def _array(kind: pa.DataType, rows: int, *buffers: bytes) -> pa.Array:
@@ -164,13 +171,11 @@ def _repeat(text: bytes, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(numbers, _texts([text])).cast(pa.string())
 
 
-def _seal(data: Any) -> bytearray:
+def _seal(data: bytearray) -> None:
     """Put the checksum of a file into both places that are kept for it."""
     checksum = b"%08x" % zlib.crc32(data)
-    sealed = bytearray(data)
-    for place in _places(sealed):
-        sealed[place:place + _CRC] = checksum
-    return sealed
+    for place in _places(data):
+        data[place:place + _CRC] = checksum
 
 
 def _places(data: Any) -> list[int]:

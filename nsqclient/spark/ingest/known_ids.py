@@ -59,6 +59,13 @@ class _Batch:
     is_whole: bool = True  # no id has moved to another batch
 
 
+class NewIds(NamedTuple):
+    """Ids that ``KnownIds.check`` has found to be new."""
+
+    batches: list[tuple[Claim, _Batch]]
+    by_nsqd: dict[str, dict[bytes, _Batch]]
+
+
 class KnownIds:
     """Ids by nsqd. Not thread-safe: the caller holds a lock. ``now`` is any rising clock."""
 
@@ -77,33 +84,47 @@ class KnownIds:
             not batch.proven for known in self._known.values() for batch in known.values()
         )
 
-    def find_copies(self, claims: Iterable[Claim]) -> list[list[int]] | None:
-        """Positions in each claim of messages that are known or come twice; None: none is."""
+    def check(self, claims: Iterable[Claim]) -> NewIds | None:
+        """Collect the ids of claims; None if some are known or occur twice."""
+        new = NewIds([], {})
+        for claim in claims:
+            batch = _Batch(claim.nsqd, claim.ids, _SAVED, 0.0, True)
+            # Every message passes these steps, each of which is a loop in C.
+            ids = dict.fromkeys(claim.ids, batch)
+            known = self._known.get(claim.nsqd, {})
+            if len(ids) < len(claim.ids) or not known.keys().isdisjoint(ids):
+                return None
+            others = new.by_nsqd.setdefault(claim.nsqd, ids)
+            if others is not ids:
+                total = len(others) + len(ids)
+                others.update(ids)
+                if len(others) < total:
+                    return None
+            new.batches.append((claim, batch))
+        return new
+
+    def find_copies(self, claims: Iterable[Claim]) -> list[list[int]]:
+        """Positions in each claim of messages that are known or come twice."""
         copies: list[list[int]] = []
-        found = False
         seen: dict[str, set[bytes]] = {}
         for claim in claims:
             known = self._known.get(claim.nsqd, {})
             before = seen.setdefault(claim.nsqd, set())
-            ids = set(claim.ids)
             copies.append([])
-            # The three looks run in C: this happens for every message.
-            if len(ids) == len(claim.ids) and (
-                known.keys().isdisjoint(ids) and before.isdisjoint(ids)
-            ):
-                before |= ids
-                continue
-            found = True
             for position, message_id in enumerate(claim.ids):
                 if message_id in known or message_id in before:
                     copies[-1].append(position)
                 before.add(message_id)
-        return copies if found else None
+        return copies
 
-    def add(self, claims: Iterable[Claim], number: int, now: float) -> None:
+    def add(self, new: NewIds, number: int, now: float) -> None:
         """Messages became durable in segment ``number``, and FIN is about to be sent."""
-        for claim in claims:
-            self._add(claim, claim.ids, number, now)
+        for nsqd, ids in new.by_nsqd.items():
+            self._known.setdefault(nsqd, {}).update(ids)
+        for claim, batch in new.batches:
+            batch.number, batch.since = number, now
+            self._by_number.setdefault(number, []).append(batch)
+            self._wait_for_proof(claim, batch)
 
     def add_copies(self, claims: Iterable[Claim], now: float) -> None:
         """FIN is about to be sent for copies of known messages; it may be lost as well."""
@@ -119,10 +140,10 @@ class KnownIds:
                     self.saved_grew = True  # its segment is gone, and no list has it
                 by_number.setdefault(number, []).append(message_id)
             for number, ids in by_number.items():
-                self._add(claim, ids, number, now)
+                batch = self._insert(_Batch(claim.nsqd, ids, number, now, True))
+                self._wait_for_proof(claim, batch)
 
-    def _add(self, claim: Claim, ids: Sequence[bytes], number: int, now: float) -> None:
-        batch = self._insert(_Batch(claim.nsqd, ids, number, now, True))
+    def _wait_for_proof(self, claim: Claim, batch: _Batch) -> None:
         pending = self._by_conn.setdefault(claim.conn, deque())
         pending.append(batch)
         self._prove_older(pending, claim.window * _WINDOWS)

@@ -226,9 +226,11 @@ class ShardLog:
         while True:
             if self._is_lost:
                 self._recover()
-            found = self._known.find_copies(claims)
-            if found is not None or not rows:
-                return found
+            new = self._known.check(claims)
+            if new is None:
+                return self._known.find_copies(claims)
+            if not rows:
+                return None
             number = self.end.number + 1
             key = self._keys.segment(number, self.end.rows)
             self._check_space(len(data))
@@ -243,7 +245,7 @@ class ShardLog:
                 self._store.delete([key])
             else:
                 self.end = self.end.next(rows)
-                self._known.add(claims, number, self._clock())
+                self._known.add(new, number, self._clock())
                 self._add_waiting(number, rows, len(data))
                 return None
 
