@@ -10,7 +10,7 @@ from nsqclient.metrics.prometheus import counter, gauge
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from nsqclient.spark.shards.owner import ShardOwner
+    from nsqclient.spark.shards.owners import ShardOwner
     from nsqclient.spark.shards.listing import ShardStatus
 
 _SHARD = ("topic", "channel", "nsqd")

@@ -16,7 +16,7 @@ from nsqclient.spark.session import brief_errors, check_version
 
 if TYPE_CHECKING:
     from nsqclient.spark.reading.batch_reader import NsqBatchReader
-    from nsqclient.spark.writing.writer import NsqStreamWriter, NsqWriter
+    from nsqclient.spark.publishing import NsqStreamWriter, NsqWriter
 
 
 class NsqDataSource(DataSource):
@@ -70,7 +70,7 @@ class NsqDataSource(DataSource):
     @brief_errors()
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
         """Build the writer of ``df.write``."""
-        from nsqclient.spark.writing.writer import NsqWriter, check_appends
+        from nsqclient.spark.publishing import NsqWriter, check_appends
 
         check_appends(overwrite)
         return NsqWriter(write_options(self.options), schema)
@@ -78,7 +78,7 @@ class NsqDataSource(DataSource):
     @brief_errors()
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
         """Build the writer of ``df.writeStream``."""
-        from nsqclient.spark.writing.writer import NsqStreamWriter, check_appends
+        from nsqclient.spark.publishing import NsqStreamWriter, check_appends
 
         check_appends(overwrite)
         # Spark hands its own option over with ours.

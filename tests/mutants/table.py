@@ -563,7 +563,7 @@ _TABLE = {
         Mutant("log_read_twice", "a log has one reader at a time",
                "                self._check_dead(newest)\n", "                pass\n",
                "test_a_second_query_on_a_log_is_refused[file]")],
-    ("nsqclient/spark/shards/retention.py", "tests/spark/shards/test_shard_log.py"): [
+    ("nsqclient/spark/shards/listing.py", "tests/spark/shards/test_shard_log.py"): [
         Mutant("full_disk_forgets_spark",
                "a full disk deletes nothing that Spark has not committed",
                "min(committed, expired, clean_to, listed[-1].number - 1)",

@@ -9,9 +9,9 @@ from nsqclient.producer.producer import Producer
 from nsqclient.spark.reading import batch_reader
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import LogInUseError, LogMismatchError
-from nsqclient.spark.ingest.message_buffer import split_segment
+from nsqclient.spark.ingest.writer import split_segment
 from nsqclient.spark.options import read_options
-from nsqclient.spark.reading.peeking import peek
+from nsqclient.spark.reading.batch_reader import peek
 from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.reader_claim import ReaderClaim
 from nsqclient.spark.reading.snapshot import release, snapshots, url_of

@@ -10,8 +10,8 @@ from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import read_options, write_options
 from nsqclient.spark.reading.reader import NsqStreamReader
-from nsqclient.spark.writing.writer import publish
-from nsqclient.spark.writing.writer_rows import Columns
+from nsqclient.spark.publishing import publish
+from nsqclient.spark.publishing import Columns
 from tests.support.waiting import wait_until
 
 TLS = {"tls_v1": "true", "tls_insecure_skip_verify": "true"}
@@ -52,7 +52,7 @@ def test_a_write_fails_without_tls(server, bodies):
 
 def test_a_task_without_rows_connects_only_where_it_is_the_first(server, monkeypatch):
     """A batch may have hundreds of empty tasks."""
-    monkeypatch.setattr("nsqclient.spark.writing.writer._task_number", lambda: 7)
+    monkeypatch.setattr("nsqclient.spark.publishing._task_number", lambda: 7)
     options = write_options({"nsqd": server.tcp_address, "topic": "t", **TLS})
     assert publish(rows(), options, Columns("body", False, False)).messages == 0
 

@@ -12,7 +12,7 @@ from nsqclient.errors import PartitionError
 from nsqclient.protocol.partitioned.lookup_table import TopicMeta, TopicRoutes
 from nsqclient.partitioned.bulk import partition_source, text_id
 from nsqclient.spark.options import read_options
-from nsqclient.spark.reading.peeking import peek
+from nsqclient.spark.reading.batch_reader import peek
 from nsqclient.spark.shards.names import ShardKeys, partition_of_source
 from nsqclient.spark.shards.owners import shards_of
 from nsqclient.spark.storage import open_store

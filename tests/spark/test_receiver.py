@@ -19,7 +19,7 @@ from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.reader import NsqStreamReader
 from nsqclient.spark.reading.receiver import Drain, Progress
-from nsqclient.spark.shards import log_reader, owner
+from nsqclient.spark.shards import log_reader, owners
 from nsqclient.spark.storage.local import LocalStore
 from tests.spark.logs import bodies, counts, publish
 from tests.support.waiting import wait_until
@@ -30,7 +30,7 @@ ALL = ReadMaxRows(1_000_000)
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
     """Commits are noted, and looked for, at once rather than after seconds."""
-    monkeypatch.setattr(owner, "_INTERVAL", 0.05)
+    monkeypatch.setattr(owners, "_INTERVAL", 0.05)
     monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 0.05)
     monkeypatch.setattr(module, "_LAG_INTERVAL", 0.05)
     monkeypatch.setattr(module, "_DRAIN_INTERVAL", 0.05)

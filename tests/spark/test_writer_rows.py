@@ -8,7 +8,7 @@ import pytest
 
 from nsqclient import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.spark.options import write_options
-from nsqclient.spark.writing.writer_rows import Columns, RowPublisher, check_columns
+from nsqclient.spark.publishing import Columns, RowPublisher, check_columns
 
 
 BODY = ("body", "binary")

@@ -1,6 +1,6 @@
 """The ingest: from nsqds into a log, by a ``BulkConsumer``.
 
-``message_buffer`` collects messages of all connections; ``writer`` makes segments of them and
-finishes durable messages; ``known_ids`` knows which may come again; ``ingest`` is all of this.
+``writer`` collects messages of all connections, makes segments of them and finishes durable
+messages; ``known_ids`` knows which may come again; ``ingest`` is all of this.
 Never imports pyspark.
 """

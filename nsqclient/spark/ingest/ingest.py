@@ -13,7 +13,7 @@ from nsqclient.partitioned.bulk import BulkConsumer
 from nsqclient.protocol.frames import RawMessage
 from nsqclient.protocol.partitioned.extensions import LEADER_CODES
 from nsqclient.runtime.deadline import Deadline
-from nsqclient.spark.ingest.message_buffer import MessageBuffer
+from nsqclient.spark.ingest.writer import MessageBuffer
 from nsqclient.spark.ingest.writer import Quota, Sink, Writer
 from nsqclient.spark.options import ReadOptions
 

@@ -22,7 +22,7 @@ from nsqclient.partitioned.producer import Producer
 from nsqclient.runtime.files import sync_folder
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.storage.local import make_durably, open_private, write_durably
-from nsqclient.spark.writing.writer_rows import Columns, RowPublisher
+from nsqclient.spark.publishing import Columns, RowPublisher
 
 #: In the driver's folder, so that executors recognise it. Spark reads no file with a first dot.
 _ID = ".nsqclient-id"

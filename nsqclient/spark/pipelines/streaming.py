@@ -192,7 +192,7 @@ class Transforming:
         """Try the transform on no rows."""
         from pyspark.errors import PySparkException
 
-        from nsqclient.spark.writing.writer import columns_of
+        from nsqclient.spark.publishing import columns_of
 
         try:
             schema = self._transform(spark.createDataFrame([], ROW_DDL)).schema

@@ -6,21 +6,124 @@ that is when messages are peeked at, or drained. Every action then reads the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsqclient.spark.ingest.message_buffer import split_segment
+from nsqclient.cluster.look_guard import LookingConsumer
+from nsqclient.consumer.connections import NsqdSources
+from nsqclient.display import counted
+from nsqclient.errors import ConfigError, NSQError, PartitionError
+from nsqclient.message import Message
+from nsqclient.partitioned.bulk import partition_source, text_id
+from nsqclient.partitioned.channel_depth import DepthQuery
+from nsqclient.partitioned.discovery import lookup_routes
+from nsqclient.protocol.frames import RawMessage
+from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
+from nsqclient.spark.handshakes import check_handshakes
+from nsqclient.spark.ingest.writer import split_segment
 from nsqclient.spark.options import ReadOptions
 from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
-from nsqclient.spark.reading.peeking import peek
 from nsqclient.spark.reading.replay import select_stored
+from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
 from nsqclient.spark.segment import Rows, encode_segment
 from nsqclient.spark.session import brief_errors
-from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
+
+logger: logging.Logger = logging.getLogger("nsqclient.spark")
+
+#: Rows where ``maxMessages`` says nothing.
+DEFAULT_ROWS = 1000
+#: Seconds without any connection after which the peek fails.
+_CONNECT_TIMEOUT = 5.0
+#: Seconds without a message after which a peek ends if the depth is unknown, unless idleMs is more.
+_SILENCE = 2.0
+
+
+def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
+    """Receive some messages and requeue them (REQ 0); return them by nsqd.
+
+    Their attempts grow by one, and their order may change.
+
+    Blocks: until ``maxMessages`` or all waiting messages have come. If the depth is unknown, until
+    ``idleMs``, or 2 s if that is more, passed in silence.
+
+    Raises:
+        ConfigError: the channel has other consumers.
+        NegotiationError: an nsqd rejects a requested option, even if its channel is empty.
+        PartitionError: the topic is ordered.
+        NSQError: no nsqd can be reached, or messages wait and do not come for ``drain_patience``.
+    """
+    check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
+    routes = _find_partitions(options)
+    if routes.meta is not None and routes.meta.ordered:
+        raise PartitionError(
+            f"topic {options.topic} is ordered: a peek would see one message of each partition;"
+            " read it with mode=drain, or with readStream"
+        )
+    wanted = options.max_messages or DEFAULT_ROWS
+    query = DepthQuery(
+        options.topic, options.channel, options.config,
+        NsqdSources(options.nsqd, options.lookupd, nsqd_http=options.nsqd_http))
+    depths = query.fetch()
+    others = sum(depth.clients for depth in depths.known.values())
+    if others and not options.allow_shared:
+        raise ConfigError(
+            f"channel {options.channel} of topic {options.topic} has"
+            f" {counted(others, 'other connection')};"
+            f" peeking would hold messages back from them: use a channel of your own, such as"
+            f" peek#ephemeral, or set allowShared=true"
+        )
+    if depths.is_complete:
+        # An empty channel needs no wait.
+        wanted = min(wanted, depths.waiting - depths.paused)
+    # Held messages use up RDY, which is shared evenly: one of many nsqds may have all of them.
+    sources = max(len(depths.known) + len(depths.unknown), routes.usable_partitions)
+    return _by_source(_look_at(options, wanted, wanted * sources, query)) if wanted else []
+
+
+def _find_partitions(options: ReadOptions) -> TopicRoutes:
+    """Return the partitions of the topic, from an nsqlookupd; empty if it has no partitions."""
+    for lookupd in options.lookupd:
+        try:
+            found = lookup_routes(lookupd, options.topic, "r", options.config).routes
+        except NSQError as exc:
+            logger.debug("no partitions: %s", exc)
+            continue
+        if found.partitions:
+            return found
+    return TopicRoutes()
+
+
+def _look_at(
+    options: ReadOptions, wanted: int, max_in_flight: int, query: DepthQuery
+) -> list[Message]:
+    """Hold messages until there are enough, and requeue them."""
+    consumer = LookingConsumer(
+        options.topic, options.channel, guard=None, nsqd_tcp_addresses=options.nsqd,
+        lookupd_http_addresses=options.lookupd, max_in_flight=max_in_flight,
+        config=options.config.replace(max_attempts=0, max_backoff_duration=0))
+    try:
+        return list(filter(None, consumer.take(
+            wanted, query, holds=True, timeout=_CONNECT_TIMEOUT,
+            silence=max(options.idle_ms, _SILENCE))))
+    finally:
+        consumer.stop()
+
+
+def _by_source(messages: Iterable[Message]) -> list[tuple[str, list[RawMessage]]]:
+    """Return messages by the nsqd, or partition, that they came from."""
+    parts: dict[str, list[RawMessage]] = {}
+    for message in messages:
+        source, message_id = message.nsqd_address, bytes(message.id)
+        if message.partition is not None:
+            source, message_id = partition_source(message.partition), text_id(message_id)
+        parts.setdefault(source, []).append(
+            (message.timestamp, message.attempts, message_id, message.body))
+    return list(parts.items())
 
 
 class NsqBatchReader(DataSourceReader):

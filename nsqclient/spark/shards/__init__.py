@@ -1,9 +1,9 @@
 """Shards: the log of one topic and channel at one nsqd, on a storage.
 
-``names`` are the keys of its objects; ``shard_log`` is the writer's side of a shard, ``owner``
-receives from one nsqd into it, ``owners`` has one for each nsqd, which ``membership`` divides among
-processes; ``log_reader`` is the side of Spark's driver, ``admission`` shares a batch, and
-``reader_claim`` keeps it alone. Needs pyarrow, never pyspark.
+``names`` are the keys of its objects; ``shard_log`` is the writer's side of a shard; ``owners``
+receive from one nsqd each into it, and ``membership`` divides the nsqds among processes;
+``log_reader`` is the side of Spark's driver, ``admission`` shares a batch, and ``reader_claim``
+keeps it alone. Needs pyarrow, never pyspark.
 
 Whatever asks the storage raises StorageError when that cannot be used, or does not answer: the
 docstrings name other errors.

@@ -90,6 +90,38 @@ def delete_older(store: Store, folder: str, number: int) -> None:
                  if (parse_number(found.key) or number) < number)
 
 
+def delete_committed(
+    store: Store, keys: ShardKeys, committed: int, expired: int, most_bytes: int | None = None,
+) -> tuple[int, int]:
+    """Delete committed segments that are expired and that a note covers.
+
+    Args:
+        committed: the last segment that is noted as committed.
+        expired: the last of these whose retention is over.
+        most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
+    """
+    clean_to = newest_note(store, keys).clean_to
+    listed = list_segments(store, keys)
+    if not listed:
+        return 0, 0
+    kept = 0  # bytes of committed segments, from the newest on
+    for segment in reversed(listed):
+        if segment.number <= committed and most_bytes is not None:
+            kept += segment.size
+            if kept > most_bytes:
+                expired = max(expired, segment.number)
+                break
+    # Of segments behind the note a new writer needs the ids; the newest one has the next number.
+    floor = max(0, min(committed, expired, clean_to, listed[-1].number - 1))
+    gone = [segment for segment in listed if segment.number <= floor]
+    if gone:
+        # First the floor, which a writer looks at after a create, then the segments under it.
+        store.create(keys.floor(floor), b"")
+        store.delete(keys.segment(one.number, one.before) for one in gone)
+        delete_older(store, keys.of("floors"), floor)
+    return floor, sum(segment.size for segment in gone)
+
+
 def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
     """Read the ids of a segment.
 

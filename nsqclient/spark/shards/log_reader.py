@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,12 +19,11 @@ from nsqclient.spark.errors import DataLossError, ObjectNotFoundError, StorageEr
 from nsqclient.spark.segment import warn_of_loss
 from nsqclient.spark.shards.admission import ShardSegments, make_offset, read_offset
 from nsqclient.spark.shards.listing import (
-    delete_older, list_segments, missing_numbers, newest_number, ranges,
+    delete_committed, delete_older, list_segments, missing_numbers, newest_number, ranges,
 )
 from nsqclient.spark.shards.names import (
     Segment, ShardKeys, channel_folder, parse_shard, registry, start_key, starts,
 )
-from nsqclient.spark.shards.retention import Retention, delete_committed
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
@@ -32,6 +32,37 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _LISTINGS = 16
 #: Seconds between two notes of what Spark has committed, and of their number between deletions.
 _COMMIT_INTERVAL, _COMMITS_PER_DELETION = 1.0, 10
+
+#: A commit is joined with the one before, within this part of the time: it expires a little later.
+_PART = 1000
+
+
+class Retention:
+    """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
+
+    After a power failure Spark's sink and checkpoint may lack rows of the log, so committed
+    segments can be read again for a while. The time since the commit counts, because the files of
+    Spark are the younger ones. A start begins that time again, because the machine may have been
+    off for longer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._commits: deque[tuple[int, float]] = deque()  # the last segment, and when
+        self._expired = 0
+
+    def committed(self, number: int, now: float) -> None:
+        """Spark has committed everything up to ``number``. ``now`` is any rising clock."""
+        commits = self._commits
+        if len(commits) > 1 and now - commits[-2][1] < self._seconds / _PART:
+            commits.pop()
+        commits.append((number, now))
+
+    def expired(self, now: float) -> int:
+        """The last segment that was committed so long ago; 0: none."""
+        while self._commits and now - self._commits[0][1] >= self._seconds:
+            self._expired = self._commits.popleft()[0]
+        return self._expired
 
 
 class ShardedLog:

@@ -30,10 +30,9 @@ from nsqclient.spark.errors import (
 from nsqclient.spark.ingest.known_ids import MOST_PROVEN, Claim, KnownIds
 from nsqclient.spark.segment import Rows, check_segment, encode_segment, read_ids
 from nsqclient.spark.shards.listing import (
-    list_segments, newest_note, newest_number, read_segment,
+    delete_committed, list_segments, newest_note, newest_number, read_segment,
 )
 from nsqclient.spark.shards.names import NoteKey, Segment, ShardKeys, parse_note
-from nsqclient.spark.shards.retention import delete_committed
 from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")

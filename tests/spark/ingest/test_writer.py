@@ -8,8 +8,8 @@ from nsqclient.consumer.bulk import BulkSubscription
 from nsqclient.errors import ClosedError
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.spark.errors import LogError, StorageError
-from nsqclient.spark.ingest import message_buffer
-from nsqclient.spark.ingest.message_buffer import MessageBuffer, split_segment
+from nsqclient.spark.ingest import writer as module
+from nsqclient.spark.ingest.writer import MessageBuffer, split_segment
 from nsqclient.spark.ingest.writer import Quota, Writer, split_by_rows
 from nsqclient.spark.segment import ROW_BYTES, Rows
 from nsqclient.spark.shards.names import ShardKeys
@@ -168,7 +168,7 @@ def test_a_segment_is_due_when_it_is_large_or_old():
 
 def test_many_bytes_make_a_segment_and_pause_the_flow(monkeypatch):
     """max_in_flight counts messages; these may be large."""
-    monkeypatch.setattr(message_buffer, "MOST_BYTES", 10 + ROW_BYTES)
+    monkeypatch.setattr(module, "MOST_BYTES", 10 + ROW_BYTES)
     calls = []
     buffer, sub = MessageBuffer(3600.0, lambda: calls.append(buffer.is_full)), FakeSub()
     buffer.set_segment_rows(1000)

@@ -10,7 +10,7 @@ from nsqclient.spark.shards.listing import (
 from nsqclient.spark.shards.names import (
     NoteKey, Segment, ShardKeys, parse_note, parse_number, parse_segment, parse_shard,
 )
-from nsqclient.spark.shards.retention import Retention
+from nsqclient.spark.shards.log_reader import Retention
 from nsqclient.spark.shards.shard_log import End, RecoveryPlan, plan_recovery
 
 #: Segments 1 to 5 of ten rows each.

@@ -16,10 +16,9 @@ from nsqclient.spark.errors import StorageError
 from nsqclient.spark.ingest.ingest import Ingest
 from nsqclient.spark.options import ingest_options
 from nsqclient.spark.shards import membership
-from nsqclient.spark.shards import owner as module
-from nsqclient.spark.shards import owners as owners_module
+from nsqclient.spark.shards import owners as module
 from nsqclient.spark.shards.names import ShardKeys
-from nsqclient.spark.shards.owner import ShardOwner
+from nsqclient.spark.shards.owners import ShardOwner
 from nsqclient.spark.shards.owners import ShardOwners
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import counts, numbers_of, publish, rows_of
@@ -178,7 +177,7 @@ def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
     lookupd, server = lookupd_factory(), server_factory()
     publish(server, 10)
     names = [server.tcp_address]
-    monkeypatch.setattr(owners_module, "lookup_routes", lambda *arguments: RoutesResult(
+    monkeypatch.setattr(module, "lookup_routes", lambda *arguments: RoutesResult(
         TopicRoutes(plain=tuple(names))))
     monkeypatch.setattr(Ingest, "connections", 0)
     store = open_store(storage)

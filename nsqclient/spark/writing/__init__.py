@@ -1,1 +1,0 @@
-"""The batch and streaming writers of the data source."""
