@@ -1,7 +1,7 @@
 """The whole data pipeline in one run: a text file, NSQ, Parquet, a query, a picture, a ledger.
 
 Starts an embedded nsqd, publishes every line of a text file, archives the topic to Parquet with
-Spark, counts the words of the archive, and compares what was published with what was archived.
+Spark, counts the words of the archive, and compares the archived lines with the published ones.
 
     make pipeline                                    the sample file, on the embedded nsqd
     make pipeline INPUT=/var/log/syslog              a file of yours
@@ -38,7 +38,7 @@ WORDS = 15
 def publish(
     producer: Producer, topic: str, lines: list[bytes], first: int = 0, every: int = 1
 ) -> int:
-    """Publish every line, or every so many, with its number before it; return how many."""
+    """Publish every ``every``-th line, prefixed with its number; return how many were published."""
     published = 0
     numbered = list(enumerate(lines))[first::every]
     for start in range(0, len(numbered), STEP):
@@ -48,7 +48,7 @@ def publish(
 
 
 def count_words(rows: Any) -> list[tuple[str, int]]:
-    """Count the words of an archive, as anybody would query it."""
+    """Count the words of an archive with Spark SQL."""
     from pyspark.sql import functions as F
 
     line = F.regexp_replace(F.col("body").cast("string"), r"^\d+\t", "")
@@ -61,7 +61,7 @@ def count_words(rows: Any) -> list[tuple[str, int]]:
 
 
 def ledger(rows: Any, published: int) -> dict[str, int]:
-    """Compare what was published with what is archived."""
+    """Compare the published lines with the archive."""
     from pyspark.sql import functions as F
 
     number = F.substring_index(F.col("body").cast("string"), "\t", 1)

@@ -39,7 +39,7 @@ CHANNEL = "archive"
 NSQDS = 2
 #: Cores for the owners, and for the query; the cluster has as many in all.
 TASKS, CORES = 2, 2
-#: Seconds for the owners to store what was published, with the start of Spark, on a busy machine.
+#: Seconds for Spark to start and the owners to store every message, on a busy machine.
 LIMIT = 600.0
 #: Starts of the query.
 TRIES = 5
@@ -70,16 +70,16 @@ class Owners:
         return self
 
     def check(self) -> None:
-        """Raise when it has ended by itself."""
+        """Raise if the process has ended by itself."""
         if self._process.poll() is not None:
             raise NSQError(f"the owners ended by themselves: see {self._log}")
 
     def end(self) -> None:
-        """Ask for the end; returns at once."""
+        """Ask the process to end; returns at once."""
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait for the end, and raise when it has failed."""
+        """Wait for the end; raise if the process failed."""
         if self._process.wait(LIMIT):
             raise NSQError(
                 f"the owners ended with status {self._process.returncode}: see {self._log}")
@@ -101,7 +101,7 @@ def wait_until_stored(nsqds: list[Nsqd], topic: str, owners: Owners, log: Path) 
 
 
 def archive(spark: Any, topic: str, storage: str, folder: Path) -> None:
-    """Write what is stored to Parquet, and end; a query that fails goes on from its checkpoint."""
+    """Write the stored messages to Parquet; a query that fails continues from its checkpoint."""
     for left in reversed(range(TRIES)):
         query = (
             spark.readStream.format("nsq")
