@@ -1,9 +1,9 @@
 """The pipeline on a cluster, in one run: nsqds, owners as tasks, storage, a query, a picture.
 
 Starts a standalone cluster of Spark (a master and two workers), an nsqlookupd and two embedded
-nsqds. A Spark job of owners (``nsqclient spark ingest --master``) brings what is published from the
-nsqds onto the storage; a query, of another driver, writes it to Parquet. Then as ``make pipeline``:
-words are counted, and what was published is compared with what was archived.
+nsqds. A Spark job of owners (``nsqclient spark ingest --master``) moves the published messages from
+the nsqds onto the storage; a query with its own driver writes them to Parquet. Then, as in
+``make pipeline``, words are counted, and the archive is compared with the published lines.
 
     make pipeline-cluster                            the sample file, a folder as storage
     make pipeline-cluster INPUT=/var/log/syslog      a file of yours
