@@ -246,7 +246,6 @@ class WriteOptions:
 
 
 def _table(cls: Any) -> dict[str, tuple[str, SparkOption]]:
-    """Build {lower-case name: (field, row)}."""
     rows = {}
     for field in dataclasses.fields(cls):
         if "option" in field.metadata:
@@ -316,7 +315,6 @@ def _check_names(found: ReadOptions) -> None:
 
 
 def _check_receiving(found: ReadOptions) -> None:
-    """Check what connections to nsqds need."""
     _check_servers(found)
     for address in found.nsqd_http:
         nsqd_url(address, "stats")
@@ -431,7 +429,6 @@ def _check_servers(found: ReadOptions | WriteOptions) -> None:
 
 
 def _values(group: str, options: Mapping[str, str], side: str) -> dict[str, Any]:
-    """Read every option; return the fields, ``config`` among them."""
     table = _TABLES[group]
     texts = {key.strip().lower(): text.strip() for key, text in options.items()}
     log = f"{texts.get('topic')}/{texts.get('channel')}"
@@ -464,7 +461,6 @@ def _only_for(row: SparkOption) -> str:
 
 
 def _unknown(key: str, group: str) -> str:
-    """Build the error text for an unknown option, with a hint."""
     name = key.strip().lower()
     plain = name.replace("-", "_").replace("_", "")
     hint = _HINTS.get(name) or _HINTS.get(plain)

@@ -160,7 +160,6 @@ def _array(kind: pa.DataType, rows: int, *buffers: bytes) -> pa.Array:
 
 
 def _texts(texts: Sequence[bytes]) -> pa.Array:
-    """Build an array of texts in UTF-8."""
     ends = accumulate(map(len, texts), initial=0)
     return _array(
         pa.string(), len(texts), pack(f"<{len(texts) + 1}i", *ends), b"".join(texts))

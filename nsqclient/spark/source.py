@@ -37,7 +37,6 @@ class NsqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` is given."""
         return "nsq"
 
     @brief_errors()
@@ -48,7 +47,6 @@ class NsqDataSource(DataSource):
 
     @brief_errors()
     def reader(self, schema: Any) -> NsqBatchReader:
-        """Build the reader of ``spark.read``."""
         from nsqclient.spark.reading.batch_reader import NsqBatchReader
 
         options = read_options(self.options, BATCH)
@@ -69,7 +67,6 @@ class NsqDataSource(DataSource):
 
     @brief_errors()
     def writer(self, schema: Any, overwrite: bool) -> NsqWriter:
-        """Build the writer of ``df.write``."""
         from nsqclient.spark.publishing import NsqWriter, check_appends
 
         check_appends(overwrite)
@@ -77,7 +74,6 @@ class NsqDataSource(DataSource):
 
     @brief_errors()
     def streamWriter(self, schema: Any, overwrite: bool) -> NsqStreamWriter:
-        """Build the writer of ``df.writeStream``."""
         from nsqclient.spark.publishing import NsqStreamWriter, check_appends
 
         check_appends(overwrite)

@@ -146,7 +146,6 @@ class Ingest(BulkHandler):
     # -- from the BulkConsumer
 
     def on_connected(self, sub: BulkSubscription) -> None:
-        """A connection is open."""
         self.last_arrival = time.monotonic()
         self._set_segment_rows()
 
@@ -158,17 +157,14 @@ class Ingest(BulkHandler):
         self._buffer.set_segment_rows(1 if 1 in windows else rows)
 
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
-        """Messages came."""
         self.last_arrival = time.monotonic()
         if not self._buffer.add(sub, batch):
             sub.requeue_ids([message[2] for message in batch])
 
     def on_fin_refused(self, sub: BulkSubscription, message_id: bytes) -> None:
-        """nsqd will send a copy."""
         self._writer.refused(sub.source, message_id)
 
     def on_lost(self, sub: BulkSubscription, error: NSQError) -> None:
-        """A connection ended."""
         self._writer.conn_closed(sub, sub.is_proven)
         if not self._stopping:
             self._set_segment_rows()
@@ -176,7 +172,6 @@ class Ingest(BulkHandler):
                 self.on_error(error)
 
     def on_error(self, error: NSQError) -> None:
-        """A dial or a lookup failed, or a connection; some errors are not worth a retry."""
         self.last_error = error
         if _is_fatal(error):
             self._notify_failed(error)

@@ -286,7 +286,6 @@ class Writer:
         self._on_failed(error)
 
     def _store(self, segment: list[Batch]) -> int:
-        """Make a segment durable, then finish it; return how many messages are finished."""
         again = sum(len(rows) - rows.attempts.count(1) for _, rows in segment)
         if again:
             self._sink.count_redelivered(again)

@@ -140,7 +140,6 @@ def _merge(
     spark: SparkSession, folder: HadoopFolder, path: str, partition: str, files: list[str],
     size: int, target_bytes: int,
 ) -> Mapping[str, int]:
-    """Make one partition's new files; return {name: bytes}."""
     run = f"{time.time_ns():x}"
     work = f"{_WORK}/{run}"
     # The base is the partition's own folder, so that the file lacks the partition's columns.

@@ -241,7 +241,6 @@ class Transforming:
             numbered.unpersist()
 
     def _failure(self, rows: DataFrame) -> str | None:
-        """Try some rows without publishing; return the error."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 

@@ -101,7 +101,6 @@ def _find_partitions(options: ReadOptions) -> TopicRoutes:
 def _look_at(
     options: ReadOptions, wanted: int, max_in_flight: int, query: DepthQuery
 ) -> list[Message]:
-    """Hold messages until there are enough, and requeue them."""
     consumer = LookingConsumer(
         options.topic, options.channel, guard=None, nsqd_tcp_addresses=options.nsqd,
         lookupd_http_addresses=options.lookupd, max_in_flight=max_in_flight,
@@ -115,7 +114,6 @@ def _look_at(
 
 
 def _by_source(messages: Iterable[Message]) -> list[tuple[str, list[RawMessage]]]:
-    """Return messages by the nsqd, or partition, that they came from."""
     parts: dict[str, list[RawMessage]] = {}
     for message in messages:
         source, message_id = message.nsqd_address, bytes(message.id)

@@ -105,7 +105,6 @@ def _read_stored(partition: StoredPartition) -> Iterator[Any]:
 
 
 def _check_seen(store: Store, key: str) -> None:
-    """Check that this machine has the driver's storage at all."""
     topic, channel = key.split("/")[:2]
     if not store.list_folders(f"{topic}/{channel}"):
         raise StorageError(

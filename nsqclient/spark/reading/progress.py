@@ -103,13 +103,11 @@ class ProgressPrinter(StreamingQueryListener):
         print(text, file=self._stream or sys.stderr, flush=True)
 
     def onQueryStarted(self, event: Any) -> None:
-        """A query began."""
         self._ended.clear()
         self._names[str(event.id)] = event.name or str(event.id)
         self._print(f"query {self._names[str(event.id)]} started")
 
     def onQueryProgress(self, event: Any) -> None:
-        """A batch ended."""
         progress = json.loads(event.progress.json)
         query, rows = progress["id"], progress.get("numInputRows", 0)
         if rows or query not in self._was_idle:
@@ -120,7 +118,6 @@ class ProgressPrinter(StreamingQueryListener):
         """A query has nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """A query ended."""
         self._was_idle.discard(str(event.id))
         name = self._names.pop(str(event.id), str(event.id))
         reason = f": {reason_of(event.exception)}" if event.exception else ""

@@ -151,7 +151,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxMessagesPerTrigger``."""
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -301,7 +300,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _list(self, log: ShardedLog, position: dict[str, int], is_due: bool = False) -> None:
-        """List new segments, unless that was done just now and is not due."""
         if self._target is not None:
             # A drain has an end: later segments belong to the next one.
             log.refresh(position)

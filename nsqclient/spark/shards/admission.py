@@ -110,7 +110,6 @@ class ShardSegments:
         return bisect_right(self._segments, number, key=_NUMBER)
 
     def _rows(self, index: int) -> int:
-        """The rows before a segment, in all of the log."""
         segments = self._segments
         if index < len(segments):
             return segments[index].before

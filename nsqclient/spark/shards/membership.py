@@ -173,8 +173,6 @@ UNPROVEN_LOOKS = 2
 
 
 class _Member(NamedTuple):
-    """The state of another member."""
-
     key: MemberKey  #: of its newest heartbeat
     is_proven: bool = False  #: whether it had a new one since it was seen first
     silent: int = 0  #: looks since the newest one

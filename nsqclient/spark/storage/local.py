@@ -12,7 +12,7 @@ from typing import Any
 
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError, StorageFullError
-from nsqclient.spark.storage.store import StoredObject, is_ours
+from nsqclient.spark.storage.store import Store, StoredObject, is_ours
 
 TMP_PREFIX = ".tmp-"
 _counter = itertools.count()
@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES = 5
 
 
-class LocalStore:
+class LocalStore(Store):
     """Objects are files: written under a temporary name, brought to disk, linked under their own.
 
     A link fails if the name exists, on network file systems too; see ``rename_exclusive`` for
@@ -35,7 +35,6 @@ class LocalStore:
 
     @property
     def url(self) -> str:
-        """``file:///...``."""
         return f"file://{self._path}"
 
     @contextlib.contextmanager
@@ -77,7 +76,6 @@ class LocalStore:
         return True
 
     def read(self, key: str) -> bytes:
-        """Read the file."""
         with self._explained(f"{key} cannot be read"):
             try:
                 with open(self._name(key), "rb") as file:
@@ -111,7 +109,6 @@ class LocalStore:
                         found.append(StoredObject(key, file.st_size, file.st_mtime))
 
     def list_folders(self, folder: str) -> list[str]:
-        """List the names of the folders in a folder."""
         with self._explained(f"{folder or 'it'} cannot be listed"):
             try:
                 with os.scandir(self._name(folder)) as entries:
@@ -135,7 +132,6 @@ class LocalStore:
                     folder = os.path.dirname(folder)
 
     def missing_space(self, size: int) -> int:
-        """Ask the file system."""
         with self._explained("the free space is not known"):
             try:
                 disk = os.statvfs(self._path)

@@ -19,7 +19,7 @@ from obstore.store import from_url
 
 from nsqclient.errors import ConfigError
 from nsqclient.spark.errors import ObjectNotFoundError, StorageError
-from nsqclient.spark.storage.store import StoredObject, is_ours
+from nsqclient.spark.storage.store import Store, StoredObject, is_ours
 
 #: Time limits of a connection, of a request with its response, and of all tries of a request: a
 #: storage that does not respond is an error within these.
@@ -44,7 +44,7 @@ _CREDENTIALS = {
 }
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """Objects of a bucket, under a prefix. To create one is a conditional PUT."""
 
     def __init__(self, url: str) -> None:
@@ -57,7 +57,6 @@ class ObjectStore:
 
     @property
     def url(self) -> str:
-        """``s3://...``."""
         return self._url
 
     @contextlib.contextmanager
@@ -74,7 +73,6 @@ class ObjectStore:
             raise StorageError(self.url, _reason(exc, self.url)) from exc
 
     def create(self, key: str, data: Any) -> bool:
-        """Send a conditional PUT."""
         body = bytes(data)
         with self._explained(key):
             for left in reversed(range(_TRIES)):
@@ -90,7 +88,6 @@ class ObjectStore:
         return is_ours(self, key, body)  # the library repeats a PUT whose answer was lost
 
     def read(self, key: str) -> bytes:
-        """Send a GET."""
         with self._explained(key):
             return bytes(obstore.get(self._store, key).bytes())
 
@@ -131,7 +128,6 @@ class ObjectStore:
 
 
 def _code(error: Exception) -> str:
-    """The storage's error code in the text of an error, or empty."""
     found = re.search(r"<Code>(\w+)</Code>", str(error))
     return "" if found is None else found[1]
 
