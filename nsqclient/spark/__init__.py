@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from nsqclient.spark.reading.snapshot import Snapshot
+    from nsqclient.spark.reading.replay import Snapshot
     from nsqclient.spark.reading.progress import ProgressPrinter
     from pyspark.sql import SparkSession
 
@@ -59,14 +59,14 @@ def print_progress(spark: SparkSession, stream: TextIO | None = None) -> Progres
 
 
 def snapshots(storage: str) -> list[Snapshot]:
-    """List the snapshots of drains that were not released. See ``spark.reading.snapshot``."""
-    from nsqclient.spark.reading import snapshot
+    """List the snapshots of drains that were not released. See ``spark.reading.replay``."""
+    from nsqclient.spark.reading import replay
 
-    return snapshot.snapshots(storage)
+    return replay.snapshots(storage)
 
 
 def release(storage: str, name: str) -> None:
-    """Delete a snapshot; see ``nsqclient.spark.reading.snapshot``."""
-    from nsqclient.spark.reading import snapshot
+    """Delete a snapshot; see ``nsqclient.spark.reading.replay``."""
+    from nsqclient.spark.reading import replay
 
-    snapshot.release(storage, name)
+    replay.release(storage, name)

@@ -14,7 +14,7 @@ from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.batch_reader import peek
 from nsqclient.spark.shards import reader_claim
 from nsqclient.spark.shards.reader_claim import ReaderClaim
-from nsqclient.spark.reading.snapshot import release, snapshots, url_of
+from nsqclient.spark.reading.replay import release, snapshots, url_of
 from nsqclient.spark.storage import open_store
 from tests.spark.logs import publish
 from tests.support.waiting import wait_until

@@ -29,7 +29,7 @@ from nsqclient.spark.reading.partitions import (
     PeekedPartition, StoredPartition, make_partitions, read_partition,
 )
 from nsqclient.spark.reading.replay import select_stored
-from nsqclient.spark.reading.snapshot import read_snapshot, take_snapshot
+from nsqclient.spark.reading.replay import read_snapshot, take_snapshot
 from nsqclient.spark.segment import Rows, encode_segment
 from nsqclient.spark.session import brief_errors
 
