@@ -1,5 +1,5 @@
-"""``archive``: a topic into files by date and hour (UTC); ``replay``: the kept segments of a log into
-files or a topic.
+"""``archive``: a topic into files by date and hour (UTC); ``replay``: a log once more into files or
+a topic.
 """
 
 from __future__ import annotations
