@@ -10,7 +10,7 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.reading.batch_reader import NsqBatchReader
 from nsqclient.spark.errors import DataLossError, StorageError
 from nsqclient.spark.options import read_options
-from nsqclient.spark.pipelines import archiving, replay
+from nsqclient.spark.pipelines import replay, replaying
 from nsqclient.spark.reading.replay import select_stored
 from nsqclient.spark.shards.names import ShardKeys
 from nsqclient.spark.storage import open_store
@@ -62,7 +62,7 @@ def storage(tmp_path):
 def published(monkeypatch):
     bodies = []
     monkeypatch.setattr(nsqclient.spark, "register", lambda spark: None)
-    monkeypatch.setattr(archiving.Sink, "publish", lambda sink, rows: bodies.extend(rows))
+    monkeypatch.setattr(replaying.Sink, "publish", lambda sink, rows: bodies.extend(rows))
     return bodies
 
 
