@@ -26,7 +26,7 @@ from nsqclient.errors import NSQError
 from nsqclient.spark.options import BATCH, read_options
 from nsqclient.spark.pipelines import archive, compact, replay, stream
 from nsqclient.spark.pipelines.archiving import check_target, choose_dead_letters
-from nsqclient.spark.pipelines.archiving import check_sink, replay_options
+from nsqclient.spark.pipelines.replaying import check_sink, replay_options
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import check_pandas, load_function
 from nsqclient.spark.session import reason_of
