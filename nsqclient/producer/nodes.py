@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
@@ -25,7 +26,8 @@ from nsqclient.errors import (
     with_hint,
 )
 from nsqclient.log_records import log_fields
-from nsqclient.producer.pool import ConnectionPool
+from nsqclient.producer.pipelined import PipelinedConnection
+from nsqclient.producer.pool import C, ConnectionPool, Pipeline, PoolConnection
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol.events import ServerSettings
 from nsqclient.runtime.deadline import Deadline
@@ -57,10 +59,14 @@ class NsqdNode:
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
         self._max_pause = config.max_reconnect_delay
-        self.pool: ConnectionPool = ConnectionPool(address, config, want)
+        self.pool: ConnectionPool[BlockingConnection] = ConnectionPool(
+            BlockingConnection, address, config, want)
+        self.pipeline: Pipeline = Pipeline(address, config, want)
+        self.pools: tuple[ConnectionPool[Any], ...] = (self.pool, self.pipeline)
         self.sources: set[str] = set()  # the nsqlookupds that list it
         self.has_worked: bool = False  # it was connected once
         self.is_failing: bool = False  # its last dial failed
+        self.dialed_at: float = 0.0  # when a dial succeeded last, on time.monotonic()
         #: Dials in a row that failed, or whose connection was lost before it answered a publish.
         self.failures: int = 0
         #: Answers to publishes. Threads may overwrite each other's sum: it only has to change.
@@ -69,6 +75,33 @@ class NsqdNode:
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
         self.version: str = ""  # of nsqd; known once it was connected
+
+    def close(self) -> None:
+        """End all connections, and refuse further ones."""
+        for pool in self.pools:
+            pool.close()
+
+    def connections(self) -> list[PoolConnection]:
+        """Return the connections that are alive."""
+        return [conn for pool in self.pools for conn in pool.connections()]
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if a publish waits for a connection to it."""
+        return any(pool.waiting for pool in self.pools)
+
+    def dials(self) -> dict[PoolConnection, bool]:
+        """Return the connections to dial; True once dialing has begun."""
+        return {conn: has_begun for pool in self.pools for conn, has_begun in pool.dialing.items()}
+
+    def pool_of(self, conn: PoolConnection) -> ConnectionPool[Any] | None:
+        """Return the pool for which a connection is dialed; None if it is not needed any more."""
+        return next((pool for pool in self.pools if conn in pool.dialing), None)
+
+    def release_waiters(self) -> None:
+        """Wake the waiting publishes so that each chooses another nsqd."""
+        for pool in self.pools:
+            pool.release_waiters()
 
     def rest(self, rng: random.Random) -> None:
         """Record a failure; do not dial the nsqd for a while."""
@@ -118,7 +151,8 @@ class NodePool:
         #: The connected nsqds, the longest first, without nsqds that do not respond while others
         #: do. Replaced, never changed, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
-        self._is_wanted = False  # a publish found no nsqd: dial from now on
+        #: True if the last publish that found no nsqd was asynchronous; None before the first one.
+        self._is_async: bool | None = None
         #: Checks idle connections, and starts the dials of missing ones.
         self.timer: PoolTimer = PoolTimer(self._check)
         self._closed = False  # written under _changed
@@ -126,7 +160,7 @@ class NodePool:
         #: The last failure of an nsqlookupd.
         self.discovery_error: NSQError | None = None
         given, self._lookupds = set(addresses), list(lookupds)
-        self._dials: DialScheduler[BlockingConnection] = DialScheduler(
+        self._dials: DialScheduler[PoolConnection] = DialScheduler(
             ([DIRECT] if given or not self._lookupds else []) + self._lookupds, self.dial
         )
         self.set_addresses({DIRECT: given})
@@ -150,7 +184,7 @@ class NodePool:
             for address, names in sources.items():
                 node = self._node(address)
                 node.sources = names
-                for conn, has_begun in node.pool.dialing.items():
+                for conn, has_begun in node.dials().items():
                     if not has_begun:
                         self._dials.put(conn, names)
             for address in set(self._nodes).difference(sources):
@@ -170,23 +204,22 @@ class NodePool:
         if node is None:
             node = self._nodes[address] = NsqdNode(address, self._config, self.timer.wake)
             if self._closed:
-                node.pool.close()
+                node.close()
         return node
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
         """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
-        pool = node.pool
-        if any(pool.dialing.values()) or pool.waiting or pool.connections():
+        dials = node.dials()
+        if any(dials.values()) or node.is_awaited or node.connections():
             return
-        for conn in pool.dialing:
+        for conn in dials:
             self._dials.discard(conn)
         del self._nodes[node.address]
 
     def count_connections(self) -> dict[str, int]:
         with self._changed.lock:
-            counts = [(node.address, len(node.pool.connections()))
-                      for node in self._nodes.values()]
-        return {address: count for address, count in counts if count}
+            counts = {address: len(node.connections()) for address, node in self._nodes.items()}
+        return {address: count for address, count in counts.items() if count}
 
     def missing(self) -> str:
         """Name nsqds that are not connected, each with the reason; empty if all are connected."""
@@ -205,8 +238,11 @@ class NodePool:
 
     # -- nsqds for publishes
 
-    def acquire(self, deadline: Deadline) -> NsqdNode:
+    def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
         """Wait for a connected nsqd.
+
+        Args:
+            is_async: an asynchronous publish waits.
 
         Blocks: until the deadline.
 
@@ -226,7 +262,7 @@ class NodePool:
                 return self.connected[0]
             if self._closed:
                 raise ClosedError("the producer is closed")
-            self._is_wanted = True
+            self._is_async = is_async
             if self._is_hopeless():
                 raise self._reason() or ConnectError("nsqd", "no nsqd can be used")
             self.timer.wake()  # to start dials
@@ -247,12 +283,13 @@ class NodePool:
         """True if every nsqd has failed permanently, and just now. Needs _changed."""
         now = time.monotonic()
         return bool(self._nodes) and all(
-            node.is_hopeless and not node.pool.dialing and now < node.dial_at(True)
+            node.is_hopeless and not node.dials() and now < node.dial_at(True)
             for node in self._nodes.values())
 
     def wait_for_connection(
-        self, node: NsqdNode, until: float, interval: float, is_reentrant: Callable[[], bool]
-    ) -> BlockingConnection | None:
+        self, node: NsqdNode, pool: ConnectionPool[C], until: float, interval: float,
+        is_reentrant: Callable[[], bool],
+    ) -> C | None:
         """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
         Args:
@@ -266,11 +303,10 @@ class NodePool:
             RuntimeError: the interpreter is shutting down.
         """
         self._need_threads()
-        pool = node.pool
         if interval < math.inf:
-            is_removed = not pool.connections() and self._remove(node)
+            is_removed = not node.connections() and self._remove(node)
             has_others = any(other is not node for other in self.connected)
-            if is_removed or has_others and not pool.connections():
+            if is_removed or has_others and not node.connections():
                 return None
             if has_others:
                 until = min(until, time.monotonic() + interval)
@@ -290,11 +326,11 @@ class NodePool:
             if is_new and isinstance(error, ConnectionLostError):
                 # It accepts connections and loses them: do not dial it without a pause.
                 node.rest(self._rng)
-        self._log_loss(node, error, is_last=not node.pool.connections() and self._remove(node))
+        self._log_loss(node, error, is_last=not node.connections() and self._remove(node))
 
     def on_refused(self, node: NsqdNode) -> None:
         """Stop using an nsqd whose last connection has ended, until it is dialed again."""
-        if not node.pool.connections():
+        if not node.connections():
             self._remove(node)
 
     def leave_stalled(self, node: NsqdNode) -> None:
@@ -308,7 +344,7 @@ class NodePool:
         with self._changed.lock:
             was_connected = node in self.connected
             self.connected = tuple(other for other in self.connected if other is not node)
-        node.pool.release_waiters()
+        node.release_waiters()
         self.timer.wake()
         return was_connected
 
@@ -324,19 +360,18 @@ class NodePool:
         with self._changed.lock:
             nodes = list(self._nodes.values())
         for node in nodes:
-            pool = node.pool
-            due = min(due, pool.check(now))
-            if node in self.connected and not (pool.connections() or pool.waiting):
+            due = min([due, *(pool.check(now) for pool in node.pools)])
+            if node in self.connected and not (node.connections() or node.is_awaited):
                 with self._changed.lock:
-                    if now - pool.dialed_at < _BRIEF:
+                    if now - node.dialed_at < _BRIEF:
                         node.rest(self._rng)
                 self._log_loss(
                     node, ConnectionLostError(node.address, "it ended while it was idle"),
                     is_last=self._remove(node))
             with self._changed.lock:
                 retry_at = self._put_missing(node, now)
-            if retry_at < math.inf and not pool.connections():
-                pool.release_waiters()  # they may find another nsqd
+            if retry_at < math.inf and not node.connections():
+                node.release_waiters()  # they may find another nsqd
             due = min(due, retry_at)
         self._dials.dispatch()
         return due
@@ -350,38 +385,43 @@ class NodePool:
         """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
-        pool = node.pool
-        missing = pool.missing()
-        if missing <= 0:
-            if not self._is_wanted or pool.dialing or node in self.connected:
-                return math.inf
-            missing = 1
-        is_awaited = (not self.connected and self._changed.is_awaited
-                      or bool(pool.waiting) and not pool.connections())
-        retry_at = node.dial_at(is_awaited)
-        if now < retry_at:
-            return retry_at
-        for _ in range(missing):
-            conn = BlockingConnection(node.address, self._config)
-            pool.dialing[conn] = False
-            self._dials.put(conn, node.sources, has_worked=node.has_worked, failures=node.failures)
-        return math.inf
+        missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
+        if self._is_async is not None and not (
+            missing or node.dials() or node in self.connected
+        ):
+            is_shared = self._is_async and not node.pipeline.connections()
+            missing = {node.pipeline if is_shared else node.pool: 1}
+        is_awaited = not self.connected and self._changed.is_awaited
+        due = math.inf
+        for pool, number in missing.items():
+            retry_at = node.dial_at(
+                is_awaited or bool(pool.waiting) and not pool.connections())
+            if now < retry_at:
+                due = min(due, retry_at)
+                continue
+            for _ in range(number):
+                conn = pool.new_connection()
+                pool.dialing[conn] = False
+                self._dials.put(
+                    conn, node.sources, has_worked=node.has_worked, failures=node.failures)
+        return due
 
     def _reason(self) -> NSQError | None:
         """Needs _changed."""
         errors = [node.last_error for node in self._nodes.values() if node.last_error is not None]
         return errors[-1] if errors else self.discovery_error
 
-    def dial(self, conn: BlockingConnection) -> None:
+    def dial(self, conn: PoolConnection) -> None:
         """For the DialScheduler: open one more connection to an nsqd."""
         with self._changed.lock:
             node = self._nodes.get(conn.address)
-            if node is None or conn not in node.pool.dialing:
+            pool = None if node is None else node.pool_of(conn)
+            if node is None or pool is None:
                 return  # dropped meanwhile
-            node.pool.dialing[conn] = True
+            pool.dialing[conn] = True
         error = self._open(conn, HANDSHAKE_TIMEOUT)
         with self._changed.lock:
-            del node.pool.dialing[conn]
+            del pool.dialing[conn]
             node.last_error = error
             is_news, node.is_failing = not node.is_failing, error is not None
             is_kept = error is None and not self._closed
@@ -391,9 +431,10 @@ class NodePool:
                     self._changed.notify_all()  # perhaps no nsqd can be used
             else:
                 node.has_worked = True
+                node.dialed_at = time.monotonic()
                 node.version = conn.settings.version
             if is_kept:
-                node.pool.add(conn)
+                pool.add(conn)
                 if node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
@@ -403,7 +444,7 @@ class NodePool:
             self.on_refused(node)
         self.timer.wake()
 
-    def _open(self, conn: BlockingConnection, timeout: float) -> NSQError | None:
+    def _open(self, conn: PoolConnection, timeout: float) -> NSQError | None:
         if self._closed:
             return ClosedError("the producer is closed")
         try:
@@ -441,13 +482,19 @@ class NodePool:
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
+            opening = [conn for node in nodes for conn in node.dials()]
         self._dials.close()
         for node in nodes:
-            node.pool.close()
+            node.close()
         stuck = self._dials.join(deadline)
+        stuck += [f"nsq-reader-{conn.address}" for conn in opening
+                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
+        stuck += [f"nsq-reader-{node.address}" for node in nodes
+                  if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]
 
     def abandon(self) -> None:
         """In a forked child: close the parent's sockets without sending anything to nsqd."""
         for node in self._nodes.values():
-            node.pool.abandon()
+            for pool in node.pools:
+                pool.abandon()

@@ -1,4 +1,5 @@
 """``ConnectionPool``: the connections to one nsqd, each of which serves one publish at a time.
+``Pipeline``: the one connection that all asynchronous publishes share.
 
 Idle connections lie on a stack. A publish takes one, or waits, first come, first served, until a
 connection is put back or dialed. Nothing here acquires a lock in a publishing thread.
@@ -16,11 +17,17 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar, Union
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
 from nsqclient.errors import ConnectionLostError, ReentrantCallError
+from nsqclient.producer.pipelined import PipelinedConnection
+from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
+
+PoolConnection = Union[BlockingConnection, PipelinedConnection]
+C = TypeVar("C", bound=PoolConnection)
 
 #: A connection used within this many seconds needs no check before the next publish.
 _FRESH = 0.001
@@ -43,17 +50,23 @@ class _Waiter:
         self.is_sent_away = False  # it chooses another nsqd
 
 
-class ConnectionPool:
+class ConnectionPool(Generic[C]):
     """The connections to one nsqd.
 
     Args:
+        make: returns a connection to dial.
         want: called without a lock when connections are ``missing()``; dials them, and calls
             ``add`` or ``release_waiters``.
 
     Threads: any.
     """
 
-    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
+    def __init__(
+        self, make: Callable[[str, Config], C], address: str, config: Config,
+        want: Callable[[], None],
+    ) -> None:
+        self._make: Callable[[str, Config], C] = make
+        self._config = config
         self._address = address
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
@@ -65,17 +78,17 @@ class ConnectionPool:
             self._check_interval = min(_CHECK_INTERVAL, config.heartbeat_interval * _CHECK_PART)
             self.silence = min(config.read_timeout, 2 * config.heartbeat_interval)
         self._want = want
-        self.idle: deque[BlockingConnection] = deque()  # changed by single calls
+        self.idle: deque[C] = deque()  # changed by single calls
         self.waiting: deque[_Waiter] = deque()  # changed by single calls
         self._lock = Lock()
-        self._live: list[weakref.ref[BlockingConnection]] = []  # replaced, under _lock
+        self._live: list[weakref.ref[C]] = []  # replaced, under _lock
         self.is_closed: bool = False
         #: Connections to dial; the value is True once dialing has begun. Guarded by NodePool.
-        self.dialing: dict[BlockingConnection, bool] = {}
+        self.dialing: dict[C, bool] = {}
         #: When the last dial succeeded, on time.monotonic().
         self.dialed_at: float = 0.0
 
-    def connections(self) -> list[BlockingConnection]:
+    def connections(self) -> list[C]:
         """Return the connections that are alive."""
         found = [ref() for ref in self._live]
         return [conn for conn in found if conn is not None and not conn.is_closed]
@@ -98,9 +111,13 @@ class ConnectionPool:
         wanted = max(0, waiting - idle) + bool(doubted)
         return min(wanted, spare) - len(self.dialing)
 
+    def new_connection(self) -> C:
+        """Return a connection to dial."""
+        return self._make(self._address, self._config)
+
     # -- for a publish
 
-    def take(self, now: float, is_in_turn: bool = False) -> BlockingConnection | None:
+    def take(self, now: float, is_in_turn: bool = False) -> C | None:
         """Return an idle connection; None if no connection is idle, or if other publishes wait.
 
         Args:
@@ -123,7 +140,7 @@ class ConnectionPool:
             self.drop(conn)
         return None
 
-    def drop(self, conn: BlockingConnection) -> None:
+    def drop(self, conn: C) -> None:
         """Close a connection after a failure."""
         conn.close()
         if self.waiting:
@@ -136,7 +153,7 @@ class ConnectionPool:
         for waiter in list(self.waiting.copy())[:len(self.idle)]:
             self._wake(waiter)
 
-    def wait(self, until: float, is_reentrant: Callable[[], bool]) -> BlockingConnection | None:
+    def wait(self, until: float, is_reentrant: Callable[[], bool]) -> C | None:
         """Return a connection when it is this publish's turn; None: choose another nsqd.
 
         Args:
@@ -194,7 +211,7 @@ class ConnectionPool:
 
     # -- for the NodePool
 
-    def add(self, conn: BlockingConnection) -> None:
+    def add(self, conn: C) -> None:
         """Take a connection that was dialed."""
         with self._lock:
             self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
@@ -208,7 +225,7 @@ class ConnectionPool:
             if max(conn.used_at, conn.heard_at) < heard_before and self._remove(conn):
                 self.drop(conn)
 
-    def _remove(self, conn: BlockingConnection) -> bool:
+    def _remove(self, conn: C) -> bool:
         """Take this connection if it is still idle."""
         with contextlib.suppress(ValueError):  # a publish was faster
             self.idle.remove(conn)
@@ -243,7 +260,7 @@ class ConnectionPool:
             self._live = [ref for ref in self._live if ref() in alive]
         return now + self._check_interval
 
-    def _check_idle(self, conn: BlockingConnection, now: float) -> None:
+    def _check_idle(self, conn: C, now: float) -> None:
         """Answer a heartbeat on an idle connection; close it if it is dead or was long unused."""
         is_unused = now - conn.used_at >= self._idle_timeout and len(self.idle) > 1
         if not (is_unused or self._is_silent(conn, now) or conn.has_unread()):
@@ -255,5 +272,50 @@ class ConnectionPool:
         else:
             self.drop(conn)
 
-    def _is_silent(self, conn: BlockingConnection, now: float) -> bool:
+    def _is_silent(self, conn: C, now: float) -> bool:
         return now - max(conn.used_at, conn.heard_at) >= self.silence
+
+
+class Pipeline(ConnectionPool[PipelinedConnection]):
+    """The connection to one nsqd that all asynchronous publishes share. It is always "idle"."""
+
+    def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
+        super().__init__(PipelinedConnection, address, config, want)
+        self._limit = 1
+
+    def add(self, conn: PipelinedConnection) -> None:
+        """Replace the former connection by one that was dialed."""
+        self.idle.clear()
+        super().add(conn)
+
+    def take(self, now: float, is_in_turn: bool = False) -> PipelinedConnection | None:
+        """Return the connection; None if it is not dialed, or has ended."""
+        return next((conn for conn in self.idle.copy() if not conn.is_closed), None)
+
+    def _has_turn(self, waiter: _Waiter) -> bool:
+        return True
+
+    def serve(self) -> None:
+        """Serve all waiting publishes with a connection that was dialed."""
+        if self.is_closed:
+            self.close_idle()
+        if self.take(0.0):
+            for waiter in self.waiting.copy():
+                self._wake(waiter)
+
+    def drop(self, conn: PipelinedConnection) -> None:
+        """End one publish; its reader closes a connection that has ended."""
+        conn.leave()
+
+    def close_idle(self, heard_before: float = float("inf")) -> None:
+        """End the connection for all publishes. Its reader hears it, whatever ``heard_before``."""
+        if heard_before == float("inf"):
+            for conn in self.idle.copy():
+                conn.close()
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait for the end of its threads, after ``close()``; return True if they have ended."""
+        return all([conn.join(deadline) for conn in self.idle.copy()])
+
+    def _check_idle(self, conn: PipelinedConnection, now: float) -> None:
+        """Do nothing: the reader answers heartbeats."""

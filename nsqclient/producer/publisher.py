@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer, BlockingConnection
+from nsqclient.connection.blocking import STORED, STORED_FRAME, Answer
 from nsqclient.connection.exchange import exchange
 from nsqclient.errors import (
     ClosedError, ConnectError, ConnectionLostError, NSQError, PublishError, ReentrantCallError,
@@ -23,7 +23,7 @@ from nsqclient.producer.nodes import NodePool, NsqdNode
 from nsqclient.producer.outcome import (
     INTERVAL, INTERVAL_PART, SERVER_UNAVAILABLE, Attempts, Patience, StaleConnection, Step,
 )
-from nsqclient.producer.pool import ConnectionPool
+from nsqclient.producer.pool import C, ConnectionPool
 from nsqclient.producer.stats import MAX_RECENT, Statistics
 from nsqclient.protocol.client import expect_ok
 from nsqclient.runtime.deadline import Deadline
@@ -109,19 +109,22 @@ class Publisher:
     # -- attempts
 
     def publish(
-        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None
+        self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
+        is_async: bool = False,
     ) -> None:
         """Send a command until its outcome is final.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
             attempts: records the failures; None: made when the first attempt fails.
+            is_async: share a connection with other such publishes.
 
         Blocks: until the deadline.
 
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
+        attempt = self.attempt_shared if is_async else self.attempt
         interval = seconds * INTERVAL_PART
         if interval > INTERVAL:
             interval = INTERVAL
@@ -134,8 +137,8 @@ class Publisher:
             if nodes:
                 node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
             else:
-                node = self._acquire(until, attempts or self._attempts(seconds, command))
-            error = self.attempt(node, command, until, interval).error
+                node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
+            error = attempt(node, command, until, interval).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -153,10 +156,10 @@ class Publisher:
     def _attempts(self, seconds: float, command: bytes) -> Attempts:
         return Attempts(seconds, len(command), self.retry_unknown)
 
-    def _acquire(self, until: float, attempts: Attempts) -> NsqdNode:
+    def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
         """Wait for a connected nsqd. Raises as ``publish``."""
         try:
-            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())))
+            return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())), is_async)
         except ReentrantCallError:
             raise
         except NSQError as exc:
@@ -172,7 +175,7 @@ class Publisher:
             conn = pool.take(time.monotonic())
             if conn is None:
                 conn = self._nodes.wait_for_connection(
-                    node, deadline.until, INTERVAL, lambda: _is_in_use(pool))
+                    node, pool, deadline.until, INTERVAL, lambda: _is_in_use(pool))
             if conn is not None:
                 pool.idle.append(conn)
                 pool.serve()
@@ -205,7 +208,7 @@ class Publisher:
         has_waited = conn is None
         if conn is None:
             conn = self._nodes.wait_for_connection(
-                node, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
+                node, pool, until, math.inf if only_here else interval, lambda: _is_in_use(pool))
             if conn is None:
                 return Answer(StaleConnection(
                     node.address, pool.shortage(time.monotonic() - began)))
@@ -220,7 +223,7 @@ class Publisher:
             if data != STORED_FRAME:
                 conn.begin(command, read_answer)
                 answer = conn.wait(look_at, data) or self._wait_on(
-                    node, conn, only_here, Patience(
+                    node, pool, conn, only_here, Patience(
                         now, until, interval, conn.used_at, pool.silence, (0, responses)))
             node.responses += 1
             if answer.error is None and node.failures:
@@ -246,11 +249,39 @@ class Publisher:
             pool.serve()
         return answer
 
+    def attempt_shared(
+        self, node: NsqdNode, command: bytes, until: float, interval: float
+    ) -> Answer:
+        """As ``attempt``, on the connection that asynchronous publishes share."""
+        pool, began = node.pipeline, time.monotonic()
+        conn = pool.take(began) or self._nodes.wait_for_connection(
+            node, pool, until, interval, lambda: False)
+        now = time.monotonic()
+        if conn is None:
+            return Answer(StaleConnection(node.address, pool.shortage(now - began)))
+        responses = node.responses
+        try:
+            answer = conn.exchange(command, min(now + interval, until)) or self._wait_on(
+                node, pool, conn, False, Patience(
+                    now, until, interval, conn.used_at, pool.silence, (0, responses)))
+            node.responses += 1
+        except NSQError as exc:
+            is_new = conn.used_at == conn.opened_at
+            conn.leave()
+            self._nodes.on_lost(node, exc, is_new)
+            return Answer(exc)
+        finally:
+            conn.leave()
+        if answer.error is None:
+            node.failures = 0
+        elif conn.is_ended:
+            self._nodes.on_refused(node)
+        return answer
+
     def _wait_on(
-        self, node: NsqdNode, conn: BlockingConnection, only_here: bool, patience: Patience
+        self, node: NsqdNode, pool: ConnectionPool[C], conn: C, only_here: bool, patience: Patience
     ) -> Answer:
         """Wait for the answer as long as that makes sense; raise NSQError then."""
-        pool = node.pool
         while True:
             now = time.monotonic()
             has_others = not only_here and any(
@@ -274,7 +305,7 @@ class Publisher:
                 return answer
 
 
-def _is_in_use(pool: ConnectionPool) -> bool:
+def _is_in_use(pool: object) -> bool:
     """True if two calls of this thread use the pool: one interrupts the other.
 
     The stack shows it without a record that each publish would have to keep. And no record could

@@ -392,7 +392,8 @@ _TABLE = {
                "test_a_deferred_message_is_deferred[embedded-async]")],
     ("nsqclient/producer/async_publisher.py", "tests/producer/test_async_publisher.py"): [
         Mutant("future_too_soon", "the Future of publish_async() is done when nsqd has the message",
-               "            self._publisher.publish(command, until, first.seconds, attempts)",
+               "            self._publisher.publish(command, until, first.seconds, "
+               "attempts, is_async=True)",
                "            self.on_stored(items)",
                "test_without_an_answer_a_message_is_unknown_at_its_deadline"),
         Mutant("pending_bytes_without_limit",
@@ -432,6 +433,15 @@ _TABLE = {
                "a connection that a load balancer has dropped costs one publish a part of its time",
                "if self._was_idle and dialed_at > self.began:", "if False:",
                "test_a_connection_that_was_idle_is_compared_with_a_new_one")],
+    ("nsqclient/producer/pipelined.py", "tests/producer/test_pipelined.py"): [
+        Mutant("late_publish_ends_all",
+               "a later publish on a shared connection that is late ends alone",
+               "if waiter is waiters[0] or not waiter.is_sent:", "if True:",
+               "test_a_later_publish_that_is_late_ends_alone"),
+        Mutant("behind_a_refusal_is_unknown", "what nsqd has surely not read is sent again",
+               "        if isinstance(error, ServerError):\n            error =",
+               "        if False:\n            error =",
+               "test_a_refusal_ends_the_connection_and_the_others_are_not_read")],
     ("nsqclient/producer/pool.py", "tests/producer/test_pool.py"): [
         Mutant("turns_are_not_kept",
                "publishes above max_connections get connections in their order",

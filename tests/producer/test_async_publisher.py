@@ -53,7 +53,7 @@ class FakeNodes:
     def connected(self):
         return (self,) if self._is_up and not self._closed else ()
 
-    def acquire(self, deadline):
+    def acquire(self, deadline, is_async=False):
         with self._changed:
             self._changed.wait_for(lambda: self._is_up or self._closed, deadline.remaining())
             if self._closed:
@@ -98,6 +98,8 @@ class ScriptedPublisher(Publisher):
             raise error
         self.sent.append(Sent(command))
         return self.sent[-1].wait(until)
+
+    attempt_shared = attempt
 
     def settle_all(self):
         for sent in self.sent:

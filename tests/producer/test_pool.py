@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import STORED
+from nsqclient.connection.blocking import STORED, BlockingConnection
 from nsqclient.errors import ReentrantCallError
 from nsqclient.producer.pool import ConnectionPool, _Waiter
 from nsqclient.producer.publisher import Publisher
@@ -59,7 +59,8 @@ def world():
     """A pool; ``wanted`` counts how often it asked for dials."""
     wanted = []
     pool = ConnectionPool(
-        "n:1", Config(max_connections=2, idle_timeout=60.0, heartbeat_interval=10.0),
+        BlockingConnection, "n:1",
+        Config(max_connections=2, idle_timeout=60.0, heartbeat_interval=10.0),
         lambda: wanted.append(pool.missing()))
     return SimpleNamespace(pool=pool, wanted=wanted)
 
@@ -208,7 +209,7 @@ def test_an_interrupted_publish_costs_the_pool_nothing(world):
     """Not even while the program keeps the exception; a wait is forgotten, too."""
     add(world.pool, Conn())
     nodes = SimpleNamespace(
-        wait_for_connection=lambda node, until, interval, is_reentrant: world.pool.wait(
+        wait_for_connection=lambda node, pool, until, interval, is_reentrant: world.pool.wait(
             until, is_reentrant))
     publisher = Publisher(nodes, True, Statistics())
     node = SimpleNamespace(pool=world.pool, address="n:1", responses=0, failures=0)
