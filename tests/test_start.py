@@ -58,11 +58,11 @@ def test_the_front_door_and_the_plugin_load_nothing_else():
 
 
 def test_a_plain_nsqd_loads_only_what_it_serves():
-    """TLS, compression, AUTH, an HTTP client and the cluster are loaded with their first use."""
+    """Compression, AUTH, the client and the cluster are loaded with their first use."""
     loaded = loaded_after(
         "import nsqclient.cli; nsqclient.cli.main(['nsqd', '--version'])", every=True)
     assert "nsqclient.devserver.nsqd" in loaded
-    unused = {"ssl", "snappy", "hashlib", "http.client", "urllib.request", "nsqclient.config",
+    unused = {"snappy", "hashlib", "urllib.request", "nsqclient.config",
               "nsqclient.devserver.partitioned", "nsqclient.worker.lifeline"}
     assert not unused & loaded
 

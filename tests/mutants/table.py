@@ -42,7 +42,7 @@ _TABLE = {
                "test_messages_are_finished_after_fsync")],
     ("nsqclient/cli/tools/archive_files.py", "tests/cli/test_archive.py"): [
         Mutant("file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
-               "os.fsync(self._fd)", "pass",
+               "            os.fsync(self._fd)", "            pass",
                "test_messages_are_finished_after_fsync")],
     ("nsqclient/cli/command.py", "tests/cli/test_command.py"): [
         Mutant("sources_order", "what the command line gives wins over later places",
