@@ -1,6 +1,7 @@
 """``Backpressure``: RDY 0 while the messages that wait for a worker take too much memory.
 
-Messages that are being handled do not count: ``max_in_flight`` limits them.
+Messages that are being handled do not count: ``max_in_flight`` limits them. Messages that handlers
+have left unanswered count if there are more of them than that.
 """
 
 from __future__ import annotations
@@ -105,23 +106,23 @@ class Backpressure:
     def _measure(self) -> None:
         """Measure the queue. Begin, continue or end the hold."""
         began = self._clock()
-        waiting = self._processor.waiting()
-        if self.is_held or _size(waiting) > self._limit:
+        counted = self._counted_messages()
+        if self.is_held or _size(counted) > self._limit:
             self._drop_expired()
-            waiting = self._processor.waiting()
-        size, now = _size(waiting), self._clock()
+            counted = self._counted_messages()
+        size, now = _size(counted), self._clock()
         with self._lock:
             self._measured, self._added = size, 0
             before = self.is_held
             # A single message of any size is accepted, otherwise it could never be received.
-            if len(waiting) <= 1 or size <= self._limit // 2:
+            if len(counted) <= 1 or size <= self._limit // 2:
                 self._flow.is_held = False
             elif size > self._limit and not before:
                 self._flow.is_held, self._held_since, self._late = True, now, {}
-            held = self.is_held
-        if held != before:
+            is_held = self.is_held
+        if is_held != before:
             self._flow.update()
-            if held:
+            if is_held:
                 self._log.log(
                     self._lines.level(logging.WARNING),
                     "RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is"
@@ -130,8 +131,19 @@ class Backpressure:
             else:
                 self._log.log(self._lines.level(logging.INFO),
                               "half of max_queued_bytes is free again, RDY restored")
-        if held:
+        if is_held:
             self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
+
+    def _counted_messages(self) -> list[Message]:
+        """Return the messages that count: those that wait, and too many unanswered ones."""
+        waiting = self._processor.waiting()
+        subscriptions, most = self._flow.subscriptions, max(self._flow.max_in_flight, 1)
+        if sum(map(len, subscriptions)) <= most:
+            return waiting
+        queued = set(map(id, waiting))
+        others = [message for sub in subscriptions for message in sub.in_flight.messages()
+                  if id(message) not in queued]
+        return waiting + others if len(others) > most else waiting
 
     def _drop_expired(self) -> None:
         """Drop waiting messages that nsqd has taken back."""

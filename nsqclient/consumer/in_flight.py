@@ -71,6 +71,11 @@ class InFlightTable:
         with self._lock:
             return sum(message.deadline > now for message in self._messages.values())
 
+    def messages(self) -> list[Message]:
+        """Return all messages, including expired ones."""
+        with self._lock:
+            return list(self._messages.values())
+
     def unanswered(self, now: float) -> set[Message]:
         """Return the messages that can still be answered in time."""
         with self._lock:

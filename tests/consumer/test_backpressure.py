@@ -104,6 +104,18 @@ def test_messages_that_wait_for_their_partition_count():
     assert world.backpressure.is_held
 
 
+def test_messages_of_handlers_count_beyond_max_in_flight():
+    """As many as may be out do not: a handler may collect messages of any size."""
+    for max_in_flight, is_held in ((12, False), (11, True)):
+        world = World(max_in_flight=max_in_flight)
+        world.deliver(6)
+        world.queue.take_all()  # handlers have them, and have not answered
+        world.deliver(6)
+        world.queue.take_all()
+        world.deliver(10)
+        assert world.backpressure.is_held is is_held
+
+
 def test_expired_messages_are_dropped_before_the_flow_is_held():
     world = World()
     world.deliver(4)

@@ -132,7 +132,7 @@ def _admin_stats(data: bytes) -> None:
         merge_topic(text(topic, "topic_name"), [Source("n:1", "h", topic)] * 2, 1.7e9)
         for topic in objects(answer, "topics")
     ]
-    shown = json.dumps([list(rows.values()), topics], ensure_ascii=False, allow_nan=False)
+    shown = json.dumps([rows, topics], ensure_ascii=False, allow_nan=False)
     for written in (shown, to_text(stats, {_NODE.address: True}, {})):
         assert len(written.encode()) < 10 * len(data) + 10_000
 
