@@ -26,7 +26,7 @@ LOOKUPD_PORT = (
 )
 LOOKUPD_HTTP = "see that this is the HTTP address of an nsqlookupd (port 4161 by default)"
 TLS_OPTIONS = "see the tls_* options, and nsqd's --tls-cert and --tls-key"
-AUTH_SECRET = "set auth_secret to a secret that nsqd's auth server knows"
+AUTH_NEEDED = "set auth_secret to a secret that nsqd's auth server knows"
 #: Feature that nsqd has not granted -> the hint.
 NOT_GRANTED = {
     "tls_v1": "start nsqd with --tls-cert and --tls-key, or do without tls_v1",

@@ -229,7 +229,7 @@ class NsqdSocket:
         config, address = self._config, self.address
         if not config.auth_secret:
             raise NegotiationError(
-                f"{address}: nsqd requires authentication: set auth_secret", hint=hints.AUTH_SECRET)
+                f"{address}: nsqd requires authentication: set auth_secret", hint=hints.AUTH_NEEDED)
         if not config.tls_v1:
             logger.warning("%s: auth_secret is sent without TLS: others on the network can read it,"
                            " or register an nsqd that gets it; set tls_v1", address,
