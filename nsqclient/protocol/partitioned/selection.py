@@ -168,9 +168,9 @@ class HeaderFilter:
 
     @classmethod
     def regexp(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
-        """Messages whose header ``key`` contains a match of a regular expression of Go (RE2).
+        """Messages whose header ``key`` contains a match of a regular expression.
 
-        A missing key counts as an empty text.
+        Use the syntax that Go and Python share. A missing key counts as an empty text.
         """
         return cls(REGEXP, ((key, pattern),), inverse=inverse)
 
