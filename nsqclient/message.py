@@ -131,9 +131,10 @@ class Message:
     internal_id: int | None = None
     #: Set by the publisher for tracing; 0 if it is not traced, None from a stock nsqd.
     trace_id: int | None = None
-    #: Position in its partition's queue, in bytes; only with ``ordered=True``.
+    #: Position in its partition's queue, in bytes; only with ``ordered``, ``with_offsets`` or
+    #: ``start_at``.
     offset: int | None = None
-    #: Length in its partition's queue, in bytes; only with ``ordered=True``.
+    #: Length in its partition's queue, in bytes; only where there is an ``offset``.
     size: int | None = None
     #: Length of its raw headers, in bytes.
     _header_size: int = 0
