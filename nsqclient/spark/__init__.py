@@ -1,9 +1,9 @@
 """NSQ on Apache Spark, through PySpark: the data source ``nsq``.
 
 ``options`` are the options and the columns of both sides; ``shards`` is the write-ahead
-log on a ``storage``, ``ingest`` fills it, ``snapshot`` has the results of drains; Spark registers
-``source``, and calls ``reader``, ``batch_reader`` and ``writer``; ``progress`` prints a line for
-each batch.
+log on a ``storage``, ``ingest`` fills it, ``replay`` has the results of drains; Spark registers
+``source``, and calls ``reader``, ``batch_reader`` and ``publishing``; ``progress`` prints a line
+for each batch.
 Importing this package needs neither pyspark nor Java; using it does.
 """
 

@@ -2,5 +2,5 @@
 
 For tests of code that uses partitions, ordering and traces; start it with ``PartitionedCluster``.
 Nothing is replicated: the shared state has the messages of a partition, and its leader is the
-nsqd that serves them. Its differences from a real cluster: ``docs/topics/partitions.rst``.
+nsqd that serves them. Its differences from a real cluster: ``docs/topics/devserver.rst``.
 """

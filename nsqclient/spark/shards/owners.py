@@ -163,7 +163,7 @@ class ShardOwners:
     """The owners of one process: of the shards that are assigned to it.
 
     It shares the shards that it can reach with all other processes that own shards of this topic
-    and channel on this storage (see ``assignment``); or, alone, it owns all of them.
+    and channel on this storage (see ``Membership``); or, alone, it owns all of them.
 
     Life: ``open()``, ``tend()`` again and again or ``run()``, ``stop()``. Threads: one; ``owners``
     may be read by any.
