@@ -44,7 +44,7 @@ def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
 class NsqdHTTP(HTTPClient):
     """The HTTP API of one nsqd.
 
-    For publishing at a high rate use a :class:`~nsqclient.Producer`: it pipelines, fails over, and
+    For publishing at a high rate use a :class:`~nsqclient.Producer`: it is faster, fails over, and
     reports outcomes.
 
     Args:
