@@ -269,7 +269,7 @@ class Producer(BaseProducer[ProducerCore]):
     process pending messages are flushed for at most 5 s. In a forked child the producer has
     nothing pending and opens its own connections.
 
-    Threads: every method, any thread. Publishes of several threads share the connections.
+    Threads: every method, any thread. Each synchronous publish takes a connection from a pool.
     """
 
     def _make_core(self) -> ProducerCore:
