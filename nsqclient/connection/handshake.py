@@ -86,6 +86,9 @@ class NsqdSocket:
         #: True if it accepts no further commands.
         self.is_ended: bool = False
 
+    def __str__(self) -> str:
+        return self.address
+
     @property
     def settings(self) -> ServerSettings:
         """The settings in nsqd's response to IDENTIFY."""

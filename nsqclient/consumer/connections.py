@@ -172,6 +172,7 @@ class LookupRounds:
         """Record whether an nsqlookupd lists the topic. Returns True if none of them does."""
         if is_listed:
             self._is_unknown_logged = True  # once known, later silence is not worth a warning
+            self._without_topic.discard(lookupd)
         else:
             self._without_topic.add(lookupd)
         return self._without_topic.issuperset(lookupds)

@@ -130,8 +130,6 @@ class ConsumerCore:
         self.flow: FlowControl[Subscription] = FlowControl(
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
-        if not handling.workers:
-            self.flow.set_paused(True)  # until messages() is called
         self.processor: MessageProcessor = self.make_processor(handling)
         self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
         #: Called by each Subscription. Not a method here, to save a call for each read.
@@ -259,7 +257,7 @@ class ConsumerCore:
         try:
             query = self.make_depth_query(self._settings.sources)
             return query.fetch_one(sub.address).coming
-        except NSQError as exc:
+        except Exception as exc:  # also of the user's discovery_filter
             self.log.debug("%s: no depth: %s", sub.place, exc, extra=log_fields(nsqd=sub.address))
             return None
 

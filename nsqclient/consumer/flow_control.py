@@ -187,7 +187,7 @@ class FlowControl(Generic[S]):
         self.max_in_flight: int = config.max_in_flight
         #: Attached connections; replaced as a whole.
         self.subscriptions: tuple[S, ...] = ()
-        self._workers = workers or 0
+        self._workers = workers  # None: unknown; 0: no loop over messages runs
         #: Running loops over messages; changed by atomic calls.
         self.loops: set[object] = set()
         self._level = RdyLevel(0.0 if workers is None else config.rdy_share_of_timeout)
@@ -204,7 +204,6 @@ class FlowControl(Generic[S]):
         self._is_look_scheduled = False
         self._hold_again = -math.inf  # when a hold must be renewed; read without the lock
         self._level_lines = LineLimit(2)
-        #: True after ``set_paused(True)``, or while no loop runs if there is no handler.
         self.is_paused: bool = False
         #: Too many bytes are queued. Call ``update()`` after a change.
         self.is_held: bool = False
@@ -287,7 +286,6 @@ class FlowControl(Generic[S]):
     def _apply_loops(self) -> None:
         with self._lock:  # of several threads, the last one sees the changes of all
             self._workers = len(self.loops)
-            self.is_paused = not self.loops
         self.update()
 
     # -- the level
@@ -353,7 +351,7 @@ class FlowControl(Generic[S]):
             self._is_look_scheduled = True
         self._look_at = self._arrived + min(level.value, WINDOW)
         self.is_limited = level.value < self.max_in_flight
-        self.counts_arrivals = self._workers < self.max_in_flight and (
+        self.counts_arrivals = (self._workers or 0) < self.max_in_flight and (
             self.is_limited or not self._is_look_scheduled)
 
     # -- RDY
@@ -373,9 +371,9 @@ class FlowControl(Generic[S]):
     def update(self) -> None:
         """Decide the RDY of all connections and send the changes."""
         with self._lock:
-            before = self._level.reason
+            before = self._level.reason is LevelReason.HANDLER_TIME
             changes = self._decide()
-            is_news = self._level.reason is not before
+            is_news = before != (self._level.reason is LevelReason.HANDLER_TIME)
         for sub in changes:
             sub.post_rdy()
         if is_news:
@@ -392,7 +390,7 @@ class FlowControl(Generic[S]):
         self._decide_level(now)
         level, phase = self._level.value, self.backoff.phase
         ceiling = self.max_in_flight
-        if self.is_paused or self.is_held or phase is Phase.WAITING:
+        if self.is_paused or self._workers == 0 or self.is_held or phase is Phase.WAITING:
             ceiling = 0
         testing = phase is Phase.TESTING
         changes = distributor.decide(now, ceiling, level=level, only_one=testing)

@@ -174,7 +174,7 @@ class MessageProcessor:
                 flow.times_handlers = flow.is_limited
                 now = monotonic()
                 self._note_time(now - began)
-                if now > message.deadline:
+                if now > message.deadline and not sub.is_lost:
                     self.note_late([message], now - began, has_failed)
 
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
@@ -373,9 +373,9 @@ class MessageProcessor:
             del message._failure
         sub = message._responder
         assert isinstance(sub, Subscription)
-        sub.in_flight.count_more("given_up")
         if not message._is_async:
             self._answer(message.finish)
+        sub.in_flight.count_more("given_up")
 
     def _answer(self, answer: Callable[[], None]) -> None:
         try:

@@ -156,7 +156,7 @@ class NsqdSubscription(ABC):
         except NSQError as exc:
             self._log.debug("%s: CLS not sent: %s", self.place, exc,
                             extra=log_fields(nsqd=self.address))
-            return False
+            return self.is_retired and not self.conn.is_closed  # the watchdog has sent CLS
         return True
 
     def _post(self, queue: Callable[[ClientProtocol], None]) -> None:

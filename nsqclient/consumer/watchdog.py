@@ -137,7 +137,9 @@ class Watchdog:
             self._is_asking = False
 
     def _replace(self, sub: Subscription, reason: str) -> None:
-        """Close a connection once its messages are answered; it is then dialed again. Never blocks.
+        """Close a connection once its messages are answered, after msg_timeout at the latest.
+
+        It is then dialed again. Never blocks.
 
         The messages in flight are finished first. nsqd would otherwise deliver their copies to the
         new connection, and count them there.
@@ -155,7 +157,8 @@ class Watchdog:
     def _end_retired(self, sub: Subscription) -> None:
         if sub.is_lost:
             return
-        if sub.count_in_flight(time.monotonic()):
+        now = time.monotonic()
+        if sub.count_in_flight(now) and now < self._replaced_at[sub.place] + sub.msg_timeout:
             self._timer.schedule(_RETIRE_INTERVAL, lambda: self._end_retired(sub))
         else:
             sub.conn.close("replaced by another connection")

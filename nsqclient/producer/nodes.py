@@ -419,7 +419,14 @@ class NodePool:
             if node is None or pool is None:
                 return  # dropped meanwhile
             pool.dialing[conn] = True
-        error = self._open(conn, HANDSHAKE_TIMEOUT)
+        try:
+            error = self._open(conn, HANDSHAKE_TIMEOUT)
+        except BaseException:  # of a time limit, for this thread: dial again
+            with self._changed.lock:
+                del pool.dialing[conn]
+            conn.close()
+            self.timer.wake()
+            raise
         with self._changed.lock:
             del pool.dialing[conn]
             node.last_error = error

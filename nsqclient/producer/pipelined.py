@@ -102,8 +102,8 @@ class PipelinedConnection:
         """
         waiter = self._waiters[threading.get_ident()] = _Waiter()
         try:
-            waiter.is_sent = self._conn.send(
-                lambda core: core.send_publish(command, waiter), waits=False)
+            # Another thread may write the bytes, and stop before the end: wait() looks.
+            self._conn.send(lambda core: core.send_publish(command, waiter), waits=False)
         except ClosedError as exc:
             raise StaleConnection(self.address, "the connection ended just before") from exc
         except NSQConnectionError:

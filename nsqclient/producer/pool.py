@@ -269,6 +269,7 @@ class ConnectionPool(Generic[C]):
             return
         if not is_unused and conn.look() and not self._is_silent(conn, now):
             self.idle.appendleft(conn)
+            self.serve()
         else:
             self.drop(conn)
 
@@ -284,9 +285,12 @@ class Pipeline(ConnectionPool[PipelinedConnection]):
         self._limit = 1
 
     def add(self, conn: PipelinedConnection) -> None:
-        """Replace the former connection by one that was dialed."""
+        """Replace the former connection by one that was dialed. Its publishes are sent again."""
+        former = self.idle.copy()
         self.idle.clear()
         super().add(conn)
+        for each in former:
+            each.close()
 
     def take(self, now: float, is_in_turn: bool = False) -> PipelinedConnection | None:
         """Return the connection; None if it is not dialed, or has ended."""

@@ -274,7 +274,7 @@ class Publisher:
             conn.leave()
         if answer.error is None:
             node.failures = 0
-        elif conn.is_ended:
+        elif conn.is_closed:
             self._nodes.on_refused(node)
         return answer
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 else:
     _Adapter = logging.LoggerAdapter  # takes no brackets before Python 3.11
 
-#: The loggers that a publish may use.
-LOGGERS = ("connection", "dialing", "discovery", "http", "producer", "timer", "trace", "workers")
+#: The loggers of library threads, and those that a publish may use.
+LOGGERS = (
+    "batch", "connection", "consumer", "deadletter", "dialing", "discovery", "http", "producer",
+    "timer", "trace", "workers",
+)
 #: Seconds that a thread of the library waits for a log handler.
 _PATIENCE = 0.1
 

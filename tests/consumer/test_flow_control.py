@@ -243,6 +243,20 @@ def test_loops_that_come_and_go_leave_the_right_state():
     flow.begin_loop(come_and_go)
     for thread in start_threads(4, come_and_go):
         thread.join()
-    assert not flow.is_paused
+    assert len(flow.loops) == 1
     flow.end_loop(come_and_go)
-    assert flow.is_paused
+    assert not flow.loops
+
+
+def test_without_a_handler_messages_flow_while_a_loop_runs_and_no_pause_is_in_force():
+    world = World(Config(rdy_share_of_timeout=0), 10, workers=0)
+    world.add("a")
+    assert world.commands() == []
+    world.flow.begin_loop(world)
+    assert world.commands() == [(0, "a RDY 10")]
+    world.flow.set_paused(True)
+    world.flow.end_loop(world)
+    world.flow.begin_loop(world)
+    assert world.commands() == [(0, "a RDY 0")]
+    world.flow.set_paused(False)
+    assert world.commands() == [(0, "a RDY 10")]

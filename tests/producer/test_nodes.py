@@ -2,6 +2,7 @@
 
 import threading
 import time
+import unittest.mock
 
 import pytest
 
@@ -217,6 +218,20 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
     nodes._check(time.monotonic())
     assert order == {"127.0.0.1:1": {"has_worked": False, "failures": 0},
                      "127.0.0.1:2": {"has_worked": True, "failures": 0}}
+
+
+def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(make_links):
+    class TimeLimitError(BaseException):
+        pass
+
+    nodes = make_links("127.0.0.1:1")
+    pool = nodes.node_at("127.0.0.1:1").pool
+    conn = pool.new_connection()
+    conn.open = unittest.mock.Mock(side_effect=TimeLimitError)
+    pool.dialing[conn] = False
+    with pytest.raises(TimeLimitError):
+        nodes.dial(conn)
+    assert pool.dialing == {} and conn.is_closed
 
 
 def is_dialed(node):

@@ -185,6 +185,26 @@ def test_all_that_wait_for_the_connection_share_it():
         assert pipeline.take(0.0) is None and pipeline.connections() == []
 
 
+def test_a_connection_that_is_replaced_is_closed():
+    """Otherwise it would count as the one connection, and none would be dialed after the next."""
+    pipeline = Pipeline("n:1", Config(), lambda: None)
+    with connected(Script(0)) as former, connected(Script(0)) as conn:
+        pipeline.add(former)
+        pipeline.add(conn)
+        assert former.is_closed and pipeline.take(0.0) is conn
+        assert pipeline.connections() == [conn]
+
+
+def test_bytes_that_another_thread_left_are_sent(monkeypatch):
+    """send() says that all is sent if another thread is writing, which may stop before the end."""
+    with connected(Script(0)) as conn:
+        drained = []
+        monkeypatch.setattr(conn._conn, "send", lambda queue, waits: True)
+        monkeypatch.setattr(conn._conn, "drain", lambda timeout: drained.append(timeout) or True)
+        assert conn.exchange(b"PUB", time.monotonic() + 0.01) is None
+        assert len(drained) == 1
+
+
 def test_where_no_reader_can_be_started_nothing_is_left(monkeypatch):
     """The dial fails, and is tried again as any other."""
     script = Script(0)

@@ -293,6 +293,27 @@ def test_idle_connections_answer_heartbeats_and_dead_ones_are_closed(world):
     assert world.pool.connections() == [beating] and not beating.unread and dead.is_closed
 
 
+def test_a_publish_that_came_during_a_check_gets_the_connection(world):
+    now = time.monotonic()
+    conn, = add(world.pool, Conn(now - 5))
+    conn.unread = True
+    found = []
+    publish = threading.Thread(target=lambda: found.append(wait(world.pool)))
+
+    def look():
+        conn.look = lambda: True
+        publish.start()
+        wait_until(lambda: world.pool.waiting)
+        return True
+
+    conn.look = look
+    world.pool._wake = unittest.mock.Mock(side_effect=world.pool._wake)
+    world.pool.check(now)
+    assert world.pool._wake.called
+    publish.join()
+    assert found == [conn]
+
+
 def test_an_idle_connection_that_is_silent_for_two_heartbeats_is_closed(world):
     """The network to it is gone."""
     now = time.monotonic()
