@@ -1,4 +1,4 @@
-"""``python -m nsqclient`` does what the console script ``nsqclient`` does."""
+"""``python -m nsqclient`` is the console script ``nsqclient``."""
 
 import sys
 

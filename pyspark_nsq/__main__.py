@@ -1,4 +1,4 @@
-"""What ``spark-submit`` is given: ``spark-submit "$(nsqclient spark script)" archive --topic=...``.
+"""The script for ``spark-submit``: ``spark-submit "$(nsqclient spark script)" archive --topic=...``.
 
 The arguments are those of ``nsqclient spark``.
 """

@@ -396,8 +396,8 @@ def iterate(
     def is_stopping() -> bool:
         return core.shutdown.has_begun
 
-    core.flow.begin_loop(loop)
     try:
+        core.flow.begin_loop(loop)
         while not is_stopping():
             # Send the answers of earlier iterations before waiting.
             if not len(processor.workers):
@@ -428,9 +428,18 @@ def iterate(
     finally:
         # The loop was left during an iteration, or a signal handler raised.
         try:
-            if message is not None and not (message.has_responded or message.is_async):
-                message.requeue(delay=0, backoff=False)
-        finally:
-            if message is not None:
-                processor.end_iteration(message)
-            core.flow.end_loop(loop)
+            _end_loop(core, message, loop)
+        except BaseException:  # a signal handler raised during the end
+            _end_loop(core, message, loop)
+            raise
+
+
+def _end_loop(core: ConsumerCore, message: Message | None, loop: object) -> None:
+    """End a loop, and requeue the message of its iteration. Idempotent."""
+    try:
+        if message is not None and not (message.has_responded or message.is_async):
+            message.requeue(delay=0, backoff=False)
+    finally:
+        if message is not None:
+            core.processor.end_iteration(message)
+        core.flow.end_loop(loop)

@@ -36,7 +36,7 @@ _LONGEST_BODY = 2**20
 
 
 def carrier_of(message: Message) -> Mapping[str, str]:
-    """Return the trace context of a message's publisher; empty if it has none.
+    """Return the trace context of a message's publisher; empty if there is none.
 
     It is read from ``traceparent`` and ``tracestate`` in the headers (partitioned NSQ), or else in
     a body that is a JSON object.
