@@ -244,8 +244,10 @@ class Connection(NsqdSocket):
             self.is_ended: bool = True
             if self._error is None:
                 self._error = error
-        self._shut_down()
-        self._reader.wake()
+        try:
+            self._shut_down()
+        finally:  # a signal handler may have raised
+            self._reader.wake()
 
     def _finish(self, error: NSQError) -> None:
         """Close the socket and call ``on_closed``. Runs once."""

@@ -232,8 +232,10 @@ class Transport:
         """
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # not connected any more
+        except OSError as exc:
+            if exc.errno is None:
+                raise  # by a signal handler
+            # Not connected any more.
 
     def close(self) -> None:
         """Close the descriptor. Call ``shutdown()`` first; no thread may wait on it."""
