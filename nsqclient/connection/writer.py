@@ -1,8 +1,8 @@
 """``SocketWriter``: writes the bytes of the protocol core to the socket.
 
 The reader must answer heartbeats and must not wait to write, or the reader, a sender and a peer
-that writes before it reads would deadlock. So no thread waits for the write lock. Its holder checks
-the core again after releasing it, and writes commands that were queued meanwhile.
+that writes before it reads would deadlock. So sending does not wait for the write lock. Its holder
+checks the core again after releasing it, and writes commands that were queued meanwhile.
 """
 
 from __future__ import annotations
