@@ -231,7 +231,7 @@ class Config:
         5.0, "interval at which RDY is redistributed", low=0.001, high=5.0)
 
     rdy_share_of_timeout: float = _option(
-        "float", 0.5, "ours: share of msg_timeout within which the messages in flight are to be"
+        "float", 0.1, "ours: share of msg_timeout within which the messages in flight are to be"
         " handled: slow handlers get fewer than max_in_flight; 0: always max_in_flight",
         low=0.0, high=1.0)
 

@@ -186,7 +186,8 @@ class MessageProcessor:
             for message in messages:
                 self._late.add(Endpoint(message.nsqd_address), message._id)
         sub = messages[0]._responder
-        if isinstance(sub, Subscription):
+        # Otherwise the message has waited too long for its handler: see Subscription.drop_expired.
+        if isinstance(sub, Subscription) and seconds > sub.msg_timeout:
             self._log.log(
                 self._late_lines.level(logging.WARNING),
                 "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or call"

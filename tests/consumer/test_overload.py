@@ -156,8 +156,26 @@ def test_handlers_that_become_a_hundred_times_slower_and_recover():
     world.nsqds[0].publish(2000)
     assert world.run_until(2000) <= 1.1 * (10 + 7)
     assert world.deliveries <= 1.1 * 2000
-    assert (min(world.levels), world.flow.level) >= (1, 50)
+    assert (min(world.levels), world.flow.level) >= (1, 10)
     assert world.nsqds[0].commands <= 40
+
+
+@pytest.mark.parametrize("workers, msg_timeout", [(1, 1.0), (4, 1.0), (1, 60.0)])
+@pytest.mark.parametrize("slows_down_over, most", [(1, 1.15), (500, 1.05)])
+def test_few_messages_expire_when_handlers_become_slower(
+    workers, msg_timeout, slows_down_over, most
+):
+    """Handlers that finish 500 messages in half of msg_timeout become a hundred times slower.
+
+    ``slows_down_over``: number of messages during which they do.
+    """
+    fast, before = 0.5 * msg_timeout * workers / 500, 1000
+    world = World(
+        lambda now: fast * min(100, max(1, 99 * (len(world.finished) - before) / slows_down_over)),
+        max_in_flight=500, workers=workers, timeouts=[msg_timeout])
+    world.nsqds[0].publish(before + 500)
+    world.run_until(before + 500, limit=100 * msg_timeout)
+    assert world.deliveries <= most * (before + 500)
 
 
 def test_a_handler_that_hangs_gets_one_message_in_each_timeout():
