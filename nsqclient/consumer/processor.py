@@ -18,7 +18,6 @@ from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
 from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
-from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.arguments import check_result, show_function
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import is_for_caller
@@ -174,25 +173,24 @@ class MessageProcessor:
                 flow.times_handlers = flow.is_limited
                 now = monotonic()
                 self._note_time(now - began)
-                if now > message.deadline and not sub.is_lost:
+                if now > message.deadline:
                     self.note_late([message], now - began, has_failed)
 
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
-        """Record that a handler took longer than nsqd waits, and warn of it.
-
-        A handler that touches its message in time is not late.
-        """
-        if not has_failed:
-            for message in messages:
-                self._late.add(Endpoint(message.nsqd_address), message._id)
-        sub = messages[0]._responder
-        # Otherwise the message has waited too long for its handler: see Subscription.drop_expired.
-        if isinstance(sub, Subscription) and seconds > sub.msg_timeout:
-            self._log.log(
-                self._late_lines.level(logging.WARNING),
-                "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or call"
-                " touch() or keep_alive()", self._handler_name, seconds, sub.msg_timeout,
-                extra=log_fields(message=messages[0]))
+        """Record messages that expired while their handler ran, and warn of a slow handler."""
+        for message in messages:
+            sub = message._responder
+            assert isinstance(sub, Subscription)
+            if sub.is_lost:  # they expired with the connection
+                continue
+            if not has_failed:
+                self._late.add(sub.place, message._id)
+            if seconds > sub.msg_timeout:  # otherwise the message had waited too long before
+                self._log.log(
+                    self._late_lines.level(logging.WARNING),
+                    "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or"
+                    " call touch() or keep_alive()", self._handler_name, seconds, sub.msg_timeout,
+                    extra=log_fields(message=message))
 
     def finish(self, message: Message, sub: Subscription) -> None:
         """Finish a handled message. Its FIN is sent together with others."""
@@ -233,7 +231,7 @@ class MessageProcessor:
         """Explain why a message was delivered too often, although its last handler did not fail."""
         reason = (f"delivered {counted(message.attempts, 'time')}, and max_attempts is"
                   f" {self._max_attempts}")
-        late = self._late.count(Endpoint(message.nsqd_address), message._id)
+        late = self._late.count(sub.place, message._id)
         if late:
             reason += (f"; its handler succeeded {counted(late, 'time')}, but later than"
                        f" msg_timeout {sub.msg_timeout:g} s: raise msg_timeout, or call touch() or"

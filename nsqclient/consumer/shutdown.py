@@ -133,6 +133,7 @@ class Shutdown:
         self._log.debug("stop: no more dials, no more RDY")
         subs += self._connections.stop()
         self._flow.stop()
+        held = self._open_messages(subs)
         draining = post_cls(subs)
         self._processor.requeues_incoming = True
         self._background.put(self._on_stop)
@@ -149,14 +150,17 @@ class Shutdown:
         if self._batch is not None:
             self._batch.requeue_pending()
         self._processor.requeue_queued()
-        deadline.wait_until(lambda: not self._count_open(subs))
+        deadline.wait_until(lambda: not self._open_messages(subs))
         for sub in subs:
             sub.flush(waits=False)
         after = self._total()
+        # A connection that was lost has no messages any more, and loses the later answers.
+        unanswered = [message for message in held | self._open_messages(subs)
+                      if not message.has_responded]
         return StopReport(
             finished=after.finished - before.finished,
             requeued_unstarted=after.requeued_unstarted - before.requeued_unstarted,
-            abandoned=self._count_open(subs),
+            abandoned=len(unanswered) + after.lost_answers - before.lost_answers,
         )
 
     def _total(self) -> ConnectionCounters:
@@ -175,11 +179,11 @@ class Shutdown:
             )
         return tuple(stuck)
 
-    def _count_open(self, subs: list[Subscription]) -> int:
-        """Return the number of messages that are being handled or are async."""
+    def _open_messages(self, subs: list[Subscription]) -> set[Message]:
+        """Return the messages that are being handled or are async."""
         now = time.monotonic()
         messages = set(self._processor.running)
-        return len(messages.union(*(sub.in_flight.unanswered(now) for sub in subs)))
+        return messages.union(*(sub.in_flight.unanswered(now) for sub in subs))
 
 
 def post_cls(subs: Iterable[S]) -> list[S]:
@@ -205,11 +209,14 @@ def close_all(
     for sub in subs:
         sub.conn.drain(rest.at_most(_GRACE))
         sub.conn.close()
+    # Each is told before one that hangs uses up the time.
+    timer.stop(Deadline(0))
+    background.take_all()
+    background.stop(Deadline(0))
     rest = Deadline(_GRACE)
     stuck = [f"nsq-reader-{sub.address}" for sub in subs if not sub.conn.join(rest)]
     if not timer.stop(rest):
         stuck.append("nsq-timer")
-    background.take_all()
     for each in dials:
         stuck += each.join(rest)
     stuck += background.stop(rest)

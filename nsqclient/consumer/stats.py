@@ -20,7 +20,7 @@ class StopReport:
     finished: int  #: messages finished while stopping
     requeued_unstarted: int  #: messages that no handler had started, requeued at once
     #: messages without a response at the deadline, whose handlers were running or had called
-    #: ``enable_async()``; nsqd delivers them again
+    #: ``enable_async()``, and responses that were lost with a connection; nsqd delivers them again
     abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
     #: False if stop() did not wait (in a handler or a callback), or a step of it failed

@@ -24,6 +24,9 @@ _INTERVAL = 1.0
 #: Seconds between two looks at a connection that is being replaced.
 _RETIRE_INTERVAL = 0.1
 
+#: The patience is at most 16 times msg_timeout.
+_MOST_DOUBLINGS = 4
+
 K = TypeVar("K")
 
 
@@ -33,11 +36,11 @@ class Observed(NamedTuple):
     received: int  #: messages that have arrived on it
     rdy: int
     in_flight: int
-    msg_timeout: float
+    patience: float  #: seconds without a message after which it is silent
 
 
 class SilenceWatch(Generic[K]):
-    """Finds connections without a message for msg_timeout. Does no I/O. Not thread-safe.
+    """Finds connections on which no message arrives. Does no I/O. Not thread-safe.
 
     At most ``longest_look`` seconds count between two looks. A longer pause means that this process
     was suspended or busy.
@@ -51,7 +54,7 @@ class SilenceWatch(Generic[K]):
         self._silent: dict[K, tuple[int, float]] = {}
 
     def look(self, now: float, seen: Mapping[K, Observed]) -> list[K]:
-        """Return the connections that have been silent for msg_timeout."""
+        """Return the connections that have been silent for their patience, and count again."""
         waited = 0.0 if self._looked is None else min(now - self._looked, self._longest_look)
         self._looked = now
         former, self._silent = self._silent, {}
@@ -59,12 +62,10 @@ class SilenceWatch(Generic[K]):
             received, seconds = former.get(key, (0, 0.0))
             is_silent = one.received == received and one.rdy > 0 and not one.in_flight
             self._silent[key] = one.received, seconds + waited if is_silent else 0.0
-        return [key for key, one in seen.items() if self._silent[key][1] >= one.msg_timeout]
-
-    def reset(self, key: K) -> None:
-        """Count the seconds from 0 again, because no message waits at the nsqd."""
-        if key in self._silent:
-            self._silent[key] = self._silent[key][0], 0.0
+        found = [key for key, one in seen.items() if self._silent[key][1] >= one.patience]
+        for key in found:
+            self._silent[key] = seen[key].received, 0.0
+        return found
 
 
 class Watchdog:
@@ -86,6 +87,9 @@ class Watchdog:
         self._fetch_depth = fetch_depth
         self._watch: SilenceWatch[Subscription] = SilenceWatch(2 * _INTERVAL)
         self._is_asking = False
+        #: Replacements of silent connections of each nsqd since its last message; each doubles the
+        #: patience, because a channel that is empty is silent, too.
+        self._replacements: dict[Hashable, int] = {}
         #: When each nsqd's connection was last replaced, on time.monotonic().
         self._replaced_at: dict[Hashable, float] = {}
 
@@ -101,10 +105,13 @@ class Watchdog:
         for sub, rdy in self._flow.rdy_by_connection().items():
             if sub.is_watched and not sub.is_retired:
                 self._replace_miscounted(sub)
+                if sub.counters.received:
+                    self._replacements.pop(sub.place, None)
+                patience = sub.msg_timeout * 2 ** self._replacements.get(sub.place, 0)
                 seen[sub] = Observed(
-                    sub.counters.received, rdy, sub.count_in_flight(now), sub.msg_timeout)
-        silent = self._watch.look(now, seen)
-        if silent and not self._is_asking:
+                    sub.counters.received, rdy, sub.count_in_flight(now), patience)
+        silent = [] if self._is_asking else self._watch.look(now, seen)
+        if silent:
             self._is_asking = True
             self._context.run_in_background(lambda: self._check(silent))
 
@@ -125,6 +132,8 @@ class Watchdog:
                 testing = self._flow.backoff.phase is Phase.TESTING
                 is_starved = testing if depth is None else depth > 0
                 if is_starved and sub.counters.received == received:
+                    count = self._replacements.get(sub.place, 0)
+                    self._replacements[sub.place] = min(count + 1, _MOST_DOUBLINGS)
                     waiting = (
                         "the test that ends the backoff has got no message" if depth is None
                         else f"{counted(depth, 'message')} {'waits' if depth == 1 else 'wait'}"
@@ -132,7 +141,6 @@ class Watchdog:
                     self._replace(
                         sub, f"nsqd has delivered nothing for {sub.msg_timeout:g} s or longer,"
                         f" although RDY allows it and {waiting}")
-                self._watch.reset(sub)
         finally:
             self._is_asking = False
 

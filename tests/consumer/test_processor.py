@@ -36,10 +36,10 @@ class FakeFlow:
 
 class FakeSubscription(Subscription):
     def __init__(self):
-        self.address = "nsqd:4150"
+        self.address = self.place = "nsqd:4150"
         self.in_flight = InFlightTable()
         self.answers, self.finished = [], []
-        self.fin_batch, self.unhandled = 2, 0
+        self.fin_batch, self.unhandled, self.msg_timeout = 2, 0, 60.0
         self.lost = False
 
     def flush(self, **options):
@@ -109,6 +109,17 @@ def test_a_fin_waits_for_others():
     bench.run()
     bench.processor.flush()
     assert bench.sub.answers == ["FIN"] * 4
+
+
+def test_a_handler_whose_connection_was_lost_is_not_late(caplog):
+    """Its messages expired with the connection. A batch reports several at once."""
+    bench = Bench()
+    messages = [bench.run() for _ in range(2)]
+    bench.processor.note_late(messages, 100.0, False)
+    assert caplog.text.count("longer than msg_timeout") == 1
+    bench.sub.in_flight.mark_lost()
+    bench.processor.note_late(messages, 100.0, False)
+    assert caplog.text.count("longer than msg_timeout") == 1
 
 
 @pytest.mark.parametrize("handler, answer", [
