@@ -237,7 +237,7 @@ _TABLE = {
                "test_a_reader_that_does_not_end_is_named")],
     ("nsqclient/consumer/shutdown.py", "tests/integration/test_consumer.py"): [
         Mutant("stop_without_answers", "a stop waits for answers that handlers left to others",
-               "        deadline.wait_until(lambda: not self._count_open(subs))\n", "",
+               "        deadline.wait_until(lambda: not self._open_messages(subs))\n", "",
                "test_stop_waits_for_answers_from_elsewhere[embedded]")],
     ("nsqclient/consumer/in_flight.py", "tests/consumer/test_subscription.py"): [
         Mutant("two_answers", "a message has one answer",
