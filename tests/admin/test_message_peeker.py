@@ -86,7 +86,7 @@ def test_messages_that_wait_for_a_first_channel_are_not_taken(cluster, admin):
 
 def test_messages_of_a_loan_are_requeued(cluster, admin):
     cluster.fill("events", "dead", 2)
-    body = {"topic": "events", "channel": "dead", "count": 10, "seconds": 1}
+    body = {"topic": "events", "channel": "dead", "count": 10, "seconds": 20}
     for attempt in (1, 2):
         lines = [line for line in admin.post("/api/live/peek", body).text.splitlines() if line]
         messages = [json.loads(line) for line in lines[1:]]

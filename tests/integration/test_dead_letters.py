@@ -29,7 +29,7 @@ def letter(body, topic="orders", **facts):
 
 
 def run(server, command, *words):
-    return main(["dead_letters", command, "--topic=orders.dead", "--timeout=1s",
+    return main(["dead_letters", command, "--topic=orders.dead", "--timeout=30s",
                  f"--nsqd-tcp-address={server.tcp_address}",
                  f"--nsqd-http-address={server.http_address}", *words])
 
@@ -124,7 +124,7 @@ def test_an_nsqd_without_the_channel_is_left_out(server_factory, capsys):
     fill(with_channel, letter(b"a"))
     publish(without, letter(b"b").to_envelope(), topic="orders.dead")
     assert main([
-        "dead_letters", "list", "--topic=orders.dead", "--timeout=1s",
+        "dead_letters", "list", "--topic=orders.dead", "--timeout=30s",
         *(f"--nsqd-tcp-address={each.tcp_address}" for each in (with_channel, without)),
         *(f"--nsqd-http-address={each.http_address}" for each in (with_channel, without)),
     ]) == 1
