@@ -11,7 +11,9 @@ from nsqclient.config import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
 from nsqclient.discovery import config_for, lookup_topic
-from nsqclient.errors import DiscoveryError, NSQError, NSQHTTPTransportError
+from nsqclient.errors import (
+    ConfigError, DiscoveryError, NSQError, NSQHTTPError, NSQHTTPTransportError,
+)
 from nsqclient.http.models import NsqdInfo, TopicStats
 from nsqclient.http.nsqd import NsqdHTTP, find_http_address
 from nsqclient.http.urls import split_address
@@ -29,9 +31,7 @@ class DepthQuery:
     """Asks the nsqds of one channel for its depth, repeatedly.
 
     An nsqd that has answered or was connected is asked from then on, even if no nsqlookupd lists it
-    any more: it may be restarting. nsqlookupds report the HTTP address of each nsqd. An nsqd given
-    by its TCP address is asked at an address of ``sources.nsqd_http``, or at the port after its TCP
-    port. ``/info`` there must report its TCP port, see :func:`is_at`.
+    any more: it may be restarting.
 
     Args:
         http_of: known HTTP addresses, by TCP address.
@@ -50,7 +50,7 @@ class DepthQuery:
         self._channel = channel
         self._config = config
         self._sources = sources
-        self._http = dict(http_of)  # TCP address of an nsqd -> HTTP address
+        self._http = dict(http_of)  # TCP address of an nsqd -> HTTP address; empty: it has none
         self._infos: dict[str, NsqdInfo] = {}  # given HTTP address -> its /info
         self._kept: dict[str, None] = {}  # TCP addresses of nsqds that are asked from now on
         self._has_answered: set[str] = set()  # nsqlookupds
@@ -73,17 +73,12 @@ class DepthQuery:
             return found
         without, addresses = [], {}
         for nsqd in dict.fromkeys([*self._sources.nsqds, *self._kept, *self.listed]):
-            if not self._http.get(nsqd):
-                try:
-                    self._http[nsqd] = self._find_http(nsqd)
-                except NSQError as exc:
-                    unknown[nsqd] = str(exc)
-                    has_all = len(self._infos) == len(set(self._sources.nsqd_http))
-                    if not isinstance(exc, NSQHTTPTransportError) or (
-                            has_all and _runs_without_http(nsqd)):
-                        without.append(nsqd)
-            if self._http.get(nsqd):
-                addresses[self._http[nsqd]] = nsqd
+            try:
+                addresses[self._find_http(nsqd)] = nsqd
+            except NSQError as exc:
+                unknown[nsqd] = str(exc)
+                if isinstance(exc, ConfigError):
+                    without.append(nsqd)
         answers, failures = self._ask(
             addresses, lambda client: client.stats(self._topic, include_clients=False))
         unknown.update((address, str(failure)) for address, failure in failures.items())
@@ -105,30 +100,39 @@ class DepthQuery:
         return depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
 
     def find_http(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd, by its TCP address.
-
-        Raises:
-            NSQError: the address is not given or listed, and the nsqd is not at the next port.
-        """
+        """Return the HTTP address of an nsqd, by its TCP address. Raises an NSQError."""
         self._look_up({})
-        return self._http.get(nsqd) or self._find_http(nsqd)
+        return self._find_http(nsqd)
 
     def _find_http(self, nsqd: str) -> str:
-        """Find the HTTP address among the given ones, or at the next port. Raises an NSQError."""
-        new = [each for each in self._sources.nsqd_http if each not in self._infos]
-        infos, failures = self._ask(new, NsqdHTTP.info)
+        """Return the HTTP address of an nsqd that is listed, given, or at the next port.
+
+        Raises:
+            ConfigError: none of them is the nsqd's.
+            NSQHTTPError: an address that may be the nsqd's does not answer.
+        """
+        if self._http.get(nsqd):
+            return self._http[nsqd]
+        infos, failures = self._ask(
+            [one for one in self._sources.nsqd_http if one not in self._infos], NsqdHTTP.info)
         self._infos |= infos
         for http, info in self._infos.items():
             if is_at(nsqd, http, info):
+                self._http[nsqd] = http
                 return http
-        for failure in failures.values():  # this address may be the nsqd's
+        for failure in failures.values():
             raise failure
-        return find_http_address(nsqd, self._config, _TIMEOUT)
+        try:
+            self._http[nsqd] = find_http_address(nsqd, self._config, _TIMEOUT)
+        except NSQHTTPError as exc:
+            if not isinstance(exc, NSQHTTPTransportError) or _runs_without_http(nsqd):
+                raise ConfigError(str(exc)) from exc
+            raise
+        return self._http[nsqd]
 
     def _look_up(self, unknown: dict[str, str]) -> bool:
         """Ask the nsqlookupds. Returns True if one of them has the topic."""
-        is_listed = False
-        listed: set[str] = set()
+        is_listed, listed = False, set[str]()
         lookupds = self._sources.lookupds
         config = self._config.replace(lookupd_poll_timeout=_TIMEOUT)
         for lookupd in lookupds:
@@ -179,11 +183,7 @@ class DepthQuery:
 
 
 def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    """True if the HTTP address that returned this ``/info`` belongs to the nsqd.
-
-    The TCP port must be the nsqd's, and the host of the HTTP address or the broadcast address must
-    be the nsqd's host. Blocks while host names are resolved.
-    """
+    """True if the HTTP address that returned this ``/info`` is the nsqd's. Resolves host names."""
     host, port = parse_address(nsqd)
     http_host = split_address(http, "nsqd_http_address").hostname or ""
     return port == info.tcp_port and (

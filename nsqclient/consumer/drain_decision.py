@@ -1,21 +1,19 @@
 """Decides whether a channel was seen empty, from the answers of its nsqds. Does no I/O.
 
-Used by ``drain()``, ``run_until_empty()`` and the Spark source. NSQ's TCP protocol does not report
-how many messages wait, so each nsqd is asked at its HTTP port. A question without an answer is
-"unknown", never "empty".
+NSQ's TCP protocol does not report how many messages wait, so each nsqd is asked at its HTTP port. A
+question without an answer is "unknown", never "empty".
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
-#: Number of consecutive "empty" answers that end a drain. For a moment nsqd does not count a
-#: message that it moves from the queue to the messages in flight.
+#: Consecutive "empty" answers that end a drain. For a moment nsqd does not count a message that it
+#: moves from the queue to the messages in flight.
 EMPTY_ANSWERS = 2
-#: Seconds within which nsqd requeues deferred messages that are due. It looks at a new channel up
-#: to 5 s late.
+#: Seconds within which nsqd requeues due messages. It looks at a new channel up to 5 s late.
 DUE_TIME = 6.0
 #: Seconds that other threads have to answer messages that a loop over drain() left open.
 ANSWER_TIME = 2.0
@@ -47,7 +45,6 @@ class ChannelDepths(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """True if the depth of every nsqd is known."""
         return bool(self.known) and not self.unknown
 
     @property
@@ -56,7 +53,6 @@ class ChannelDepths(NamedTuple):
 
     @property
     def coming(self) -> int:
-        """Waiting messages that will be sent to a consumer."""
         return sum(one.coming for one in self.known.values())
 
     @property
@@ -85,8 +81,6 @@ class DrainRules(NamedTuple):
 
 
 class Step(enum.Enum):
-    """The next step of a drain."""
-
     WAIT = enum.auto()
     FLUSH = enum.auto()  #: handle an incomplete batch: no more messages arrive for now
     END = enum.auto()  #: the channel was seen empty, or was silent while some nsqd is unknown
@@ -94,45 +88,60 @@ class Step(enum.Enum):
 
 
 class DrainDecision:
-    """The answers received in one drain, and the next step.
+    """The connections and answers of one drain, and the next step.
 
-    At most ``longest_look`` seconds count between two looks. A longer pause means that the process
-    was suspended or busy.
+    Args:
+        longest_look: the most seconds that count between two looks. A longer pause means that the
+            process was suspended or busy.
     """
 
     def __init__(self, rules: DrainRules, longest_look: float) -> None:
         self._rules = rules
         self._longest = longest_look
         self.depths: ChannelDepths | None = None  #: the last answers
+        self.own = 0  #: messages that this consumer has not answered
         self._looked: float | None = None
         self._waited = 0.0  # total seconds of waiting; the next two are values of it
         self._silent_since = self._last_message = 0.0
+        #: Connection -> (when its last message arrived, seconds for which it has been quiet).
+        self._quiet: dict[Hashable, tuple[float, float]] = {}
         #: nsqds that are unknown or whose messages do not arrive -> since when, as _waited.
         self._blocked: dict[str, float] = {}
         self._asked = self._changed = 0.0
         self._has_answered: set[str] = set()
         self._empty_answers = 0  # consecutive, since the last change
 
-    def look(self, now: float) -> float:
-        """Return the seconds of waiting since the last look. Call it before the other methods."""
-        seconds = min(now - (now if self._looked is None else self._looked), self._longest)
-        self._looked = now
-        self._waited += seconds
-        return seconds
+    @property
+    def quiet(self) -> float:
+        """The seconds for which every connection had unused RDY and no message arrived."""
+        return min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
 
-    def on_change(self, now: float, *, is_message: bool = False) -> None:
-        """A message arrived, or a connection was made or lost. Earlier answers are now invalid."""
-        self._changed, self._empty_answers = now, 0
-        self._silent_since = self._waited
-        if is_message:
-            self._last_message = self._waited
-
-    def on_answer(self, asked: float, depths: ChannelDepths, own: int = 0) -> bool:
-        """Record the answers to a question asked at time ``asked``. Returns True if they are new.
+    def look(
+        self, now: float, connections: Mapping[Hashable, tuple[float, bool]], own: int = 0
+    ) -> None:
+        """Note the state of the connections. Call it before the other methods.
 
         Args:
-            own: messages that this consumer has not answered.
+            connections: each one with the time of its last message, and whether it has unused RDY.
         """
+        seconds = 0.0 if self._looked is None else min(now - self._looked, self._longest)
+        self._looked, self.own = now, own
+        self._waited += seconds
+        quiet: dict[Hashable, tuple[float, float]] = {}
+        is_new_message = False
+        for one, (last, has_spare) in connections.items():
+            former, so_far = self._quiet.get(one, (last, 0.0))
+            quiet[one] = last, (so_far + seconds * has_spare if last == former else 0.0)
+            is_new_message = is_new_message or last != former
+        if is_new_message:
+            self._last_message = self._waited
+        if is_new_message or quiet.keys() != self._quiet.keys():  # earlier answers are now invalid
+            self._changed, self._empty_answers = now, 0
+            self._silent_since = self._waited
+        self._quiet = quiet
+
+    def on_answer(self, asked: float, depths: ChannelDepths) -> bool:
+        """Record the answers to a question asked at time ``asked``. Returns True if they are new."""
         if asked == self._asked:
             return False
         former = () if self.depths is None else self.depths.unknown
@@ -143,31 +152,26 @@ class DrainDecision:
         self._blocked = {one: self._blocked.get(one, self._waited)
                          for one in (*depths.unknown, *coming)}
         self._has_answered.update(depths.known)
-        self._empty_answers = self._empty_answers + 1 if self._is_empty(depths, own) else 0
+        self._empty_answers = self._empty_answers + 1 if self._is_empty(depths) else 0
         return True
 
-    def decide(self, own: int, quiet: float, are_all_connected: bool = True) -> Step:
-        """Return the next step. Call it while no message waits for a worker.
-
-        Args:
-            own: messages that this consumer has not answered.
-            quiet: seconds for which every connection had unused RDY and no message arrived.
-            are_all_connected: False if the connection to an nsqd is lost.
-        """
-        rules, depths = self._rules, self.depths
+    def decide(self, are_all_connected: bool = True) -> Step:
+        """Return the next step. Call it while no message waits for a worker."""
+        rules, depths, own = self._rules, self.depths, self.own
         if depths is None:
             return Step.WAIT
         is_answer = self._asked > self._changed
         is_open = own > 0 and self._waited - self._silent_since < ANSWER_TIME
-        is_empty = self._is_empty(depths, own)
+        is_empty = self._is_empty(depths)
         if (
-            is_answer and depths.unknown and rules.silence is not None and quiet >= rules.silence
+            is_answer and depths.unknown and rules.silence is not None
+            and self.quiet >= rules.silence
             and are_all_connected and is_empty and not is_open and (rules.is_loop or not own)
             # An nsqd that has answered once is expected to answer again.
             and self._has_answered.isdisjoint(depths.unknown)
         ):
             return Step.END
-        if self.stuck(quiet):
+        if self.stuck():
             return Step.FAIL
         if not is_answer or depths.coming or not (depths.known or depths.unknown):
             return Step.WAIT
@@ -178,24 +182,21 @@ class DrainDecision:
             return Step.WAIT
         return Step.END if self._empty_answers >= EMPTY_ANSWERS else Step.WAIT
 
-    def stuck(self, quiet: float) -> list[str]:
-        """Describe the nsqds that have blocked the drain for longer than the patience.
-
-        ``quiet`` is as in ``decide``.
-        """
+    def stuck(self) -> list[str]:
+        """Describe the nsqds that have blocked the drain for longer than the patience."""
         depths, found = self.depths or ChannelDepths(), []
         for address, since in self._blocked.items():
             seconds = self._waited - max(since, self._last_message)
             why = depths.unknown.get(address)
             if why is None:
-                seconds = min(seconds, quiet)
+                seconds = min(seconds, self.quiet)
                 why = f"{depths.known[address].coming} wait and do not come"
             if seconds >= self._rules.patience:
                 found.append(f"{address}: {why}")
         return found
 
-    def _is_empty(self, depths: ChannelDepths, own: int) -> bool:
+    def _is_empty(self, depths: ChannelDepths) -> bool:
         """True if no nsqd that has answered has a message that the drain waits for."""
-        others = depths.in_flight - (own if self._rules.is_loop else 0)
+        others = depths.in_flight - (self.own if self._rules.is_loop else 0)
         return others <= 0 and not (
             depths.coming or self._rules.wait_deferred and depths.deferred)

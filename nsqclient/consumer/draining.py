@@ -1,8 +1,4 @@
-"""``Drain``: one run of ``drain()`` or ``run_until_empty()``.
-
-Asks the nsqds for the depth of the channel on a background thread, measures how long connections
-are quiet, and follows ``DrainDecision``.
-"""
+"""``Drain``: one run of ``drain()`` or ``run_until_empty()``, which follows ``DrainDecision``."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from nsqclient.config import Config
 from nsqclient.consumer.core import ConsumerCore
 from nsqclient.consumer.drain_decision import ChannelDepths, DrainDecision, DrainRules, Step
 from nsqclient.consumer.stats import DrainReport, StopReport
-from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, ConnectError, with_hint
 from nsqclient.log_records import log_fields
@@ -25,18 +20,14 @@ if TYPE_CHECKING:
 #: Seconds between two looks while no message arrives, and the longest time that counts as waiting.
 TICK = 0.1
 _LONGEST_LOOK = 2 * TICK
-#: Seconds between two questions for the depth. Doubles with each question.
-_FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
+#: Seconds between two questions for the depth.
+_PAUSE = 0.25
 
 
 def check_rules(
     end_after_silence: Duration | None, wait_deferred: bool, config: Config, *, is_loop: bool
 ) -> DrainRules:
-    """Return the rules of a drain from the arguments of ``drain()``.
-
-    Raises:
-        ConfigError: ``end_after_silence`` is invalid or 0, or excludes ``wait_deferred``.
-    """
+    """Check the arguments of ``drain()``. Raises ConfigError."""
     silence = None
     if end_after_silence is not None:
         silence = to_seconds(end_after_silence, "end_after_silence")
@@ -62,21 +53,15 @@ class Drain:
         self._rules = rules
         self._query = query
         self._decision = DrainDecision(rules, _LONGEST_LOOK)
-        #: Connection -> (when its last message arrived, seconds for which it has been quiet).
-        self._quiet: dict[Subscription, tuple[float, float]] = {}
-        self._own = 0
         self._before = core.stats().total
         # (when it was asked, answers). Replaced as a whole by the background thread.
         self._answer: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._is_asking = False
         self._next_question = 0.0
-        self._pause = _FIRST_PAUSE
         self._logged: set[str] = set()
 
     def check(self) -> None:
         """Check that the end can be detected, before the first message is taken.
-
-        Blocks: as ``DepthQuery.fetch``.
 
         Raises:
             ConfigError: the HTTP address of an nsqd is not known.
@@ -112,31 +97,35 @@ class Drain:
             raise self._connections.incompatibility
         if len(core.processor.workers):
             return False  # messages wait for workers: this does not count as silence
-        now = time.monotonic()
-        quiet = self._look(now)
+        now, own = time.monotonic(), 0
+        decision, connections = self._decision, {}
+        for sub in core.flow.subscriptions:
+            in_flight, state = sub.count_in_flight(now), sub.rdy_state
+            own += in_flight
+            connections[sub] = (
+                (0.0, False) if state is None else (state.last_message, state.rdy > in_flight))
+        decision.look(now, connections, own)
         asked, depths = self._answer
-        if asked and self._decision.on_answer(asked, depths, self._own):
+        if asked and decision.on_answer(asked, depths):
             self._check_answer(depths)
             self._log_waiting(depths)
         worked = self._connections.worked()
-        connected = {sub.address for sub in self._quiet}
-        step = self._decision.decide(self._own, quiet, bool(connected) and worked <= connected)
+        connected = {sub.address for sub in connections}
+        step = decision.decide(bool(connected) and worked <= connected)
         if step is Step.FLUSH:
             core.flush_batch()
         elif step is Step.END:
             self._log_end()
             return True
         elif step is Step.FAIL:
-            raise self._failure(quiet)
+            raise self._failure()
         if not self._is_asking and now >= self._next_question:
-            self._next_question = now + self._pause
-            self._pause = min(2 * self._pause, _LAST_PAUSE)
+            self._next_question = now + _PAUSE
             self._is_asking = True
             core.context.run_in_background(self._fetch)
         return False
 
     def report(self, has_ended: bool, stop: StopReport) -> DrainReport:
-        """Return the result of the drain; ``has_ended``: ``is_over`` has returned True."""
         after, depths = self._core.stats().total, self._decision.depths or ChannelDepths()
         return DrainReport(
             finished=after.finished - self._before.finished,
@@ -144,36 +133,6 @@ class Drain:
             given_up=after.given_up - self._before.given_up,
             deferred=depths.deferred, paused=depths.paused, unknown=tuple(depths.unknown),
             is_empty=has_ended and not depths.unknown, stop=stop)
-
-    def _look(self, now: float) -> float:
-        """Note new messages, and connections that were made or lost.
-
-        Returns:
-            The seconds for which every connection had unused RDY and no message arrived.
-        """
-        waited = self._decision.look(now)
-        quiet: dict[Subscription, tuple[float, float]] = {}
-        own, has_changed = 0, False
-        for sub in self._core.flow.subscriptions:
-            in_flight, state = sub.count_in_flight(now), sub.rdy_state
-            own += in_flight
-            last = 0.0 if state is None else state.last_message
-            before, seconds = self._quiet.get(sub, (None, 0.0))
-            if last != before:
-                quiet[sub] = last, 0.0
-                self._decision.on_change(now, is_message=before is not None)
-                has_changed = True
-            else:
-                has_spare = state is not None and state.rdy > in_flight
-                quiet[sub] = last, seconds + waited if has_spare else seconds
-        if self._quiet.keys() - quiet.keys():
-            self._decision.on_change(now)
-            has_changed = True
-        if has_changed or own != self._own:
-            self._pause = _FIRST_PAUSE
-            self._next_question = min(self._next_question, now + _FIRST_PAUSE)
-        self._quiet, self._own = quiet, own
-        return min((seconds for _, seconds in quiet.values()), default=float("inf"))
 
     def _fetch(self) -> None:
         """Ask the nsqds. On a background thread, except the first time."""
@@ -195,12 +154,13 @@ class Drain:
             address: f"until {address} says how many messages are left: {why}"
             for address, why in depths.unknown.items()
         }
-        if depths.in_flight and not (self._own or depths.coming):
-            reasons["in flight"] = (
-                f"for {counted(depths.in_flight, 'message')} in flight at other consumers or at a"
-                " process that was killed: nsqd requeues them after msg_timeout")
-        elif depths.deferred and self._rules.wait_deferred and not (self._own or depths.coming):
-            reasons["deferred"] = f"for {counted(depths.deferred, 'deferred message')}"
+        if not (self._decision.own or depths.coming):
+            if depths.in_flight:
+                reasons["in flight"] = (
+                    f"for {counted(depths.in_flight, 'message')} in flight at other consumers or at"
+                    " a process that was killed: nsqd requeues them after msg_timeout")
+            elif depths.deferred and self._rules.wait_deferred:
+                reasons["deferred"] = f"for {counted(depths.deferred, 'deferred message')}"
         for key, reason in reasons.items():
             if key not in self._logged:
                 self._logged.add(key)
@@ -218,9 +178,9 @@ class Drain:
                 "ended after %g s without a message: %d finished, %d requeued; it is unknown"
                 " whether messages are left: %s", self._rules.silence or 0.0, report.finished,
                 report.requeued, "; ".join(f"{one}: {why}" for one, why in depths.unknown.items()))
-        if self._own:
+        if self._decision.own:
             self._log.info("drained, except for %s that your code has not responded to",
-                           counted(self._own, "message"))
+                           counted(self._decision.own, "message"))
         if depths.deferred and not self._rules.wait_deferred:
             self._log.warning(
                 "drained, except for %s, requeued or published with a delay: to wait for them, set"
@@ -231,12 +191,12 @@ class Drain:
                 counted(depths.paused, "message"), ", ".join(
                     one for one, each in depths.known.items() if each.is_paused and each.depth))
 
-    def _failure(self, quiet: float) -> ConnectError:
+    def _failure(self) -> ConnectError:
         failure = self._connections.last_failure
         reason = "" if failure is None else f"; the last failure: {with_hint(failure)}"
         error = ConnectError(
             self._core.shown_addresses(), "a drain could not see that the channel is empty for"
             f" {self._rules.patience:g} s (drain_patience):"
-            f" {'; '.join(self._decision.stuck(quiet))}{reason}")
+            f" {'; '.join(self._decision.stuck())}{reason}")
         error.__cause__ = failure
         return error

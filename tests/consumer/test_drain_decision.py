@@ -27,33 +27,40 @@ def depths_of(*nsqds):
 
 
 class Bench:
-    """A decision with a clock: two questions are answered, and nothing has changed."""
+    """A decision with a clock and a connection: two questions are answered, nothing has changed."""
 
     def __init__(self, rules, *nsqds, own=0, waits=9.0, asked=(91.0, 98.0)):
         self.decision, self.now, self.own = DrainDecision(rules, 0.2), 90.0, own
-        self.decision.look(self.now)
-        self.decision.on_change(self.now)
+        self.connections = {"one": (0.0, True)}
+        self.look()
         for moment in asked:
             self.answer(*nsqds, asked=moment)
         self.wait(waits)
 
+    def look(self):
+        self.decision.look(self.now, self.connections, self.own)
+
     def answer(self, *nsqds, asked=None):
-        return self.decision.on_answer(self.now if asked is None else asked, depths_of(*nsqds),
-                                       self.own)
+        return self.decision.on_answer(self.now if asked is None else asked, depths_of(*nsqds))
 
     def wait(self, seconds):
         """Look ten times a second."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1
-            self.decision.look(self.now)
+            self.look()
 
-    def decide(self, quiet=9.0, **more):
-        return self.decision.decide(self.own, quiet, **more)
+    def message(self, on="one"):
+        """A message arrives."""
+        self.connections[on] = (self.now, True)
+        self.look()
 
-    def stuck(self, quiet=1000.0):
+    def decide(self, **more):
+        return self.decision.decide(**more)
+
+    def stuck(self):
         """Return for how long the nsqd is in the way."""
         return next((seconds for seconds in range(1000)
-                     if not self.with_patience(seconds + 1).stuck(quiet)), None)
+                     if not self.with_patience(seconds + 1).stuck()), None)
 
     def with_patience(self, seconds):
         self.decision._rules = self.decision._rules._replace(patience=seconds - 0.05)
@@ -85,7 +92,6 @@ def test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty(nsqd
 @pytest.mark.parametrize("nsqds, change, step", [
     ([EMPTY], {}, Step.END),
     ([EMPTY, UNKNOWN], {}, Step.END),
-    ([EMPTY, UNKNOWN], {"quiet": 1.9}, Step.WAIT),
     ([EMPTY, UNKNOWN], {"are_all_connected": False}, Step.WAIT),
     ([WAITING, UNKNOWN], {}, Step.WAIT),
     ([HELD, UNKNOWN], {}, Step.WAIT),
@@ -93,6 +99,25 @@ def test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty(nsqd
 def test_a_silence_is_the_end_only_where_the_caller_allows_it(nsqds, change, step):
     """And an nsqd that has answered says that nothing is left."""
     assert Bench(ALLOWED, *nsqds).decide(**change) is step
+
+
+def test_a_silence_lasts_while_every_connection_has_unused_rdy():
+    """Not all at the same time: RDY may be dealt to them in turn."""
+    bench = Bench(ALLOWED, EMPTY, UNKNOWN)
+    bench.connections |= {"two": (0.0, False)}
+    bench.wait(9)
+    bench.answer(EMPTY, UNKNOWN)
+    assert bench.decide() is Step.WAIT
+    bench.connections = {"one": (0.0, False), "two": (0.0, True)}
+    bench.wait(1.9)
+    assert bench.decide() is Step.WAIT
+    bench.wait(0.2)
+    assert bench.decide() is Step.END
+    bench.message(on="two")
+    bench.wait(1.9)
+    bench.connections["two"] = bench.connections["two"][0], False
+    bench.answer(EMPTY, UNKNOWN)
+    assert bench.decide() is Step.WAIT
 
 
 def test_a_silence_is_no_end_where_an_answer_may_come():
@@ -106,7 +131,10 @@ def test_a_silence_is_no_end_where_an_answer_may_come():
     assert bench.decide() is Step.WAIT
     assert Bench(ALLOWED, EMPTY, UNKNOWN, asked=(91.0,)).decide() is Step.WAIT
     assert Bench(ALLOWED, EMPTY, UNKNOWN, own=1).decide() is Step.FLUSH
-    assert Bench(ALLOWED, EMPTY, UNKNOWN, waits=60.1).decide(quiet=0.0) is Step.FAIL
+    bench = Bench(ALLOWED, EMPTY, UNKNOWN, waits=0)
+    bench.connections["one"] = (0.0, False)
+    bench.wait(60.1)
+    assert bench.decide() is Step.FAIL
 
 
 @pytest.mark.parametrize("in_flight, waits, step", [
@@ -121,10 +149,14 @@ def test_deferred_messages_are_waited_for_where_that_is_wished():
     assert Bench(DrainRules(wait_deferred=True), DEFERRED, waits=99.0).decide() is Step.WAIT
 
 
-def test_an_answer_counts_until_something_changes():
+@pytest.mark.parametrize("change", [
+    Bench.message, lambda bench: bench.message(on="two"),
+    lambda bench: (bench.connections.clear(), bench.look()),
+])
+def test_an_answer_counts_until_something_changes(change):
     """A message that came, or a connection that was made or lost."""
     bench = Bench(RULES, EMPTY)
-    bench.decision.on_change(bench.now)
+    change(bench)
     assert bench.decide() is Step.WAIT
     for _ in range(2):
         assert bench.decide() is Step.WAIT
@@ -153,10 +185,10 @@ def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(bad
         bench.answer(bad)
         bench.wait(5)
     assert bench.stuck() == 10
-    bench.decision.on_change(bench.now)
-    bench.wait(5)
-    assert bench.stuck() == 15
-    bench.decision.on_change(bench.now, is_message=True)
+    bench.connections["two"] = (bench.now - 50, True)  # a new connection
+    bench.wait(20)
+    assert bench.stuck() == 30 - 10 * (bad is WAITING)
+    bench.message()
     bench.wait(5)
     assert bench.stuck() == 5
     bench.answer(EMPTY)
@@ -164,12 +196,15 @@ def test_an_nsqd_is_in_the_way_from_its_first_bad_answer_or_the_last_message(bad
 
 
 def test_messages_that_wait_are_expected_while_a_connection_has_rdy_to_spare():
-    bench = Bench(RULES, WAITING, waits=50.0)
-    assert bench.stuck(quiet=7.0) == 7
-    assert bench.with_patience(5).stuck(7.0) == ["a:1: 3 wait and do not come"]
+    bench = Bench(RULES, WAITING, waits=7.0)
+    bench.connections["one"] = (0.0, False)
+    bench.wait(50)
+    assert bench.stuck() == 7
+    assert bench.with_patience(5).stuck() == ["a:1: 3 wait and do not come"]
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted():
     bench = Bench(RULES, UNKNOWN, waits=0.0)
-    assert bench.decision.look(bench.now + 900) == 0.2
-    assert bench.stuck() == 0
+    bench.now += 900
+    bench.look()
+    assert bench.decision.quiet == 0.2 and bench.stuck() == 0

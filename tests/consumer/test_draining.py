@@ -113,14 +113,6 @@ def test_a_connection_is_quiet_while_it_has_rdy_to_spare(monkeypatch):
         assert 1.7 <= bench.looks() <= 2.3
 
 
-def test_a_time_in_which_the_process_was_suspended_is_not_counted(monkeypatch):
-    bench = Bench(monkeypatch, UNKNOWN, silence=2.0)
-    for _ in range(5):
-        assert not bench.drain.is_over()
-        bench.now += 60
-    assert bench.looks() >= 0.9
-
-
 def test_an_nsqd_that_stays_away_is_an_error_after_drain_patience(monkeypatch):
     bench = Bench(monkeypatch, EMPTY._replace(unknown={"b:1": "refused"}))
     began = bench.now

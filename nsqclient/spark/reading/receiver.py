@@ -284,8 +284,6 @@ class Drain:
     def __init__(self, target: int | None, rules: DrainRules) -> None:
         self._target = target
         self._decision = DrainDecision(rules, _LONGEST_LOOK)
-        self._last_arrival = 0.0
-        self._quiet = 0.0  # seconds without a message, while one was expected
 
     def note(self, asked: float, depths: ChannelDepths) -> None:
         """Note the nsqds' answers, and when they were asked."""
@@ -293,22 +291,18 @@ class Drain:
 
     def decide(self, progress: Progress, now: float) -> Step:
         """Return the next step of the drain, never ``FLUSH``."""
-        self._quiet += self._decision.look(now)
-        if progress.last_arrival != self._last_arrival:
-            self._last_arrival = progress.last_arrival
-            self._decision.on_change(progress.last_arrival, is_message=True)
-            self._quiet = 0.0
-        if progress.is_paused:
-            self._quiet = 0.0
+        # No silence, and no patience, counts while a flow is stopped.
+        last_arrival = now if progress.is_paused else progress.last_arrival
+        self._decision.look(now, {"": (last_arrival, True)})
         if not progress.is_idle:
             return Step.WAIT
         if self.has_reached_target(progress):
             return Step.END
-        return self._decision.decide(0, self._quiet, progress.is_connected)
+        return self._decision.decide(progress.is_connected)
 
     def stuck(self) -> list[str]:
         """Say which nsqds are in the way."""
-        return self._decision.stuck(self._quiet)
+        return self._decision.stuck()
 
     def has_reached_target(self, progress: Progress) -> bool:
         """True if as many messages are stored as were there at the start."""
