@@ -15,7 +15,6 @@ _LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
 
 
 def is_host(text: str) -> bool:
-    """True if text is well-formed as the host of an address."""
     return _HOST.fullmatch(text) is not None
 
 
@@ -25,12 +24,11 @@ def parse_address(
     """Split ``"host:port"`` or ``"[ipv6]:port"``.
 
     Args:
-        what: the name of the address in errors.
-        example: shown in the error if the port is missing.
+        what, example: for the error, which shows the address without a password.
         lowest_port: 0 if port 0 (any) is allowed.
 
     Raises:
-        ConfigError: malformed; the message shows the address without a password.
+        ConfigError: malformed.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
@@ -62,7 +60,7 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """Split the address of a listening port. The host may be empty (all), the port 0 (any).
 
     Raises:
-        ConfigError: malformed; the message does not name the flag.
+        ConfigError: malformed.
     """
     host, colon, port = text.rpartition(":")
     has_brackets = host.startswith("[") and host.endswith("]")
@@ -97,7 +95,7 @@ def parse_local_address(text: str) -> tuple[str, int]:
 
 
 def ip_version(host: str) -> int:
-    """Return 4 or 6, or 0 if ``host`` is not an IP address."""
+    """Return 4, 6, or 0 for a name."""
     try:
         return ipaddress.ip_address(host).version
     except ValueError:
@@ -109,7 +107,6 @@ def _no_address(what: str, address: str, reason: str) -> ConfigError:
 
 
 def format_address(host: str, port: int) -> str:
-    """Join host and port, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -1,10 +1,7 @@
 """Checks the arguments of the public classes: names of keyword arguments, and functions.
 
-The error for an unknown name suggests a similar one, or says where the name belongs.
-
 Calling an ``async def`` or a generator function runs none of its code. As a handler, it would do
-nothing, and every message would be finished. ``check_function`` rejects such a function, and
-``check_result`` detects it at the call if ``check_function`` cannot.
+nothing, and every message would be finished.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ _PLAIN = frozenset([type(None), bool, int, float, str, bytes, list, tuple, dict,
 
 
 def closest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the most similar name, or "" if none has a similarity of ``likeness`` (0 to 1)."""
+    """Return the most similar name, or ""."""
     import difflib  # imported here, so that commands start faster
 
     close = difflib.get_close_matches(name, list(known), 1, likeness)
@@ -49,9 +46,9 @@ def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
     """Decorate a class to raise a helpful TypeError for an unknown keyword argument.
 
     Args:
+        place: where to write ``{name}``, for the error if another class got it.
         others: further names that its ``**arguments`` accept.
         shown: the name of the class in errors, if another class has the same name.
-        place: where to write ``{name}``, for the error if another class got it.
     """
 
     def decorate(cls: C) -> C:
@@ -120,15 +117,13 @@ def check_function(
     function: object, name: str, *arguments: str, may_be_class: bool = False,
     may_be_generator: bool = False,
 ) -> None:
-    """Reject a function that does nothing when it is called, or cannot be called.
+    """Reject a function that cannot be called, or would do nothing.
 
-    The check looks behind partials, bound methods and ``__call__``. A plain wrapper of an ``async
-    def`` may run it, so ``__wrapped__`` is ignored.
+    A plain wrapper of an ``async def`` may run it, so ``__wrapped__`` is ignored.
 
     Args:
         name: the argument, such as ``on_error``.
-        arguments: names of the positional arguments of the call. A function whose signature cannot
-            be read is accepted.
+        arguments: names of the positional arguments of the call.
         may_be_class, may_be_generator: for a function whose result is iterated over.
 
     Raises:
@@ -166,7 +161,7 @@ def check_result(result: object, may_be_future: bool = True) -> None:
         may_be_future: accept a Future, whose work continues in the background.
 
     Raises:
-        TypeError: ``result`` is an awaitable, a generator or a Future; says what to write instead.
+        TypeError: says what to write instead.
     """
     if not may_be_future and isinstance(result, Future):
         raise TypeError(
@@ -195,7 +190,6 @@ def _find_flags(function: Any) -> int:
 
 
 def _find_misfit(function: object, arguments: tuple[str, ...]) -> str:
-    """Return why the function cannot be called with these arguments, or ""."""
     if function.__class__ is not type(function):
         return ""  # a proxy: its signature is that of another function
     try:

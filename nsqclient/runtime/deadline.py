@@ -25,8 +25,7 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ConfigError: ``value`` is not a number or timedelta, is not finite, or is not between
-            ``minimum`` and ``LONGEST``.
+        ConfigError: not a finite number or timedelta from ``minimum`` to ``LONGEST``.
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()

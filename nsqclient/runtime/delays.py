@@ -11,11 +11,9 @@ _MAX_EXPONENT = 60
 def growing_delay(
     tries: int, base: float, factor: float, maximum: float, jitter: float, rng: random.Random
 ) -> float:
-    """``base`` after the first try, ``factor`` times as long after each further one.
+    """``base`` seconds after the first try, ``factor`` times as long after each further one.
 
     Args:
-        tries: failed tries; below 1 counts as 1.
-        maximum: the longest delay in seconds.
         jitter: the largest part of the delay, 0 to 1, that is subtracted at random, so that clients
             that failed together do not retry together.
     """
@@ -37,25 +35,22 @@ def full_jitter(attempt: int, unit: float, rng: random.Random) -> float:
 
 
 def requeue_delay(attempts: int, default: float, maximum: float) -> float:
-    """Delay of an automatic requeue: ``default`` per delivery so far, at most ``maximum``."""
     return min(default * attempts, maximum)
 
 
 def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
-    """Pause before dialing an address again: 0 after the first loss, then 0.5 s, 1 s, 2 s...
-
-    Reduced by up to a quarter at random, so that the clients of a restarted nsqd spread.
-    """
+    """Pause before dialing an address again: 0 after the first loss, then 0.5 s, 1 s, 2 s..."""
     return growing_delay(failures, 0.5, 2.0, maximum, 0.25, rng) if failures > 0 else 0.0
 
 
 def lookup_delay(
     unconnected_rounds: int, interval: float, jitter: float, rng: random.Random
 ) -> float:
-    """Pause before the next round of lookups: 1 s, 2 s, 4 s ... up to the interval, jittered.
+    """Pause before the next round of lookups.
 
     Args:
-        unconnected_rounds: rounds that began before any listed nsqd had been connected.
+        unconnected_rounds: rounds that began before any listed nsqd had been connected. They pause
+            1 s, 2 s, 4 s... up to the interval.
     """
     if unconnected_rounds > 0:
         interval = growing_delay(unconnected_rounds, 1.0, 2.0, interval, 0.0, rng)
@@ -63,16 +58,15 @@ def lookup_delay(
 
 
 def jittered(interval: float, jitter: float, rng: random.Random) -> float:
-    """An interval with a random part of up to ``jitter`` times itself added."""
     return interval * (1 + jitter * rng.random())
 
 
 class RateLimiter:
-    """A token bucket that starts with one token. Pure: ``now`` is an argument.
+    """A token bucket that starts with one token.
 
     Args:
         rate: tokens per second; 0: no limit.
-        burst: the most tokens that it saves, 1 or more; None: the tokens of one second.
+        burst: the most tokens that it saves; None: the tokens of one second.
     """
 
     def __init__(self, rate: float, now: float, burst: float | None = None) -> None:
@@ -82,7 +76,6 @@ class RateLimiter:
         self._at = now
 
     def take(self, wanted: int, now: float) -> int:
-        """Take up to ``wanted`` tokens; return how many were taken."""
         if not self._rate:
             return wanted
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)

@@ -1,7 +1,7 @@
 """``DialScheduler``: dials addresses in the background, with an equal share for each source.
 
-A *source* names addresses: each nsqlookupd is one, and the user is another. A source that names
-thousands of silent addresses delays only its own.
+A *source* names addresses: each nsqlookupd, and the user. If it names thousands of silent
+addresses, it delays only its own.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ class _Queued:
 class DialScheduler(Generic[K]):
     """Dials addresses in at most ``limit`` threads, which end if no address is due.
 
-    Sources take turns. Each may use an equal share of the threads, at least one. Within a source,
-    addresses that worked come first, then new addresses, then addresses whose last dial failed.
+    Within a source, addresses that worked come first, then new addresses, then addresses whose last
+    dial failed.
 
     Args:
-        sources: the names of all sources.
         dial: dials an address and handles the result. Called on a dialing thread, without a lock.
         schedule: runs a function after a delay in seconds. Without it, the caller has to call
             ``dispatch()`` now and then.
@@ -80,7 +79,6 @@ class DialScheduler(Generic[K]):
         self._is_closed = False
 
     def __contains__(self, key: K) -> bool:
-        """True if the address is queued or being dialed."""
         with self._lock:
             return key in self._queue or key in self._under_way
 
@@ -92,7 +90,7 @@ class DialScheduler(Generic[K]):
 
         Args:
             failures: dials in a row that failed.
-            retry_at: when to dial at the earliest, on time.monotonic().
+            retry_at: on time.monotonic().
         """
         with self._lock:
             queued = self._queue.get(key)
@@ -106,7 +104,6 @@ class DialScheduler(Generic[K]):
             self._queue[key] = _Queued(sources, rank, retry_at)
 
     def discard(self, key: K) -> None:
-        """Remove an address from the queue. A dial that is under way continues."""
         with self._lock:
             self._queue.pop(key, None)
 
@@ -128,8 +125,7 @@ class DialScheduler(Generic[K]):
     def dispatch(self) -> None:
         """Start a thread if an address is due and no thread is free. Does not block.
 
-        The thread starts the next one. If the system refuses a thread, the error is logged, and
-        the scheduler tries again later.
+        That thread starts the next one. If the system refuses a thread, it is tried again later.
         """
         thread: LibraryThread | None = None
         try:
@@ -185,7 +181,6 @@ class DialScheduler(Generic[K]):
                     del self._under_way[key]
 
     def is_dialer(self) -> bool:
-        """True if the calling thread dials."""
         return threading.current_thread() in self._threads
 
     def close(self) -> None:
@@ -194,10 +189,9 @@ class DialScheduler(Generic[K]):
             self._is_closed = True
 
     def join(self, deadline: Deadline) -> list[str]:
-        """Wait for the dials that are under way, after ``close()``.
+        """Wait for the dials that are under way, after ``close()``, except the calling thread's.
 
-        Returns: the names of threads that did not end in time. A dialing thread that calls it is
-        neither joined nor named.
+        Returns: the names of threads that did not end in time.
         """
         with self._lock:
             threads = [*self._threads, *self._ending]

@@ -20,7 +20,7 @@ def rename_exclusive(source: str, target: str, *, may_reserve: bool = False) -> 
 
     Args:
         may_reserve: on a volume with neither hard links nor RENAME_NOREPLACE (gcsfuse), reserve
-            the name with an empty file first. Others may see that file, and a crash may leave it.
+            the name with an empty file. Others may see it, and a crash may leave it.
 
     Raises:
         FileExistsError: ``target`` exists.
@@ -62,7 +62,6 @@ def _rename_without_link(source: str, target: str, may_reserve: bool) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Write the names in a folder to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

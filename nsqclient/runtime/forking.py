@@ -18,10 +18,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.forking")
 
 
 class ForkResettable(Protocol):
-    """Owns threads, locks or sockets.
-
-    In the child, only the forking thread runs, and locks of other threads may be acquired forever.
-    """
+    """Owns threads, locks or sockets."""
 
     def _reset_after_fork(self) -> None:
         """Drop everything that belongs to the parent, without acquiring its locks."""
@@ -53,7 +50,7 @@ def check_process() -> None:
     Blocks: while another thread resets them.
 
     Raises:
-        ReentrantCallError: a signal handler or finalizer called while its thread resets them.
+        ReentrantCallError: in a signal handler or finalizer during the reset.
     """
     process_id = os.getpid()
     if process_id != _process_id:

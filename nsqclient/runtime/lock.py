@@ -1,19 +1,17 @@
 """``Lock`` and ``Monitor``: how users' threads share state with the library, and wait for it.
 
-A signal handler may raise an exception between any two calls of a user's thread, and a time limit
-may raise one in any thread. ``with`` on a lock of the standard library has a gap: up to Python 3.14
-(cpython issue 148874), such an exception can come after ``__enter__`` has acquired the lock, before
-the ``with`` statement would release it. ``Lock.__enter__`` is a Python function, which has no such
-gap behind it and releases the lock itself. ``__exit__`` stays a C function, because a Python
+A signal handler or a time limit may raise an exception between any two calls of a user's thread.
+``with`` on a lock of the standard library has a gap up to Python 3.14 (cpython issue 148874): after
+``__enter__`` has acquired the lock, before the statement would release it. ``Lock.__enter__`` is a
+Python function, which has no such gap behind it. ``__exit__`` stays a C function, because a Python
 function could be interrupted before it releases.
 
 A signal handler or a finalizer may also call the library while the interrupted call holds a lock.
-The thread would wait for itself, so the lock knows its owner and raises ``ReentrantCallError``,
-like an error-checking mutex of POSIX.
+The lock knows its owner, and raises ``ReentrantCallError`` instead of a deadlock.
 
-``threading.Condition``, and with it ``Event``, ``Semaphore`` and ``queue.Queue``, waits in Python
-code that such an exception may leave with the wrong state of its lock. A Monitor waits without its
-lock, each thread for a queue of its own.
+``threading.Condition``, ``Event``, ``Semaphore`` and ``queue.Queue`` wait in Python code that such
+an exception may leave with the wrong state of its lock. A Monitor waits without its lock, each
+thread for a queue of its own.
 """
 
 from __future__ import annotations
@@ -41,11 +39,7 @@ class Lock(_thread.RLock):  # type: ignore[misc] # it is final only in typeshed
     _acquire = _thread.RLock.acquire
 
     def __enter__(self) -> bool:  # type: ignore[override] # takes no arguments: quicker
-        """Acquire the lock, after another thread has released it.
-
-        Raises:
-            ReentrantCallError: the calling thread has it.
-        """
+        """Raises ReentrantCallError if the calling thread has the lock."""
         if self._is_owned():
             raise ReentrantCallError()
         try:
@@ -67,7 +61,6 @@ class Monitor:
 
     @property
     def is_awaited(self) -> bool:
-        """True if a thread waits."""
         return bool(self._waiting)
 
     def notify_all(self) -> None:

@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def dispatch(record: logging.LogRecord) -> bool:
-    """A filter: pass a record to the handlers if logging itself must not, and return False then."""
+    """Pass a record to the handlers if logging itself must not, and return False then."""
     handlers = list(_handlers_of(record.name))
     is_ours = is_library_thread()
     if not handlers or not (is_ours or any(map(_is_entered, handlers))):
@@ -79,10 +79,7 @@ def _is_entered(handler: logging.Handler) -> bool:
 
 
 class LineLimit:
-    """Keeps the level of ``lines`` log lines in 10 s; the others are at DEBUG. Threads: any.
-
-    For lines whose number depends on a peer, such as one per address in an answer.
-    """
+    """Keeps the level of ``lines`` log lines in 10 s; the others are at DEBUG. Threads: any."""
 
     def __init__(self, lines: int = 10) -> None:
         self.lines = lines
@@ -90,7 +87,6 @@ class LineLimit:
         self._counted = float("-inf"), 0  # the start of these 10 s, and the lines since
 
     def level(self, level: int) -> int:
-        """Count a line; return its level."""
         now = time.monotonic()
         start, lines = self._counted
         if now - start >= 10.0:
@@ -100,11 +96,7 @@ class LineLimit:
 
 
 class PrefixedLogger(_Adapter):
-    """Puts a prefix in front of every line, and fields into every record. Threads: any.
-
-    Args:
-        fields: attributes of every record; the ``extra`` of a call adds to them.
-    """
+    """Puts a prefix in front of every line, and fields into every record. Threads: any."""
 
     def __init__(
         self, logger: logging.Logger, prefix: str, fields: Mapping[str, object] | None = None

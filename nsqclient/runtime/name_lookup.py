@@ -48,7 +48,7 @@ run_after_fork(_lookups.clear)
 def find_addresses(host: str, port: int, deadline: Deadline) -> AddressInfo:
     """Return ``socket.getaddrinfo`` of a host.
 
-    A lookup that is late continues in its thread, and the next call for the host uses its result.
+    A late lookup continues in its thread, and the next call for the host uses its result.
 
     Raises:
         socket.gaierror: the host is unknown, the deadline expired, or too many lookups hang.

@@ -1,12 +1,10 @@
 """Signal handlers of the library, which a forked child replaces by those of the program.
 
-A child that a handler forks, as ``multiprocessing`` does, gets the signal handlers that the program
-had before the library set its own. To ignore a signal, the library sets a function, because
-``SIG_IGN`` would persist in the programs that a handler runs.
+To ignore a signal, the library sets a function, because ``SIG_IGN`` would persist in the programs
+that a handler runs.
 
 Before a command handles SIGINT and SIGTERM itself, the first one ends the process with status 0.
-After the command's end, only a second signal changes its exit status. This does not apply to
-programs that import the library.
+After the command's end, only a second signal changes its exit status.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def give_back(number: int, former: Any) -> None:
 
 
 def disregard(number: int, frame: FrameType | None) -> None:
-    """Handle a signal by doing nothing."""
+    """Does nothing."""
 
 
 def _restore(number: int, former: Any) -> None:
@@ -115,28 +113,24 @@ def handle_signals() -> None:
 
 
 def ignore_at_exit() -> None:
-    """Ignore SIGINT and SIGTERM while the interpreter ends.
+    """Ignore SIGINT and SIGTERM while the interpreter ends: Python restores the default handlers.
 
-    It replaces handlers in Python by the default, so a signal that comes then would change the exit
-    status. The first function that is registered is the last that is called.
+    The first function that is registered with ``atexit`` is the last that is called.
     """
     atexit.register(_ignore)
 
 
 def has_begun() -> None:
-    """Record that the command handles signals itself from now on."""
     global _has_begun
     _has_begun = True
 
 
 def note_signal() -> None:
-    """Record that the command has received a signal."""
     global _came
     _came = True
 
 
 def end_at_once(number: int) -> None:
-    """End the process on a second signal, with status 128 plus its number."""
     os.write(2, b"second signal: ending at once\n")
     os._exit(128 + number)
 

@@ -1,5 +1,3 @@
-"""``Health`` and ``Histogram``: the state of an object in figures."""
-
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -29,15 +27,12 @@ class Health:
 
 @dataclass(frozen=True)
 class HistogramSnapshot:
-    """A histogram at one moment."""
-
     bounds: tuple[float, ...]  #: ascending upper bounds; the last bucket is unbounded
     counts: tuple[int, ...]  #: number of values in each bucket
     sum: float  #: of all values
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return sum(self.counts)
 
     def cumulative(self) -> list[int]:
@@ -46,11 +41,7 @@ class HistogramSnapshot:
 
 
 class Histogram:
-    """Counts values in buckets. Threads: any.
-
-    Args:
-        bounds: ascending upper bounds of the buckets.
-    """
+    """Counts values in buckets with ascending upper bounds. Threads: any."""
 
     def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS) -> None:
         self._bounds = tuple(bounds)

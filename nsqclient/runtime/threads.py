@@ -24,17 +24,14 @@ T = TypeVar("T")
 def need_threads() -> None:
     """Raise RuntimeError if the interpreter is shutting down.
 
-    Up to Python 3.11, a thread that is started then never runs, and its starter waits forever.
+    Up to Python 3.11, a thread started then never runs, and its starter waits forever.
     """
     if sys.is_finalizing():
         raise RuntimeError("cannot start a thread: the interpreter is shutting down")
 
 
 class LibraryThread(threading.Thread):
-    """A daemon thread of the library's.
-
-    Args:
-        owner: the object whose work it does, for ``owner_of_thread()``.
+    """A daemon thread. ``owner``: the object whose work it does, for ``owner_of_thread()``.
 
     Life: created, ``launch()``, ``join()``. Threads: any.
     """
@@ -68,10 +65,9 @@ class LibraryThread(threading.Thread):
         report(failure)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the thread, as ``Thread.join``.
+        """Wait for the end of the thread, unless it was never started.
 
-        Returns at once if it was never started, or if the interpreter is shutting down, because
-        threads do not run then.
+        Does not wait if the interpreter is shutting down, because threads do not run then.
         """
         if self.ident is not None and not sys.is_finalizing():
             with self._starting:  # Thread.join raises RuntimeError until start() is over
@@ -86,9 +82,8 @@ _PAUSE = 0.01
 def keep_running(loop: Callable[[], None], on_failure: Callable[[BaseException], object]) -> None:
     """Call ``loop`` until it returns; if it raises, call ``on_failure``, and continue.
 
-    For the loop of a thread that must not end. A user's time limit may raise an exception in any
-    thread, even after the limited function has returned, and a MemoryError may occur anywhere. An
-    exception in ``on_failure`` is handled in the same way.
+    A user's time limit may raise an exception in any thread, even after the limited function has
+    returned, and a MemoryError may occur anywhere, also in ``on_failure``.
     """
     # Twice: the outer call catches an exception between two calls of the inner loop.
     _repeat(lambda: _repeat(loop, on_failure), on_failure)
@@ -116,14 +111,12 @@ def owner_of_thread() -> object:
 def is_for_caller(error: BaseException) -> bool:
     """True if an exception from a user's function is meant for the calling thread.
 
-    On a user's thread, a signal handler raises KeyboardInterrupt, SystemExit and the like. An
-    ``Exception`` is treated as the function's own.
+    On a user's thread, a signal handler raises KeyboardInterrupt, SystemExit and the like.
     """
     return not isinstance(error, Exception) and not is_library_thread()
 
 
 def is_library_thread() -> bool:
-    """True if the calling thread is one of the library's."""
     return isinstance(threading.current_thread(), LibraryThread)
 
 
@@ -135,8 +128,8 @@ def run_in_thread(procedure: Callable[[], T], deadline: Deadline, name: str) -> 
     """Run ``procedure`` in a new thread; return its result, or None if it is late.
 
     For calls that a signal handler may make: the interrupted thread may hold a lock that the
-    procedure needs, so the caller must not wait for it past the deadline. A thread of the library
-    runs the procedure itself, because the procedure may join that thread.
+    procedure needs. A thread of the library runs the procedure itself, because the procedure may
+    join that thread.
 
     Blocks: until the procedure returns, at most a second beyond the deadline.
 

@@ -1,8 +1,4 @@
-"""``Timer``: a thread that runs short tasks when they are due.
-
-A task must return at once. Blocking work belongs on a background thread. An exception of a task is
-logged, and the thread continues.
-"""
+"""``Timer``: a thread that runs short tasks when they are due. Blocking work belongs elsewhere."""
 
 from __future__ import annotations
 
@@ -24,8 +20,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.timer")
 
 
 class TimerTask:
-    """A scheduled call. Threads: any."""
-
     __slots__ = ("_action",)
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -36,14 +30,14 @@ class TimerTask:
         self._action = None
 
     def run(self) -> None:
-        """Run the task unless it was cancelled. For the Timer."""
+        """Run the task unless it was cancelled."""
         action, self._action = self._action, None
         if action is not None:
             action()
 
 
 class Timer:
-    """One daemon thread that runs short tasks.
+    """One daemon thread that runs short tasks. It logs their exceptions.
 
     Life: created, ``start()``, ``stop()``. Threads: any.
     """
@@ -57,11 +51,7 @@ class Timer:
         self._thread = LibraryThread(self._run, name)
 
     def start(self) -> None:
-        """Start the thread, unless ``stop()`` was called. Idempotent.
-
-        Raises:
-            RuntimeError: no thread can be started.
-        """
+        """Start the thread, unless ``stop()`` was called. Idempotent. Raises RuntimeError."""
         with self._lock:
             if not self._stopping:
                 self._thread.launch()
@@ -79,9 +69,9 @@ class Timer:
         return task
 
     def stop(self, deadline: Deadline | None = None) -> bool:
-        """Drop all tasks and join the thread; return True if it has ended.
+        """Drop all tasks and join the thread; return True if it has ended. Idempotent.
 
-        Idempotent. The timer thread itself is not joined.
+        The timer thread itself is not joined.
         """
         with self._lock:
             self._wakeups.put(None)
@@ -94,7 +84,6 @@ class Timer:
         return not thread.is_alive()
 
     def is_timer(self) -> bool:
-        """True if the calling thread is the timer's."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

@@ -29,14 +29,11 @@ def client_context(
     """Build a client's context.
 
     Args:
-        ca_file: PEM file of trusted authorities; empty: the system's authorities.
+        ca_file: PEM file of trusted authorities; empty: the system's.
         cert, key: PEM files of the client's certificate, or both empty.
-        key_password: of an encrypted key.
-        min_version: ``tls1.2`` or ``tls1.3``.
-        verify: check the server's certificate and its name.
 
     Raises:
-        TLSError: a file cannot be used; names it.
+        TLSError: names the file that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = VERSIONS[min_version]
@@ -64,15 +61,11 @@ def server_context(
     """Build a server's context.
 
     Args:
-        cert, key: PEM files of the server's certificate.
-        key_password: of an encrypted key.
-        ca_file: PEM file of the authorities for clients' certificates; empty: the system's
-            authorities.
+        ca_file: PEM file of the authorities for clients' certificates; empty: the system's.
         verify_clients: require a certificate from each client.
-        min_version: ``tls1.2`` or ``tls1.3``.
 
     Raises:
-        TLSError: a file cannot be used; names it.
+        TLSError: names the file that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]

@@ -32,18 +32,14 @@ _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class _BindError(OSError):
-    """``local_addr`` cannot be used."""
+    ...
 
 
 def _dial(
     host: str, port: int, deadline: Deadline, bind: tuple[str, int] | None,
     on_dial: Callable[[socket.socket], None],
 ) -> socket.socket:
-    """Connect to the first of the host's addresses that answers.
-
-    Each address gets an equal share of the time. ``socket.create_connection`` would give each of
-    them all of it.
-    """
+    """Connect to the first of the host's addresses that answers; each has a share of the time."""
     found = find_addresses(host, port, deadline)
     if bind is not None:
         version = ip_version(bind[0])
@@ -81,7 +77,6 @@ def _bind(sock: socket.socket, local: tuple[str, int]) -> None:
 def _connect_error(
     address: str, exc: Exception, source: str | None, timeout: float | None
 ) -> ConnectError:
-    """Return the error for a failed dial."""
     if isinstance(exc, _BindError):
         reason, hint = f"local_addr {source!r} cannot be used: {exc}", hints.LOCAL_ADDR
     elif isinstance(exc, socket.gaierror):
@@ -102,8 +97,8 @@ def _connect_error(
 class Transport:
     """One connected, non-blocking TCP socket.
 
-    Threads: one thread may receive and call ``wait``, and one thread at a time may send (the caller
-    holds a write lock). ``has_input`` and ``shutdown``, which wakes both, may be called from any.
+    Threads: one may receive and call ``wait``, and one at a time may send (the caller holds a write
+    lock). ``has_input`` and ``shutdown``, which wakes both, may be called from any.
     """
 
     def __init__(self, sock: socket.socket, address: str) -> None:
@@ -135,7 +130,7 @@ class Transport:
         Args:
             source: the local ``host`` or ``host:port`` to bind.
             on_dial: called with each socket before it is connected. ``shutdown()`` of the socket
-                ends the dial. Exceptions of ``on_dial`` propagate.
+                ends the dial.
 
         Blocks: until the deadline.
 
@@ -157,11 +152,9 @@ class Transport:
         return cls(sock, address)
 
     def recv(self, size: int = RECV_SIZE) -> bytes | None:
-        """Return at most ``size`` bytes, ``b""`` at the end of the stream, or None if there are no
-        bytes. Does not block.
+        """Return at most ``size`` bytes, ``b""`` at the end of the stream, or None without input.
 
-        Raises:
-            ConnectionLostError: reset, or another error of the socket.
+        Does not block. Raises ConnectionLostError.
         """
         try:
             return self._sock.recv(size)
@@ -170,11 +163,7 @@ class Transport:
             return None
 
     def send_some(self, data: bytes | memoryview) -> int:
-        """Return how many bytes of ``data`` the kernel has accepted. Does not block.
-
-        Raises:
-            ConnectionLostError: the peer is gone.
-        """
+        """Return how many bytes the kernel took. Does not block. Raises ConnectionLostError."""
         try:
             return self._sock.send(data)
         except OSError as exc:
@@ -182,11 +171,11 @@ class Transport:
             return 0
 
     def fileno(self) -> int:
-        """Return the file descriptor, or -1 once the socket is closed."""
+        """Return -1 once the socket is closed."""
         return self._sock.fileno()
 
     def need_lost(self, exc: OSError) -> None:
-        """Return if a system call would have blocked; raise the meaning of any other failure.
+        """Return if a system call would have blocked.
 
         Raises:
             ConnectionLostError: the socket failed. Or ``exc``, if a signal handler raised it.
@@ -201,7 +190,7 @@ class Transport:
         return self._poll(select.POLLIN | select.POLLOUT if for_write else select.POLLIN, timeout)
 
     def has_input(self) -> bool:
-        """True if bytes, or the end of the stream, can be received. Any thread."""
+        """True if bytes, or the end of the stream, can be received."""
         return self._poll(select.POLLIN, 0)
 
     def wait_writable(self, timeout: float) -> None:
@@ -242,7 +231,6 @@ class Transport:
         self._sock.close()
 
     def lost(self, exc: OSError) -> ConnectionLostError:
-        """Return the error for a failed system call of a connected socket."""
         if exc.errno in (errno.ECONNRESET, errno.EPIPE):
             reason = "reset by the peer"
         elif exc.errno == errno.EBADF:
@@ -256,8 +244,7 @@ def listen(host: str, port: int, backlog: int = 1024) -> socket.socket:
     """Return a socket that listens for TCP connections, with Go's meaning of the address.
 
     Args:
-        host: a name or an address. Empty or ``::``: all of IPv4 and IPv6, or of IPv4 if the machine
-            has no IPv6.
+        host: empty or ``::``: all of IPv4 and IPv6, or of IPv4 if the machine has no IPv6.
         port: 0 for any free one.
 
     Raises:

@@ -27,12 +27,11 @@ class WorkerPool(Generic[T]):
     An exception is logged, and the worker continues with the next item. If a user's time limit
     raises an exception between two items, the next item is lost.
 
+    The queue is unbounded, because a reader that queues messages must not wait. Taking an item is
+    one ``popleft()`` without a lock, because it happens for every message.
+
     Args:
         idle: called by a worker before it sleeps.
-
-    The queue is unbounded, because a reader that queues messages must not wait, and messages that
-    time out at nsqd can be more than RDY allows. Taking an item is one ``popleft()`` without a
-    lock, because it happens for every message.
 
     Life: created, ``start()``, ``stop()``. Threads: any.
     """
@@ -58,7 +57,6 @@ class WorkerPool(Generic[T]):
         ]
 
     def __len__(self) -> int:
-        """Items in the queue."""
         return len(self._items)
 
     def start(self) -> None:
@@ -71,16 +69,14 @@ class WorkerPool(Generic[T]):
 
     @property
     def has_threads(self) -> bool:
-        """True if any of the threads runs."""
         return any([thread.is_alive() for thread in self._threads])
 
     def put(self, item: T) -> None:
-        """Queue an item. Does not block."""
         self._items.append(item)
         self._wake_one()
 
     def put_many(self, items: Iterable[T], wakes: bool = True) -> bool:
-        """Queue items in order; return True if the queue was not empty. Does not block.
+        """Queue items in order; return True if the queue was not empty.
 
         Args:
             wakes: wake a worker; False: the caller takes the first item itself.
@@ -98,7 +94,6 @@ class WorkerPool(Generic[T]):
             self._tokens.put(None)
 
     def _sleep(self, timeout: float | None = None) -> None:
-        """Sleep until an item may be queued, the timeout expires, or the pool stops."""
         self._sleepers.append(None)
         try:
             if not self._items and not self._stopping:
@@ -141,13 +136,12 @@ class WorkerPool(Generic[T]):
         return None
 
     def items(self) -> list[T]:
-        """Return the queued items without removing them."""
         return list(self._items.copy())  # copy() is atomic
 
     def take_where(self, condition: Callable[[T], bool] = lambda item: True) -> list[T]:
         """Remove and return the items for which ``condition(item)`` is true.
 
-        The others keep their order, but items that are queued meanwhile may come between them.
+        Items that are queued meanwhile may come between the others, which keep their order.
         """
         taken = []
         # Rotate the queue once: workers keep taking items meanwhile.
@@ -165,13 +159,12 @@ class WorkerPool(Generic[T]):
         return taken
 
     def take_all(self) -> list[T]:
-        """Remove and return the queued items."""
         return self.take_where()
 
     def stop(self, deadline: Deadline | None = None) -> list[str]:
         """Let the workers empty the queue and end; return the names of threads that did not end.
 
-        Idempotent. A worker that calls it is neither joined nor named.
+        Idempotent. The calling thread is neither joined nor named.
         """
         self._stopping = True
         with contextlib.suppress(ReentrantCallError), self._lock:
@@ -188,7 +181,6 @@ class WorkerPool(Generic[T]):
         return alive
 
     def is_worker(self) -> bool:
-        """True if the calling thread is one of the pool's."""
         return threading.current_thread() in self._threads
 
     def _run(self) -> None:
