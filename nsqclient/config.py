@@ -1,6 +1,5 @@
 """The table of all options: default, range, unit, IDENTIFY field and description.
 
-Validation, ``--consumer-opt``, the options page of the docs and the Spark options read the table.
 Names are as in go-nsq; options that go-nsq does not have are marked "ours".
 """
 
@@ -75,10 +74,7 @@ def _text(default: str, help: str, identify: str | None = None, secret: bool = F
 
 
 class SharedOptions(TypedDict, total=False):
-    """The keyword arguments of ``Config`` and ``@nsqclient.handler``, for type checkers.
-
-    A test compares them with the table.
-    """
+    """The keyword arguments of ``Config`` and ``@nsqclient.handler``. A test compares them."""
 
     dial_timeout: Duration
     read_timeout: Duration
@@ -140,8 +136,6 @@ class SharedOptions(TypedDict, total=False):
 
 
 class ConfigOptions(SharedOptions, total=False):
-    """The keyword arguments of ``Config`` and ``Config.replace``."""
-
     max_in_flight: int
 
 
@@ -169,8 +163,8 @@ class Config:
         TypeError: an option is unknown; the error suggests a similar name.
 
     Warns:
-        UserWarning: a duration was probably meant in milliseconds. To avoid the warning, pass a
-            ``timedelta``, or text with a unit.
+        UserWarning: a number of seconds that was probably meant in milliseconds. A ``timedelta``,
+            or text with a unit, is not warned of.
     """
 
     # -- connection
@@ -326,7 +320,6 @@ class Config:
         self._check(OPTIONS)
 
     def _check(self, typed: Iterable[str]) -> None:
-        """Check every option; warn of durations in milliseconds among the ``typed`` ones."""
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             object.__setattr__(self, name, _checked(name, option, value))
@@ -372,7 +365,6 @@ class Config:
         object.__setattr__(self, f"{name}_file", "")
 
     def _check_tls(self) -> None:
-        """Reject TLS options that have no effect."""
         for name in ("tls_root_ca_file", "tls_cert", "tls_server_name", "tls_config"):
             if getattr(self, name) and not self.tls_v1:
                 raise ConfigError(f"{name} without tls_v1 would be plain text: set tls_v1 too")
@@ -390,7 +382,7 @@ class Config:
         empty text sets a bool to true.
 
         Raises:
-            ConfigError: a name is unknown, or a text is not a valid value of its option.
+            ConfigError: a name is unknown, or a text is not a valid value.
         """
         values: dict[str, Any] = {}
         for key, text in options.items():
@@ -419,7 +411,7 @@ class Config:
         return copied
 
     def has_max_in_flight(self) -> bool:
-        """Return True if ``max_in_flight`` was set explicitly, even to its default."""
+        """Return True if ``max_in_flight`` was given, even with its default value."""
         return not isinstance(self.max_in_flight, _NotGiven)
 
     def _with_in_flight(self, count: int) -> Config:
@@ -476,11 +468,7 @@ def _unknown(key: str) -> ConfigError:
 
 
 def checked_config(config: object) -> Config:
-    """Return the argument ``config`` of a Consumer or Producer; None: all defaults.
-
-    Raises:
-        ConfigError: it is not a Config.
-    """
+    """Return the argument ``config`` of a Consumer or Producer. Raises ConfigError."""
     if config is None:
         return Config()
     if isinstance(config, Config):
@@ -492,7 +480,7 @@ def checked_config(config: object) -> Config:
 
 
 def _checked(name: str, option: Option, value: Any) -> Any:
-    """Return ``value`` in its canonical type; raise ConfigError when it does not fit."""
+    """Return ``value`` in its canonical type. Raises ConfigError."""
     if option.kind == "duration":
         value = to_seconds(value, name, minimum=float("-inf"))
     elif option.kind in ("int", "float"):
@@ -526,7 +514,6 @@ def _checked(name: str, option: Option, value: Any) -> Any:
 
 
 def _looks_like_ms(option: Option, value: object) -> bool:
-    """Return True if a duration was probably meant in milliseconds."""
     return (
         option.looks_like_ms is not None and isinstance(value, (int, float))
         and value >= option.looks_like_ms
@@ -572,7 +559,7 @@ def build_tls_context(config: Config) -> ssl.SSLContext:
     """Return the SSL context that the ``tls_*`` options describe.
 
     Raises:
-        TLSError: a file cannot be used; the error names it.
+        TLSError: names the file that cannot be used.
     """
     if config.tls_config is not None:
         return config.tls_config

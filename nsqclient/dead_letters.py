@@ -1,7 +1,6 @@
 """Messages that are given up: ``DeadLetter``, its JSON form, and callbacks that store it.
 
-If a callback of ``on_giving_up`` raises, the message is requeued. Requeues by a stop and timeouts
-in other processes count as attempts too, so a message may be given up without a failed handler.
+If a callback of ``on_giving_up`` raises, the message is requeued.
 """
 
 from __future__ import annotations
@@ -61,12 +60,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, message: Message, now: float, host: str) -> DeadLetter:
-        """Return the dead letter of a message.
-
-        Args:
-            now: seconds since the epoch.
-            host: name of this machine.
-        """
+        """Return the dead letter of a message; ``now`` in seconds since the epoch."""
         reason, exception = message.failure or ("", None)
         return cls(
             message.body, message.topic, message.channel, str(message.id), message.attempts,
@@ -88,10 +82,7 @@ class DeadLetter:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields, for ``json.dumps``.
-
-        ``body_encoding`` is ``utf-8``, or ``base64`` for a body that is not UTF-8.
-        """
+        """Return all fields, for ``json.dumps``. A body that is not UTF-8 is in base64."""
         try:
             body, encoding = self.body.decode("utf-8"), "utf-8"
         except UnicodeDecodeError:
@@ -123,7 +114,7 @@ class DeadLetter:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], body: bytes) -> DeadLetter:
-        """Return a letter from JSON fields; missing or invalid fields are empty."""
+        """Return a letter from JSON fields; invalid fields are empty."""
 
         def text(name: str, limit: int = LONGEST_TEXT) -> str:
             value = facts.get(name)
@@ -151,10 +142,7 @@ def _utc(nanoseconds: int) -> str:
 
 
 def _summary(exception: BaseException) -> str:
-    """Return type and text, as in the last line of a traceback.
-
-    The module traceback would raise if a field of a SyntaxError has a wrong type.
-    """
+    """Return type and text. The module traceback would raise for some SyntaxErrors."""
     kind = type(exception)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -218,11 +206,10 @@ def _letter_of(message: Message) -> DeadLetter:
 
 
 class DeadLetterDirectory:
-    """Stores each message that is given up in a directory.
+    """Stores each message that is given up as one file, ``TOPIC+CHANNEL+ID+HASH.json``.
 
-    A dead letter is one file, ``TOPIC+CHANNEL+ID+HASH.json``, with the fields of
-    :class:`DeadLetter`. HASH covers the message and its nsqd, because ids of different nsqds may be
-    equal. The file is on disk before the message is finished.
+    The file has the fields of :class:`DeadLetter`, and is on disk before the message is finished.
+    HASH covers the message and its nsqd, because ids of different nsqds may be equal.
 
     Args:
         path: the directory; created if it does not exist.
@@ -257,9 +244,8 @@ class DeadLetterDirectory:
         """Return a dead letter.
 
         Raises:
-            FileNotFoundError: it does not exist.
             ValueError: its file is damaged.
-            OSError: it cannot be read.
+            OSError: it does not exist, or cannot be read.
         """
         data = self._file(name).read_bytes()
         letter = DeadLetter.parse(data)
@@ -293,7 +279,6 @@ class DeadLetterDirectory:
             raise
 
     def _sync_names(self) -> None:
-        """Flush the directory to disk."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -318,7 +303,7 @@ class DeadLetterTopic:
     Args:
         producer: a Producer; close it yourself, after the consumer has stopped.
         topic: the topic of the copies.
-        body: a function that returns the body to publish for a message, instead of the JSON object.
+        body: returns the body to publish for a message, instead of the JSON object.
 
     Raises:
         InvalidTopicError: the topic's name is invalid.

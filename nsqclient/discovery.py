@@ -1,8 +1,4 @@
-"""Asks nsqlookupds which nsqds have a topic.
-
-``lookup_topic`` and ``lookup_nodes`` ask one nsqlookupd, and a ``Poller`` asks all nsqlookupds of a
-consumer or producer. Source: client guide, "Discovery".
-"""
+"""Asks nsqlookupds which nsqds have a topic. Source: client guide, "Discovery"."""
 
 from __future__ import annotations
 
@@ -47,11 +43,7 @@ class Addresses(Protocol):
 
 
 def check_addresses(nsqds: Addresses, lookupds: Addresses) -> tuple[list[str], list[str]]:
-    """Check two lists of addresses and return them without duplicates.
-
-    Raises:
-        ConfigError: both are empty, one is a plain string, or an address is malformed.
-    """
+    """Check two lists of addresses and return them without duplicates. Raises ConfigError."""
     nsqds = check_list(nsqds, "nsqd_tcp_addresses")
     lookupds = check_list(lookupds, "lookupd_http_addresses")
     if not nsqds and not lookupds:
@@ -64,11 +56,7 @@ def check_addresses(nsqds: Addresses, lookupds: Addresses) -> tuple[list[str], l
 
 
 def check_list(value: object, name: str) -> list[str]:
-    """Return addresses as a list.
-
-    Raises:
-        ConfigError: ``value`` is a plain string, or not iterable.
-    """
+    """Return addresses as a list. Raises ConfigError for a plain string."""
     if isinstance(value, (str, bytes)):
         text = value if isinstance(value, str) else value.decode(errors="replace")
         raise ConfigError(f"{name} must be a list of addresses: write {pieces_of(text)}")
@@ -87,7 +75,7 @@ class LookupResult(NamedTuple):
 
 
 def config_for(address: str, configured: Iterable[str], config: Config) -> Config:
-    """Return the config for requests to one nsqlookupd. Pure.
+    """Return the config for requests to one nsqlookupd.
 
     A configured nsqlookupd may list any host as another nsqlookupd. So ``auth_secret`` is sent only
     to configured hosts, with their configured scheme, and to ``lookupd_authorized_hosts``.
@@ -113,8 +101,7 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
     Blocks: ``dial_timeout`` to connect, then ``lookupd_poll_timeout`` for the whole answer.
 
     Raises:
-        DiscoveryError: the nsqlookupd cannot be reached, its answer is invalid or larger than
-            16 MiB, or it belongs to another kind of NSQ.
+        DiscoveryError: no answer, or an invalid one.
     """
     with client_errors(address, config), open_client(address, config) as client:
         try:
@@ -131,7 +118,6 @@ def lookup_topic(address: str, topic: str, config: Config) -> LookupResult:
 
 
 def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> bool:
-    """True if an nsqlookupd does not know the topic."""
     if error.message != "TOPIC_NOT_FOUND":
         return False
     logger.debug("nsqlookupd %s does not list %s yet", without_password(address), topic,
@@ -141,7 +127,6 @@ def is_unknown_topic(address: str, topic: str, error: NSQHTTPStatusError) -> boo
 
 @contextlib.contextmanager
 def client_errors(address: str, config: Config) -> Iterator[None]:
-    """Turn errors of the HTTP client into DiscoveryErrors."""
     try:
         yield
     except (NSQHTTPError, TLSError) as exc:
@@ -155,13 +140,12 @@ def client_errors(address: str, config: Config) -> Iterator[None]:
 
 
 def lookup_nodes(address: str, config: Config) -> list[str]:
-    """Ask one nsqlookupd for the ``host:port`` of every nsqd. Otherwise like ``lookup_topic``."""
+    """Ask one nsqlookupd for the TCP addresses of all nsqds. See ``lookup_topic``."""
     with client_errors(address, config), open_client(address, config) as client:
         return usable(address, [node.producer for node in client.nodes()])
 
 
 def open_client(address: str, config: Config) -> NsqlookupdHTTP:
-    """Return a client of one nsqlookupd with the limits of the config."""
     # Imported here, because requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 
@@ -169,7 +153,6 @@ def open_client(address: str, config: Config) -> NsqlookupdHTTP:
 
 
 def client_options(config: Config) -> dict[str, Any]:
-    """Return the limits of the client of an nsqlookupd."""
     timeout = config.lookupd_poll_timeout
     return {"connect_timeout": min(config.dial_timeout, timeout), "timeout": timeout,
             "max_answer_size": _MAX_ANSWER_SIZE}
@@ -192,8 +175,6 @@ def usable(address: str, producers: Iterable[Producer]) -> list[str]:
 class Poller(Generic[A]):
     """Asks nsqlookupds the same question, with one request at a time to each of them.
 
-    A consumer asks for the nsqds of its topic, and a producer asks for all nsqds.
-
     Args:
         question: asks one nsqlookupd; blocks, and raises DiscoveryError.
         run: queues a function that asks this nsqlookupd, for a thread that may block.
@@ -201,8 +182,6 @@ class Poller(Generic[A]):
         merge: records an answer or a failure, and returns further nsqlookupds to ask. Called with
             the lock.
         report: acts on an answer or a failure. Called without the lock.
-
-    Threads: any.
     """
 
     def __init__(
@@ -226,7 +205,6 @@ class Poller(Generic[A]):
 
     @property
     def is_asking(self) -> bool:
-        """True if a request is in progress. Needs the lock."""
         return bool(self._asking)
 
     def late(self, seconds: float) -> set[str]:
@@ -242,7 +220,7 @@ class Poller(Generic[A]):
         """Ask these nsqlookupds, unless a request to them is in progress. Needs the lock.
 
         Args:
-            again: ask the nsqlookupds with a request in progress once more after their answer.
+            again: ask those with a request in progress once more after their answer.
         """
         request = self.requests + 1, time.monotonic()
         for lookupd in lookupds:

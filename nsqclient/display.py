@@ -22,7 +22,6 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def printable(text: str, limit: int = 0) -> str:
     """Escape the characters that ``str.isprintable`` excludes, as ``repr`` does.
 
-    Examples are controls, line separators, bidirectional formatting and lone surrogates.
     Backslashes are not escaped, so escaping twice is the same as escaping once.
 
     Args:
@@ -52,10 +51,10 @@ def _word_without_password(word: re.Match[str]) -> str:
 
 
 def masked_address(address: str) -> str:
-    """Mask the password in one address, which may be malformed.
+    """Mask the password and the query in one address, which may be malformed.
 
     Before the last ``@`` only a plain user name is kept: the password may contain characters that
-    should have been quoted, and a user without a password may be a token. The query is masked too.
+    should have been quoted, and a user without a password may be a token.
     """
     scheme = _SCHEME.match(address)
     start = scheme.end() if scheme is not None else 0
@@ -69,12 +68,11 @@ def masked_address(address: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return ``1 failure``, ``2 failures``. ``plural``: by default the noun and an s."""
+    """Return ``1 failure``, ``2 failures``."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def show_size(count: float) -> str:
-    """Format a number of bytes: ``999 B``, ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -83,16 +81,12 @@ def show_size(count: float) -> str:
 
 
 def has_colors(stream: TextIO) -> bool:
-    """Return True if the stream is a terminal with colors, and ``NO_COLOR`` is not set.
-
-    Source: https://no-color.org.
-    """
+    """True for a terminal without ``NO_COLOR``. Source: https://no-color.org."""
     return (stream.isatty() and not os.environ.get("NO_COLOR")
             and os.environ.get("TERM") != "dumb")
 
 
 def paint(text: str, color: str) -> str:
-    """Return text in a color, such as :data:`GREEN`."""
     return f"\x1b[{color}m{text}\x1b[0m"
 
 
@@ -110,7 +104,7 @@ def table(rows: Sequence[Sequence[str]], left: Container[str]) -> list[str]:
 
     Args:
         rows: the cells; the first row is the heading.
-        left: the headings of left-aligned columns; the others are right-aligned.
+        left: the headings of left-aligned columns.
     """
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [

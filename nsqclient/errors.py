@@ -1,38 +1,5 @@
 """The exceptions of nsqclient, and the table of nsqd's error codes.
 
-Each class builds its text from the data in its attributes::
-
-    NSQError
-    ├── ConfigError (ValueError)           an option is unknown, of a wrong type or out of range
-    ├── LocalProtocolError                 a call that breaks the rules of NSQ
-    │   ├── InvalidTopicError (ValueError)
-    │   ├── InvalidChannelError (ValueError)
-    │   ├── InvalidMessageError (ValueError)   body empty, too big or not bytes; delay out of range
-    │   └── AlreadyRespondedError          a message was finished or requeued twice
-    ├── ClosedError                        a call after close() or stop()
-    ├── ReentrantCallError (RuntimeError)  a finalizer or signal handler called in mid-call
-    ├── NSQConnectionError                 no connection to nsqd
-    │   ├── ConnectError                   refused, host unknown, dial timed out
-    │   ├── ConnectionLostError            the connection was open and ended
-    │   └── WriteTimeoutError              the peer did not read for write_timeout
-    ├── RemoteProtocolError                the peer does not follow the protocol
-    │   ├── FrameTooLargeError
-    │   └── NotNSQError                    HTTP (or something else) answered on the TCP port
-    ├── NegotiationError                   requested in IDENTIFY, not granted by nsqd
-    │   └── TLSError                       the TLS handshake failed: .reason
-    ├── DiscoveryError                     an nsqlookupd gave no usable answer
-    ├── NSQHTTPError                       an HTTP API: .url, .reason
-    │   ├── NSQHTTPTransportError          no response: refused, timeout, no TLS, not HTTP
-    │   ├── NSQHTTPStatusError             the server returned an error: .status, .message
-    │   └── NSQHTTPResponseError           the response is invalid
-    ├── ServerError                        an error frame of nsqd: .code, .text, .fatal
-    ├── PartitionError                     not possible with this NSQ or topic
-    │   └── OrderError                     an ordered message arrived out of order
-    └── PublishError
-        ├── PublishRejectedError           not stored: .code, .retryable
-        │   └── PublishNotSentError        no nsqd could be reached in time; .code is None
-        └── PublishUnknownError            may or may not be stored
-
 ``Requeue`` and ``GiveUp``, which a handler raises on purpose, are in :mod:`nsqclient.message`.
 """
 
@@ -100,7 +67,7 @@ def with_hint(error: NSQError, address: str = "") -> str:
 def known_failure(error: BaseException) -> str:
     """Return the text and hint of an error with a known cause; empty for any other error.
 
-    The hint may be that of an error that led to this one. A traceback would say no more.
+    The hint may be that of an error that led to this one.
     """
     cause: BaseException | None = error
     while isinstance(cause, NSQError):
@@ -219,7 +186,7 @@ class DiscoveryError(NSQError):
 
 
 def other_lookup_error(address: str) -> DiscoveryError:
-    """Return the error of a stock client that has asked an nsqlookupd of a partitioned NSQ."""
+    """The error of a stock client that has asked an nsqlookupd of a partitioned NSQ."""
     error = DiscoveryError(address, "it belongs to a partitioned NSQ: use nsqclient.partitioned")
     error.is_final = True
     return error
@@ -268,11 +235,7 @@ class NSQHTTPResponseError(NSQHTTPError):
 
 
 class ServerError(NSQError):
-    """An error frame of nsqd.
-
-    ``code`` is the word ``E_...``, and ``text`` is the text after it. Source: the TCP protocol
-    spec and nsqd 1.3.0.
-    """
+    """An error frame of nsqd: the word ``E_...`` as ``code``, and the ``text`` after it."""
 
     def __init__(self, code: str, text: str = "") -> None:
         super().__init__(f"{code} {text}".rstrip(), hint=hints.hint_on(code, text))
@@ -326,7 +289,7 @@ class PartitionError(NSQError):
 
 
 def other_nsqd_error(address: str, version: str) -> PartitionError:
-    """Return the error of a stock client that has connected to an nsqd of a partitioned NSQ."""
+    """The error of a stock client that has connected to an nsqd of a partitioned NSQ."""
     return PartitionError(
         f"{address}: nsqd {version} belongs to a partitioned NSQ: use nsqclient.partitioned")
 
@@ -348,8 +311,8 @@ class PublishError(NSQError):
 class PublishRejectedError(PublishError):
     """The message is not stored.
 
-    ``code`` is nsqd's error code, or None; ``retryable`` says whether the same publish may
-    succeed later or elsewhere.
+    ``code`` is nsqd's error code, or None. ``retryable``: the same publish may succeed later or
+    elsewhere.
     """
 
     def __init__(self, reason: str, code: str | None = None, retryable: bool = False) -> None:

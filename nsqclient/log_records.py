@@ -1,7 +1,7 @@
 """The fields of the library's log records, and formatters for text lines and JSON.
 
-The fields ``topic``, ``channel``, ``nsqd`` (``host:port``), ``message_id`` and ``attempts`` are
-attributes of a record, passed as ``extra``. A record has the fields that are known.
+The fields ``topic``, ``channel``, ``nsqd`` (``host:port``), ``message_id`` and ``attempts``, if
+known, are attributes of a record.
 """
 
 from __future__ import annotations
@@ -31,11 +31,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 def log_fields(
     *, topic: str = "", channel: str = "", nsqd: str = "", message: Message | None = None
 ) -> dict[str, object]:
-    """Return the non-empty fields of a record, for ``extra``.
-
-    Args:
-        message: the source of fields that are not given.
-    """
+    """Return the non-empty fields of a record, for ``extra``."""
     fields: dict[str, object] = {"topic": topic, "channel": channel, "nsqd": nsqd}
     if message is not None:
         fields |= {
@@ -49,8 +45,7 @@ def log_fields(
 class LineFormatter(logging.Formatter):
     """Formats records as lines without control characters.
 
-    The library escapes the texts of peers itself; this escapes the texts of handlers, hooks and
-    other libraries. The lines of a traceback are indented, so that none looks like a record.
+    The lines of a traceback are indented, so that none looks like a record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -65,8 +60,7 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats records as JSON objects of one line, with every ``extra``.
 
-    An ``extra`` that JSON does not support is written as text. If another field has its
-    name, a ``_`` is appended.
+    An ``extra`` with the name of another field gets a ``_`` appended.
 
     Args:
         process: the value of the field ``process``; empty: no such field.

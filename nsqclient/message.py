@@ -1,7 +1,6 @@
 """``Message``: a body, its metadata from nsqd, and the methods to respond to it.
 
-A message answers through a :class:`Responder`, its subscription. Source: TCP protocol spec, "Data
-Format"; client guide, "Message Handling".
+Source: TCP protocol spec, "Data Format"; client guide, "Message Handling".
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MESSAGE_OVERHEAD = 512
 
 
 class MessageId(bytes):
-    """The id of a message: bytes that ``str(id)``, ``f"{id}"`` and ``print(id)`` show as text.
+    """The id of a message: bytes that ``str(id)`` and ``print(id)`` show as text.
 
     The text is the 16 hex digits from nsqd. An id of partitioned NSQ is 16 arbitrary bytes, shown
     as 32 hex digits.
@@ -56,9 +55,6 @@ class GiveUp(Exception):
 
     ``on_giving_up`` is called with the message, then the message is finished, without backoff. In a
     BatchHandler it applies to all unanswered messages of the batch.
-
-    Args:
-        reason: for the dead letter and the log.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -81,7 +77,7 @@ def raise_decision(result: object) -> None:
 
 
 class Failure(NamedTuple):
-    """The reason why a message is given up. Immutable."""
+    """The reason why a message is given up."""
 
     reason: str  #: one line
     #: The handler's exception. None if this delivery did not reach a handler: the message had been
@@ -90,7 +86,7 @@ class Failure(NamedTuple):
 
 
 class Responder(Protocol):
-    """Answers messages. Thread-safe. See Subscription."""
+    """Answers messages. Thread-safe."""
 
     def finish(self, message: Message) -> None: ...
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None: ...
@@ -103,7 +99,7 @@ class Responder(Protocol):
 class Message:
     """A delivered message.
 
-    Threads: any thread may answer it. A second answer raises AlreadyRespondedError.
+    The methods that answer it raise AlreadyRespondedError after FIN or REQ. Threads: any.
     """
 
     __slots__ = (
@@ -190,13 +186,13 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The topic; empty for a message without a consumer."""
+        """Empty for a message without a consumer."""
         topic: str = getattr(self._responder, "topic", "")
         return topic
 
     @property
     def channel(self) -> str:
-        """The channel; empty for a message without a consumer."""
+        """Empty for a message without a consumer."""
         channel: str = getattr(self._responder, "channel", "")
         return channel
 
@@ -217,13 +213,7 @@ class Message:
         return self.deadline - time.monotonic()
 
     def finish(self) -> None:
-        """Finish the message (FIN).
-
-        If the connection is lost, nsqd delivers the message again. This is logged and counted.
-
-        Raises:
-            AlreadyRespondedError: it was answered before.
-        """
+        """Finish the message (FIN). If the connection is lost, nsqd delivers the message again."""
         check_process()
         self._responder.finish(self)
 
@@ -233,7 +223,6 @@ class Message:
         Args: see :class:`Requeue`. nsqd limits the delay to its ``--max-req-timeout``.
 
         Raises:
-            AlreadyRespondedError: it was answered before.
             ConfigError: the delay is negative or not a duration.
         """
         seconds = None if delay is None else to_seconds(delay, "requeue delay")
@@ -243,21 +232,13 @@ class Message:
     def give_up(self, reason: str) -> None:
         """Give the message up, as ``raise GiveUp(reason)`` does in a handler.
 
-        For a batch, a loop over ``messages()``, or after ``enable_async()``. ``on_giving_up`` is
-        called with the message in this thread; then the message is finished. If the callback
-        raises, the message is requeued.
-
-        Raises:
-            AlreadyRespondedError: it was answered before.
+        ``on_giving_up`` is called with the message in this thread; then the message is finished. If
+        the callback raises, the message is requeued.
         """
         self._responder.give_up(self, reason)
 
     def touch(self) -> None:
-        """Ask nsqd for another ``msg_timeout``, up to its ``max_msg_timeout`` in all (TOUCH).
-
-        Raises:
-            AlreadyRespondedError: it was answered before.
-        """
+        """Ask nsqd for another ``msg_timeout``, up to its ``max_msg_timeout`` in all (TOUCH)."""
         check_process()
         self._responder.touch(self)
 
@@ -266,9 +247,6 @@ class Message:
 
         Ends ``max_msg_timeout`` after the delivery, or when the connection is lost. A handler that
         hangs keeps its message until then, so use it only for work that ends.
-
-        Raises:
-            AlreadyRespondedError: it was answered before.
         """
         check_process()
         self._responder.keep_alive(self)

@@ -1,7 +1,6 @@
-"""The options that hold a secret, and how to read them from files and environment variables.
+"""Secrets in options, files and environment variables.
 
-A module of its own, because the table of options in ``config`` takes longer to import than most
-commands need.
+Not in ``config``, which takes longer to import than most commands need.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def read_secret(path: str) -> str:
     """Return the content of a file without newlines at its end, invalid UTF-8 as surrogates.
 
     Raises:
-        ValueError: the file cannot be read, is empty or too long. The text never shows the content.
+        ValueError: the file cannot be read, is empty or too long.
     """
     try:
         with open(path, "rb") as file:

@@ -1,7 +1,4 @@
-"""``ClusterActions``: create, change, delete, tombstone and publish, on a cluster or on one nsqd.
-
-An nsqd without the topic or channel does not count as a failure while another nsqd has it.
-"""
+"""``ClusterActions``: create, change, delete, tombstone and publish."""
 
 from __future__ import annotations
 
@@ -48,8 +45,8 @@ class ActionError(NSQError):
 class ClusterActions:
     """Carries actions out. Each returns the failures of servers that did not take part.
 
-    On a partitioned cluster an action on a channel is carried out on every partition, with a
-    failure for each partition that it did not reach.
+    An nsqd without the topic or channel does not count as a failure while another nsqd has it. On a
+    partitioned cluster an action on a channel is carried out on every partition.
 
     Raises:
         UpstreamError: every server failed.
@@ -99,7 +96,7 @@ class ClusterActions:
 
         Args:
             node: one nsqd; empty: all that may have the topic.
-            waits: ask servers that did not answer a moment ago, too; else they are failures.
+            waits: also ask servers that did not answer a moment ago.
         """
         nodes, failures = self._targets(node, topic)
         if self._is_partitioned():
@@ -124,11 +121,7 @@ class ClusterActions:
         return failures + more + self._each(nodes, lambda nsqd: nsqd.delete_topic(topic))
 
     def publish(self, topic: str, body: bytes, node: str = "", defer: float | None = None) -> str:
-        """Publish to an nsqd, the given one or the first that answers; return its address.
-
-        Args:
-            defer: seconds.
-        """
+        """Publish to an nsqd, the given one or the first that answers; return its address."""
         chosen = self._choose(topic, node)
 
         def publish(nsqd: NsqdHTTP) -> str:
@@ -148,7 +141,6 @@ class ClusterActions:
     # -- inside
 
     def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[Failure]]:
-        """Return one nsqd, or all that may have a topic."""
         found = self._cluster.nodes()
         if node:
             return [node_named(found, node)], []
@@ -165,11 +157,7 @@ class ClusterActions:
         self, action: str, topic: str, channel: str, nodes: list[Node], is_one: bool,
         waits: bool = True,
     ) -> list[Failure]:
-        """Act on a channel in each partition; return a failure for each that was not reached.
-
-        Args:
-            is_one: only on the partitions of one nsqd.
-        """
+        """Act on a channel in each partition, or (``is_one``) in the partitions of one nsqd."""
         lookupd = next(iter(self._cluster.lookupds()), "NSQLOOKUPD")
         where = {"lookupd": lookupd, "topic": topic, "channel": channel, "action": action}
         if not channel:
@@ -200,7 +188,6 @@ class ClusterActions:
         return failures
 
     def _without_leader(self, topic: str, led: set[int]) -> list[Failure]:
-        """Return a failure for each partition without a leader that answers."""
         found, _ = self._cluster.each_lookupd(lambda lookupd: lookupd.lookup(topic, "r"))
         counts = [each.meta.partition_num for each in found.values() if each.meta is not None]
         return [
@@ -225,7 +212,6 @@ class ClusterActions:
         self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False,
         waits: bool = True,
     ) -> list[Failure]:
-        """Act on nsqds; an nsqd without the topic or channel is not a failure."""
         try:
             done, failures = self._cluster.each(nodes, act, is_action=waits)
         finally:

@@ -65,7 +65,7 @@ class Failure(NamedTuple):
 
 
 class UpstreamError(NSQError):
-    """Every server that was requested failed; ``failures`` has the reasons."""
+    """Every server that was requested failed."""
 
     def __init__(self, what: str, failures: Sequence[Failure]) -> None:
         super().__init__(
@@ -76,8 +76,6 @@ class UpstreamError(NSQError):
 
 @dataclass(frozen=True)
 class Request(Generic[T]):
-    """A request to one server; ``call`` raises an NSQError when it fails."""
-
     kind: str
     address: str
     call: Callable[[], T]
@@ -91,7 +89,6 @@ class _Server:
     late: Failure | None = None  # a progressive round has ended, and its answer is under way
 
     def known_failure(self, now: float, progressive: bool) -> Failure | None:
-        """Return the failure if the server is not asked now; None: ask it."""
         if self.silence is not None and now < self.silent_until:
             return self.silence
         return self.late if progressive else None
@@ -116,7 +113,7 @@ class _Task:
 
 
 class _Round:
-    """The outcomes of one round so far. Guarded by the lock of AskAll."""
+    """The outcomes of one round. Guarded by the lock of AskAll."""
 
     def __init__(self) -> None:
         self.tasks: list[_Task] = []
@@ -126,11 +123,7 @@ class _Round:
 
 
 class AskAll:
-    """Threads that send requests.
-
-    Args:
-        timeout: seconds that a round may take.
-        name: of its threads.
+    """Threads that send requests, with ``timeout`` seconds for a round.
 
     Threads: any; several rounds may run at once.
     """
@@ -149,7 +142,7 @@ class AskAll:
         """Send all requests; return the answers, in the order of the requests, and the failures.
 
         Args:
-            is_action: ask servers that did not answer a moment ago, too.
+            is_action: also ask servers that did not answer a moment ago.
             progressive: do not wait for servers that are slower than usual; they are failures now.
 
         Blocks: up to the timeout.
@@ -186,7 +179,6 @@ class AskAll:
         self, current: _Round, key: Hashable, request: Request[Any], is_action: bool,
         progressive: bool,
     ) -> None:
-        """Add a task, or the failure of a server that is not asked now."""
         now, name = time.monotonic(), request.asked or request.address
         if name not in self._servers and len(self._servers) >= _MOST_SERVERS:
             self._servers.pop(next(iter(self._servers)))
@@ -202,7 +194,6 @@ class AskAll:
         current.left[until] += 1
 
     def _end_late(self, task: _Task, progressive: bool) -> Failure:
-        """Return the failure of a task without an outcome."""
         request, server = task.request, task.server
         late = Failure(request.kind, request.address, f"no answer within {self._timeout:g} s",
                        request.asked)

@@ -1,4 +1,4 @@
-"""``fetch_depths_by_nsqd``: the depth of a channel on each nsqd of a cluster."""
+"""The depth of a channel on each nsqd of a cluster."""
 
 from __future__ import annotations
 

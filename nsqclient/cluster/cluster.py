@@ -33,8 +33,6 @@ _MOST_CLIENTS = 1000
 
 @dataclass(frozen=True)
 class Node:
-    """One nsqd."""
-
     #: Its name on the page: ``broadcast_address:http_port`` as nsqlookupds list it, or
     #: ``host:port`` of the address that was given. Never the address that it reports itself:
     #: that could be the name of another nsqd.
@@ -92,8 +90,6 @@ class Cluster:
     Args:
         lookupds: HTTP addresses of nsqlookupds that list the nsqds; or else:
         nsqds: HTTP addresses of nsqds; requests go to exactly these.
-        config: with ``tls_v1``, its ``tls_*`` options apply to https addresses.
-        connect_timeout, timeout: of one request, in seconds.
         rewrite: host and port that an nsqd announces -> the address that is reachable from here.
 
     Life: usable at once; ``close()`` or ``with``. Threads: any.
@@ -147,11 +143,7 @@ class Cluster:
         return self._nsqd(node.reached_at)
 
     def nodes(self, *, progressive: bool = False) -> Nodes:
-        """Find the nsqds.
-
-        Raises:
-            UpstreamError: every server failed.
-        """
+        """Find the nsqds. Raises UpstreamError if every server failed."""
         find = self._from_lookupds if self.has_lookupds else self._from_nsqds
         found = find(progressive)
         with self._lock:
@@ -159,7 +151,7 @@ class Cluster:
         return found
 
     def recent_nodes(self, *, progressive: bool = False) -> Nodes:
-        """Return the nsqds found within the last seconds. Raises as ``nodes``."""
+        """Return the nsqds found within the last seconds."""
         with self._lock:
             known = self._known
         if known is not None and time.monotonic() - known[0] < _NODES_KEEP:
@@ -167,7 +159,6 @@ class Cluster:
         return self.nodes(progressive=progressive)
 
     def forget_nodes(self) -> None:
-        """Drop the cached nsqds."""
         with self._lock:
             self._known = None
 
@@ -192,7 +183,6 @@ class Cluster:
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[Node, T], list[Failure]]:
-        """Call the HTTP API of several nsqds at once."""
         return self.run({node: (node.address, node, call) for node in nodes},
                         is_action=is_action, progressive=progressive)
 
@@ -222,8 +212,6 @@ class Cluster:
         is_action: bool = False,
         progressive: bool = False,
     ) -> tuple[dict[str, T], list[Failure]]:
-        """Call the HTTP API of each nsqlookupd at once."""
-
         def request(address: str, client: PartitionedNsqlookupdHTTP) -> Request[T]:
             return Request("nsqlookupd", address, lambda: call(client))
 
@@ -233,7 +221,7 @@ class Cluster:
         )
 
     def end_rounds(self) -> None:
-        """End the current rounds; their threads go on. Idempotent."""
+        """End the current rounds; their threads go on."""
         self._ask_all.close()
 
     def close(self) -> None:
@@ -339,7 +327,6 @@ def _names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _collisions(nodes: Sequence[Node]) -> list[Failure]:
-    """Return a failure for each nsqd that announces the address of another."""
     announcing: dict[str, list[Node]] = {}
     for node in nodes:
         announcing.setdefault(node.announced, []).append(node)

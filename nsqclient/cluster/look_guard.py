@@ -39,8 +39,6 @@ class Obstacle(enum.Enum):
 
 
 class LookRefusedError(ConnectError):
-    """A consumer that only looks does not subscribe to an nsqd."""
-
     obstacle = Obstacle.NOT_KNOWN
 
 
@@ -48,7 +46,7 @@ def refusal(
     topic: str, channel: str, channels: Collection[str], *, may_create: bool = False,
     has_partitions: bool = False,
 ) -> str:
-    """Return the change that SUB would make, and what to do; empty: no change. Pure.
+    """Return the change that SUB would make, and what to do; empty: no change.
 
     Args:
         channels: the channels of the topic on the nsqd.
@@ -90,12 +88,7 @@ class LookGuard:
         self._refused: dict[str, str] = {}
 
     def check(self, address: str, has_partitions: bool) -> None:
-        """Return if a subscription to an nsqd changes nothing.
-
-        Raises:
-            LookRefusedError: it would, or this is unknown.
-            NSQError: the nsqd cannot be reached.
-        """
+        """Return if a subscription to an nsqd changes nothing. Raises an NSQError."""
         obstacle = Obstacle.NO_CHANNEL
         try:
             found = self._ask(address)
@@ -122,7 +115,7 @@ class LookGuard:
 
 
 class LookingConsumer(Consumer):
-    """A consumer whose subscriptions a guard checks; the guard may be None."""
+    """A consumer whose subscriptions a guard checks."""
 
     def __init__(self, *args: Any, guard: LookGuard | None, **options: Any) -> None:
         config = options.get("config") or Config()
@@ -149,7 +142,6 @@ class LookingConsumer(Consumer):
         one is requested; if the loop is left, the last one is requeued.
 
         Args:
-            query: asks the nsqds how many messages are left.
             holds: keep all messages, and requeue them at the end.
             timeout: seconds without any connection after which the loop raises.
             silence: seconds without a message after which the loop ends if an nsqd cannot be asked
@@ -158,8 +150,7 @@ class LookingConsumer(Consumer):
         Blocks: with a ``query``, until the nsqds have answered once.
 
         Raises:
-            ConnectError: no nsqd was connected for the first ``timeout`` seconds, or may be
-                subscribed to; or as the loop over :meth:`drain`.
+            ConnectError: no nsqd was connected in time, or may be subscribed to.
         """
         drain = None
         if query is not None:

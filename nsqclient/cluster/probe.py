@@ -22,16 +22,11 @@ class Probe(NamedTuple):
 
 
 class ProbedSocket(NsqdSocket):
-    """A connection for neither publishes nor messages."""
-
     def open(self, channel: tuple[str, str] | None, deadline: Deadline) -> None:
         self._dial(channel, deadline)
 
     def need_commands(self, timeout: float) -> None:
-        """Raise nsqd's error for a command: nsqd demands TLS only with the first command.
-
-        nsqd does not respond to NOP, so this waits for a rejection.
-        """
+        """Raise nsqd's error for a command: nsqd demands TLS only with the first command."""
         self._core.send_nop()
         with contextlib.suppress(ConnectError):  # it said nothing in time
             self._await_event(FatalError, Deadline(timeout))
@@ -47,7 +42,6 @@ def probe(
     """Connect to an nsqd, negotiate and authenticate; find out whether it accepts commands.
 
     Args:
-        timeout: seconds for all of it.
         channel: topic and channel to subscribe to, which SUB creates if they do not exist. RDY
             stays 0.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: Consecutive "empty" answers that end a drain. For a moment nsqd does not count a message that it
 #: moves from the queue to the messages in flight.
@@ -117,7 +117,7 @@ class DrainDecision:
         return min((seconds for _, seconds in self._quiet.values()), default=float("inf"))
 
     def look(
-        self, now: float, connections: Mapping[Hashable, tuple[float, bool]], own: int = 0
+        self, now: float, connections: Mapping[Any, tuple[float, bool]], own: int = 0
     ) -> None:
         """Note the state of the connections. Call it before the other methods.
 
@@ -141,7 +141,7 @@ class DrainDecision:
         self._quiet = quiet
 
     def on_answer(self, asked: float, depths: ChannelDepths) -> bool:
-        """Record the answers to a question asked at time ``asked``. Returns True if they are new."""
+        """Record the answers to a question of the time ``asked``. Returns True if they are new."""
         if asked == self._asked:
             return False
         former = () if self.depths is None else self.depths.unknown

@@ -1,7 +1,6 @@
 """The HTTP APIs of nsqd and nsqlookupd: every endpoint, typed responses, typed errors.
 
-The two clients are imported on first use, because ``requests`` takes longer to import than the
-library, and a program that gives addresses of nsqds does not need it.
+The clients are imported on first use, because ``requests`` is slow to import.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a client. Source: PEP 562."""
     if name == "NsqdHTTP":
         from nsqclient.http.nsqd import NsqdHTTP
         return NsqdHTTP

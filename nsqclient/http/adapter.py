@@ -16,10 +16,11 @@ _CHUNK = 64 * 1024
 
 
 class TLSAdapter(HTTPAdapter):
-    """HTTPS with the ``tls_*`` options of a config, and with no other authorities.
+    """HTTPS with the ``tls_*`` options of a config except ``tls_server_name``.
+
+    No other authorities are trusted.
 
     Args:
-        config: its ``tls_server_name`` is not used.
         connections: how many are kept open to one host.
 
     Raises:
@@ -42,7 +43,7 @@ class TLSAdapter(HTTPAdapter):
 
 
 class TooLarge(Exception):
-    """The body has more bytes than the caller accepts."""
+    ...
 
 
 def read_body(response: requests.Response, most: int, deadline: Deadline) -> bytes:

@@ -1,7 +1,6 @@
 """Responses of nsqd and nsqlookupd as immutable values.
 
-``NsqdHTTP.stats_json`` has further fields. A field that a server does not send is 0, empty or
-false.
+A field that a server does not send is 0, empty or false.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from nsqclient.runtime.addresses import format_address, is_host
 
 @dataclass(frozen=True)
 class NsqdInfo:
-    """``/info`` of nsqd."""
-
     version: str
     broadcast_address: str
     hostname: str
@@ -26,7 +23,7 @@ class NsqdInfo:
 
 @dataclass(frozen=True)
 class ClientStats:
-    """One connection to nsqd, in ``/stats``."""
+    """One connection to nsqd."""
 
     client_id: str
     hostname: str
@@ -46,8 +43,6 @@ def _depth(found: JsonReader) -> int:
 
 @dataclass(frozen=True)
 class ChannelStats:
-    """One channel, in ``/stats``."""
-
     name: str
     depth: int  #: waiting messages, in memory and on disk
     backend_depth: int  #: those on disk
@@ -69,7 +64,7 @@ class ChannelStats:
 
 @dataclass(frozen=True)
 class TopicStats:
-    """One topic, in ``/stats``. Its own depth is 0 while channels take its messages."""
+    """One topic. Its own depth is 0 while channels take its messages."""
 
     name: str
     depth: int
@@ -81,11 +76,10 @@ class TopicStats:
 
     @property
     def waits_for_channel(self) -> bool:
-        """Whether messages wait for a first channel, which takes them."""
+        """True if messages wait for a first channel, which takes them."""
         return self.depth > 0 and not self.channels
 
     def channel(self, name: str) -> ChannelStats | None:
-        """The channel of that name, or None."""
         return next((channel for channel in self.channels if channel.name == name), None)
 
     @classmethod
@@ -97,19 +91,15 @@ class TopicStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """``/stats`` of nsqd."""
-
     version: str
     health: str  #: ``OK``, or the error
     topics: tuple[TopicStats, ...]
 
     @property
     def names(self) -> list[str]:
-        """The names of the topics, each once."""
         return list(dict.fromkeys(topic.name for topic in self.topics))
 
     def topic(self, name: str) -> TopicStats | None:
-        """The topic of that name, or None."""
         return next((topic for topic in self.topics if topic.name == name), None)
 
     @classmethod
@@ -120,8 +110,6 @@ class Stats:
 
 @dataclass(frozen=True)
 class LookupdInfo:
-    """``/info`` of nsqlookupd."""
-
     version: str
 
 
@@ -146,7 +134,7 @@ class Producer:
 
     @property
     def problem(self) -> str:
-        """Why its address cannot be dialed; empty: it can be."""
+        """Why its address cannot be dialed, or ""."""
         host = self.broadcast_address
         if not host or is_host(host) and (":" not in host or _is_ipv6(host)):
             return ""
@@ -156,12 +144,11 @@ class Producer:
 
     @property
     def tcp_address(self) -> str:
-        """``host:port`` of its TCP port."""
         return format_address(self.broadcast_address, self.tcp_port)
 
     @property
     def http_address(self) -> str:
-        """``host:port`` of its HTTP API; the node of ``tombstone_topic``."""
+        """The node of ``tombstone_topic``."""
         return format_address(self.broadcast_address, self.http_port)
 
     @classmethod

@@ -25,7 +25,6 @@ def find_http_address(nsqd: str, config: Config, timeout: float) -> str:
     """Return the address of an nsqd's HTTP API, if it is at the port after its TCP port.
 
     Args:
-        nsqd: ``host:port`` of its TCP port.
         timeout: seconds to connect, and for the answer.
 
     Raises:
@@ -54,10 +53,7 @@ class NsqdHTTP(HTTPClient):
             ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``.
         bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd.
 
-    Raises:
-        ConfigError: invalid address or timeout.
-
-    Threads: any. The methods raise the errors of the base class.
+    Threads: any.
     """
 
     _server = Server("nsqd", 4150, 4151, nsqd_url)
@@ -78,7 +74,7 @@ class NsqdHTTP(HTTPClient):
         """Ask for the counters of all topics, or of one, or of one channel.
 
         Args:
-            include_clients: list connections; costs nsqd time when there are many.
+            include_clients: list connections; costs nsqd time if there are many.
         """
         return self._ask("stats", Stats.read, _json_stats(topic, channel, include_clients))
 
@@ -103,10 +99,7 @@ class NsqdHTTP(HTTPClient):
     # -- publishing
 
     def pub(self, topic: str, body: bytes, *, defer: Duration | None = None) -> None:
-        """Publish one message.
-
-        Args:
-            defer: the delay before it is delivered.
+        """Publish one message, delivered after ``defer``.
 
         Raises:
             InvalidTopicError, InvalidMessageError: nsqd would refuse it; nothing was sent.
@@ -123,7 +116,7 @@ class NsqdHTTP(HTTPClient):
         self._send("POST", "pub", params, body)
 
     def mpub(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """Publish several messages, all or none; they may hold any bytes (binary mode).
+        """Publish several messages, all or none.
 
         Raises:
             As ``pub``; InvalidMessageError also for none, or too much at once.
@@ -136,7 +129,6 @@ class NsqdHTTP(HTTPClient):
     # -- topics and channels
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic; it may exist already."""
         self._change("topic/create", topic)
 
     def delete_topic(self, topic: str) -> None:
@@ -156,11 +148,10 @@ class NsqdHTTP(HTTPClient):
         self._change("topic/pause", topic)
 
     def unpause_topic(self, topic: str) -> None:
-        """Undo ``pause_topic``."""
         self._change("topic/unpause", topic)
 
     def create_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
-        """Create a channel of a topic that exists; it may exist already.
+        """Create a channel of a topic that exists.
 
         Args:
             query: further query arguments, as with the other methods on channels.
@@ -184,17 +175,12 @@ class NsqdHTTP(HTTPClient):
         self._change("channel/pause", topic, channel, query)
 
     def unpause_channel(self, topic: str, channel: str, query: Mapping[str, str] = {}) -> None:
-        """Undo ``pause_channel``."""
         self._change("channel/unpause", topic, channel, query)
 
     # -- nsqd's own options
 
     def get_option(self, name: str) -> Any:
-        """Ask for one of nsqd's options: flag names with underscores, durations in nanoseconds.
-
-        Raises:
-            NSQHTTPStatusError: 400 INVALID_OPTION.
-        """
+        """Ask for one of nsqd's options: flag names with underscores, durations in nanoseconds."""
         answer = self._send("GET", f"config/{name}")
         try:
             return read_json(answer)
@@ -209,11 +195,7 @@ class NsqdHTTP(HTTPClient):
         self._send("PUT", "config/nsqlookupd_tcp_addresses", None, body)
 
     def set_log_level(self, level: str) -> None:
-        """Set the log level of nsqd: debug, info, warn, error or fatal.
-
-        Raises:
-            NSQHTTPStatusError: 400 INVALID_VALUE.
-        """
+        """Set the log level: debug, info, warn, error or fatal."""
         self._send("PUT", "config/log_level", None, level.encode())
 
 

@@ -34,16 +34,12 @@ class NsqlookupdHTTP(HTTPClient):
         bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, if
             ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
 
-    Raises:
-        ConfigError: invalid address or timeout.
-
-    Threads: any. The methods raise the errors of the base class.
+    Threads: any.
     """
 
     _server = Server("nsqlookupd", 4160, 4161, lookup_url, takes_secret=True)
 
     def info(self) -> LookupdInfo:
-        """Ask for its version."""
         return self._ask("info", lambda fields: fields.build(LookupdInfo))
 
     def lookup(self, topic: str) -> Lookup:
@@ -64,11 +60,10 @@ class NsqlookupdHTTP(HTTPClient):
         return Lookup(fields.texts("channels"), read_readable(fields, Producer.read))
 
     def topics(self) -> tuple[str, ...]:
-        """Ask for all topics."""
         return self._ask("topics", lambda fields: fields.texts("topics"))
 
     def channels(self, topic: str) -> tuple[str, ...]:
-        """Ask for the channels of a topic; none for an unknown one."""
+        """Ask for the channels of a topic; none for an unknown topic."""
         return self._ask(
             "channels", lambda fields: fields.texts("channels"), {"topic": check_topic(topic)}
         )
@@ -91,11 +86,7 @@ class NsqlookupdHTTP(HTTPClient):
         self._change("channel/create", topic, channel)
 
     def delete_channel(self, topic: str, channel: str) -> None:
-        """Drop the registration of a channel.
-
-        Raises:
-            NSQHTTPStatusError: 404 CHANNEL_NOT_FOUND.
-        """
+        """Drop the registration of a channel; 404 CHANNEL_NOT_FOUND if there is none."""
         self._change("channel/delete", topic, channel)
 
     def tombstone_topic(self, topic: str, node: str) -> None:

@@ -40,8 +40,6 @@ _ACCEPT = "application/vnd.nsq; version=1.0"
 
 
 class Server(NamedTuple):
-    """A kind of server."""
-
     name: str
     tcp_port: int
     http_port: int
@@ -50,7 +48,6 @@ class Server(NamedTuple):
 
     @property
     def other_port_hint(self) -> str:
-        """What to do if another server seems to answer."""
         return (f"see that this is the HTTP address of an {self.name} (port {self.http_port} by"
                 " default)")
 
@@ -77,8 +74,8 @@ class HTTPClient:
     NSQHTTPStatusError for an error of the server, NSQHTTPResponseError for an invalid response.
     Proxies and ``~/.netrc`` are ignored, and redirects are not followed.
 
-    Life: usable at once; ``close()``, or the end of ``with``, closes idle connections. A forked
-    child opens its own connections. Threads: any; each call takes a connection of a pool.
+    Life: usable at once; ``close()`` closes idle connections. Threads: any; each call takes a
+    connection of a pool.
     """
 
     _server: Server
@@ -181,7 +178,6 @@ class HTTPClient:
     def _ask_json(
         self, endpoint: str, params: Mapping[str, str] | None = None, may_be_empty: bool = False
     ) -> Any:
-        """GET JSON; None for an empty body if ``may_be_empty``."""
         body = self._send("GET", endpoint, params)
         if may_be_empty and not body:
             return None
@@ -203,7 +199,6 @@ class HTTPClient:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """Send one request; return the body of a successful response."""
         check_process()
         url = self._server.url(self.address, endpoint)
         deadline = Deadline(sum(self._timeouts))
@@ -232,7 +227,6 @@ class HTTPClient:
         return answer
 
     def _error(self, url: str, exc: Exception, sent: int) -> NSQHTTPTransportError:
-        """Build the error for a failure; ``sent``: size of the request's body in bytes."""
         causes = list(_causes(exc))
 
         def is_caused_by(*kinds: type[BaseException]) -> bool:

@@ -14,7 +14,7 @@ def split_address(address: object, what: str) -> SplitResult:
     """Read ``host:port`` or an ``http(s)://`` URL.
 
     Raises:
-        ConfigError: invalid; the text begins with ``what``.
+        ConfigError: the text begins with ``what``.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string, not {address!r}")
@@ -41,22 +41,15 @@ def _quote(address: str) -> str:
 
 
 def nsqd_url(address: object, endpoint: str) -> str:
-    """Return the URL of an endpoint of nsqd. A path in the address is a prefix.
-
-    Raises:
-        ConfigError: the address is invalid.
-    """
+    """Return the URL of an endpoint of nsqd, below a path in the address. Raises ConfigError."""
     parts = split_address(address, "nsqd_http_address")
     return _join(parts, parts.path.rstrip("/") + f"/{endpoint}")
 
 
 def lookup_url(address: object, endpoint: str = "lookup") -> str:
-    """Return the URL of an endpoint of nsqlookupd.
+    """Return the URL of an endpoint of nsqlookupd. Raises ConfigError.
 
     A path in the address stands for ``/lookup``, as with go-nsq.
-
-    Raises:
-        ConfigError: the address is invalid.
     """
     parts = split_address(address, "lookupd_http_address")
     path = parts.path.rstrip("/") or "/lookup"

@@ -38,8 +38,7 @@ _LONGEST_BODY = 2**20
 def carrier_of(message: Message) -> Mapping[str, str]:
     """Return the trace context of a message's publisher; empty if there is none.
 
-    It is read from ``traceparent`` and ``tracestate`` in the headers (partitioned NSQ), or else in
-    a body that is a JSON object.
+    It is read from the headers (partitioned NSQ), or else from a body that is a JSON object.
     """
     found = _texts(message.headers)
     body = message.body
@@ -68,7 +67,6 @@ class Tracing:
     """Makes spans with one tracer. Threads: any.
 
     Args:
-        tracer_provider: None: the global one.
         carrier: returns the trace context of a message; None: :func:`carrier_of`.
     """
 
@@ -84,8 +82,8 @@ class Tracing:
     def middleware(self, handling: Handling) -> Iterator[None]:
         """A middleware: a span ``process TOPIC`` around each handling.
 
-        It links to the spans that published the messages, if they carry a trace context.
-        Exceptions of the handler are recorded, but ``Requeue`` does not count as an error.
+        It links to the spans that published the messages. Exceptions of the handler are recorded,
+        but ``Requeue`` does not count as an error.
         """
         first = handling.messages[0]
         attributes: dict[str, Any] = {
@@ -134,8 +132,7 @@ class Tracing:
         Args:
             body: bytes are published as they are; a mapping as JSON, with the trace context in
                 its keys ``traceparent`` and ``tracestate``.
-            arguments: others of :meth:`Producer.publish`. ``headers`` (partitioned NSQ) carry the
-                trace context.
+            arguments: of :meth:`Producer.publish`. ``headers`` (partitioned NSQ) carry the context.
 
         Returns, blocks and raises: as :meth:`Producer.publish`. ConfigError: the mapping cannot be
         JSON.

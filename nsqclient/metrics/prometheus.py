@@ -1,13 +1,5 @@
 """``NSQCollector``: consumers and producers for ``prometheus_client``.
 
-::
-
-    metrics = NSQCollector()
-    consumer = Consumer("orders", "mail", metrics.timed(send_mail, "orders", "mail"), ...)
-    metrics.add_consumer(consumer)
-    metrics.add_producer(producer)
-    prometheus_client.start_http_server(9100)
-
 The page ``docs/topics/metrics.rst`` lists the metrics.
 """
 
@@ -133,8 +125,7 @@ class NSQCollector(Collector):
     def timed(self, handler: Handler, topic: str, channel: str) -> Handler:
         """Return a handler that measures the time, failures and messages' age of ``handler``.
 
-        It costs about two microseconds a message. For a BatchHandler it returns a copy that
-        measures each batch.
+        For a BatchHandler it returns a copy that measures each batch.
         """
         with self._lock:
             timing = self._timings.setdefault((topic, channel), _Timing())
@@ -188,7 +179,6 @@ def counter(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> 
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
-    """Return a gauge; samples with the same labels are summed."""
     return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
 
 

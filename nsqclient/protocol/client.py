@@ -1,9 +1,9 @@
 """The client's side of the dialogue with nsqd, as a state machine without I/O.
 
-The four verbs: ``receive_data`` and ``receive_eof`` take input from the socket, ``take_events``
-returns its meaning, ``data_to_send`` returns the bytes to write. After
-every call of the first two, and of any ``send_...``, call the last two. While a connection
-``has_layers``, pass few bytes at a time, since deflate may expand them a thousandfold.
+``receive_data`` and ``receive_eof`` take input from the socket, ``take_events`` returns its
+meaning, ``data_to_send`` returns the bytes to write. After every call of the first two, and of any
+``send_...``, call the last two. While a connection ``has_layers``, pass few bytes at a time, since
+deflate may expand them a thousandfold.
 
 Source: TCP protocol spec; client guide, "Feature Negotiation" and "Data Flow and Heartbeats".
 """
@@ -114,8 +114,6 @@ _SPARES_PUBLISHERS = frozenset({
 
 
 class ExpectedResponse(Enum):
-    """The command that a response of nsqd answers."""
-
     IDENTIFY = "IDENTIFY"
     LAYER = "byte layer"
     AUTH = "AUTH"
@@ -125,11 +123,7 @@ class ExpectedResponse(Enum):
 
 
 def expect_ok(data: bytes) -> None:
-    """Read the response to a publish: ``OK``.
-
-    Raises:
-        RemoteProtocolError: the response is not ``OK``.
-    """
+    """Read the response to a publish. Raises RemoteProtocolError unless it is ``OK``."""
     _expect(data, OK)
 
 
@@ -169,7 +163,7 @@ class ClientProtocol:
 
     @property
     def has_layers(self) -> bool:
-        """True if TLS or compression is active, so the socket carries encoded frames."""
+        """True if TLS or compression is active."""
         return bool(self._layers.stack)
 
     def _parse(self, data: bytes) -> None:
@@ -198,7 +192,6 @@ class ClientProtocol:
             data = b""
 
     def receive_eof(self) -> None:
-        """Take the end of the stream; ``unanswered()`` returns the publishes without response."""
         self._reader.take_buffered()  # half a frame is of no use, and messages keep us in memory
         self._move(Transition.END)
 
@@ -294,13 +287,12 @@ class ClientProtocol:
         return events
 
     def has_data_to_send(self) -> bool:
-        """Return True if ``data_to_send()`` would return bytes."""
         if self._out or self._wire:
             return True
         return bool(self._layers.stack) and self._layers.has_output()
 
     def data_to_send(self) -> bytes:
-        """Remove and return the bytes that must be written, in order."""
+        """Remove and return the bytes to write."""
         if self._layers.stack or self._wire:  # a layer may have bytes of its own to send
             self._encode()
             wire, self._wire = self._wire, []
@@ -317,7 +309,6 @@ class ClientProtocol:
             self._wire.append(data)
 
     def awaits_answer(self) -> bool:
-        """Return True if a command that was sent is not answered yet."""
         return bool(self._awaited)
 
     def unanswered(self) -> list[Any]:
@@ -328,12 +319,10 @@ class ClientProtocol:
         return tokens
 
     def send_identify(self, payload: Mapping[str, Any]) -> None:
-        """Send the magic and IDENTIFY."""
         command = MAGIC_V2 + commands.identify(payload)
         self._ask(Transition.SEND_IDENTIFY, ExpectedResponse.IDENTIFY, command)
 
     def send_auth(self, secret: str) -> None:
-        """Send AUTH. Only valid if nsqd answered IDENTIFY with ``auth_required``."""
         self._ask(Transition.SEND_AUTH, ExpectedResponse.AUTH, commands.auth(secret))
 
     def send_sub(self, topic: str, channel: str) -> None:
@@ -350,7 +339,7 @@ class ClientProtocol:
     def send_publish(
         self, command: bytes, token: Any, read_answer: Callable[[bytes], Any] = expect_ok
     ) -> None:
-        """Send a PUB, MPUB or DPUB of :mod:`commands`; ``token`` comes back with the outcome.
+        """Send a command of :mod:`commands`; ``token`` comes back with the outcome.
 
         Args:
             read_answer: returns the value of the response, for ``Published.answer``, or raises
@@ -361,12 +350,10 @@ class ClientProtocol:
         self._out.append(command)
 
     def send_nop(self) -> None:
-        """Send NOP, which asks for no answer."""
         self._need(_MAY_PUBLISH, "NOP")
         self._out.append(commands.NOP)
 
     def send_rdy(self, count: int) -> None:
-        """Send RDY: how many messages nsqd may have out on this connection."""
         self._need(_MAY_ANSWER, "RDY")
         self._out.append(commands.rdy(count, self.settings.max_rdy_count))
 
@@ -377,12 +364,10 @@ class ClientProtocol:
         self._out.append(b"FIN %b\n" % joined if joined else b"")
 
     def send_req(self, message_id: bytes, delay_ms: int) -> None:
-        """Send REQ: deliver the message again after the delay (nsqd clamps it to its maximum)."""
         self._need(_MAY_ANSWER, "REQ")
         self._out.append(commands.req(message_id, delay_ms, binary=not self.settings.is_stock))
 
     def send_touch(self, message_id: bytes) -> None:
-        """Send TOUCH: the message's timeout starts again."""
         self._need(_MAY_ANSWER, "TOUCH")
         self._out.append(commands.touch(message_id, binary=not self.settings.is_stock))
 

@@ -41,11 +41,7 @@ Body = Union[bytes, bytearray, memoryview]
 
 
 def check_body(body: object, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
-    """Return ``body`` as bytes if nsqd would store it.
-
-    Raises:
-        InvalidMessageError: not bytes-like, empty, or over ``max_msg_size``.
-    """
+    """Return ``body`` as bytes if nsqd would store it. Raises InvalidMessageError."""
     if type(body) is bytes and 0 < len(body) <= max_msg_size:
         return body  # nearly always
     if isinstance(body, DeliveredBody) and body:
@@ -82,8 +78,7 @@ def chosen_body(body: Body | None, json: object) -> Body:
     """Return the body, or the value as JSON, whichever was given.
 
     Raises:
-        InvalidMessageError: both or neither were given, or the value cannot be
-            written as JSON.
+        InvalidMessageError: both or neither were given, or the value cannot be JSON.
     """
     if (body is None) == (json is NO_JSON):
         raise InvalidMessageError("give either body (bytes) or json (a value)")
@@ -91,11 +86,7 @@ def chosen_body(body: Body | None, json: object) -> Body:
 
 
 def json_body(value: object) -> bytes:
-    """Return a value as JSON in UTF-8, without blanks.
-
-    Raises:
-        InvalidMessageError: the value cannot be written as JSON.
-    """
+    """Return a value as JSON in UTF-8, without blanks. Raises InvalidMessageError."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
@@ -108,15 +99,12 @@ def json_body(value: object) -> bytes:
 
 
 def identify(payload: Mapping[str, Any]) -> bytes:
-    """IDENTIFY: the client's names and the features it asks for. The server answers OK or JSON."""
+    """IDENTIFY. The server answers OK or JSON."""
     return b"IDENTIFY\n" + _sized(json.dumps(payload).encode())
 
 
 def auth(secret: str) -> bytes:
-    """AUTH: only valid if the server said ``auth_required``. The server answers JSON.
-
-    A secret from a command line may contain bytes that are not UTF-8; they are sent unchanged.
-    """
+    """AUTH. A secret from a command line may contain bytes that are not UTF-8."""
     if not secret:
         raise LocalProtocolError("auth secret is empty")
     return b"AUTH\n" + _sized(secret.encode("utf-8", "surrogateescape"))
@@ -127,14 +115,13 @@ def sub(topic: str, channel: str) -> bytes:
 
 
 def pub(topic: str, body: bytes, max_msg_size: int = DEFAULT_MAX_MSG_SIZE) -> bytes:
-    """PUB: one message. The server answers OK."""
     return pub_unchecked(check_topic(topic), check_body(body, max_msg_size))
 
 
 def check_bodies(
     bodies: Iterable[object], max_msg_size: int = DEFAULT_MAX_MSG_SIZE
 ) -> list[bytes]:
-    """Return the bodies as bytes when nsqd would store each. Raises: as ``check_body``."""
+    """Return the bodies as bytes if nsqd would store each of them. Raises InvalidMessageError."""
     bodies = list(bodies)
     # Nearly always, and without a loop in Python.
     if set(map(type, bodies)) == {bytes}:
@@ -145,11 +132,7 @@ def check_bodies(
 
 
 def check_delay(delay_ms: int, max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS) -> None:
-    """Check the delay of a DPUB.
-
-    Raises:
-        InvalidMessageError: nsqd would refuse it.
-    """
+    """Check the delay of a DPUB. Raises InvalidMessageError."""
     if not 0 <= delay_ms <= max_req_timeout_ms:
         raise InvalidMessageError(
             f"delay of {delay_ms / 1000:g} s is out of range: 0 to {max_req_timeout_ms / 1000:g} s"
@@ -164,13 +147,12 @@ def dpub(
     max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
     max_req_timeout_ms: int = DEFAULT_MAX_REQ_TIMEOUT_MS,
 ) -> bytes:
-    """DPUB: one message, delivered ``delay_ms`` later. The server answers OK."""
+    """DPUB: one message, delivered ``delay_ms`` later."""
     check_delay(delay_ms, max_req_timeout_ms)
     return dpub_unchecked(check_topic(topic), delay_ms, check_body(body, max_msg_size))
 
 
 def mpub_size(bodies: Sequence[bytes]) -> int:
-    """Return the size in bytes of the body of an MPUB of these messages."""
     return 4 + 4 * len(bodies) + sum(map(len, bodies))
 
 
@@ -201,7 +183,7 @@ def mpub(
     max_msg_size: int = DEFAULT_MAX_MSG_SIZE,
     max_body_size: int = DEFAULT_MAX_BODY_SIZE,
 ) -> bytes:
-    """MPUB: several messages, stored all or not at all. The server answers one OK."""
+    """MPUB: several messages, stored all or not at all."""
     return mpub_unchecked(check_topic(topic), check_mpub(bodies, max_msg_size, max_body_size))
 
 
@@ -211,8 +193,7 @@ def check_mpub(
     """Return the bodies as bytes if nsqd would store them with one command.
 
     Raises:
-        InvalidMessageError: ``check_body`` refuses a body, ``bodies`` is empty, or the bodies
-            together exceed ``max_body_size``.
+        InvalidMessageError: a body is refused, there is none, or they exceed ``max_body_size``.
     """
     checked = check_bodies(bodies, max_msg_size)
     if not checked:
@@ -227,22 +208,19 @@ def check_mpub(
 
 
 def pub_unchecked(topic: str, body: bytes) -> bytes:
-    """PUB of a topic and body that were checked before."""
     return b"PUB %b\n%b%b" % (topic.encode(), _size.pack(len(body)), body)
 
 
 def pub_or_mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """PUB of one body, MPUB of several, of a topic and bodies that were checked before."""
+    """PUB of one body, MPUB of several; checked before."""
     return mpub_unchecked(topic, bodies) if len(bodies) > 1 else pub_unchecked(topic, bodies[0])
 
 
 def dpub_unchecked(topic: str, delay_ms: int, body: bytes) -> bytes:
-    """DPUB of values that were checked before."""
     return b"DPUB %b %d\n%b%b" % (topic.encode(), delay_ms, _size.pack(len(body)), body)
 
 
 def mpub_unchecked(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """MPUB of a topic and bodies that were checked before."""
     return pack_bodies(bodies, b"MPUB %b\n%b" % (topic.encode(), _size.pack(mpub_size(bodies))))
 
 
@@ -261,7 +239,6 @@ pack_bodies: Callable[[Sequence[bytes], bytes], bytes] = (
 
 
 def rdy(count: int, max_rdy_count: int) -> bytes:
-    """RDY: how many messages the server may have in flight on this connection."""
     if not 0 <= count <= max_rdy_count:
         raise LocalProtocolError(f"RDY {count} is out of range: 0 to {max_rdy_count}")
     return b"RDY %d\n" % count
@@ -279,16 +256,11 @@ def _id(message_id: bytes, binary: bool) -> bytes:
 
 
 def req(message_id: bytes, delay_ms: int, *, binary: bool = False) -> bytes:
-    """REQ: return the message to nsqd, which delivers it again after ``delay_ms``.
-
-    Args:
-        binary: the id is from a partitioned nsqd.
-    """
+    """REQ: return the message to nsqd. ``binary``: the id is from a partitioned nsqd."""
     if delay_ms < 0:
         raise LocalProtocolError(f"requeue delay of {delay_ms} ms is negative")
     return b"REQ %b %d\n" % (_id(message_id, binary), min(delay_ms, _MAX_DELAY_MS))
 
 
 def touch(message_id: bytes, *, binary: bool = False) -> bytes:
-    """TOUCH: restart the message's timeout."""
     return b"TOUCH %b\n" % _id(message_id, binary)

@@ -19,7 +19,6 @@ _VERSION_MARK = "-HA."
 
 
 def is_partitioned_version(version: str) -> bool:
-    """Return True if an nsqd of this version speaks the partitioned dialect."""
     return _VERSION_MARK in version
 
 
@@ -50,7 +49,6 @@ class ServerSettings(NamedTuple):
 
     @property
     def is_stock(self) -> bool:
-        """True if nsqd is not partitioned."""
         return not is_partitioned_version(self.version)
 
 
@@ -58,7 +56,7 @@ class ServerSettings(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """IDENTIFY was answered. Push the granted layers before sending anything else."""
+    """Push the granted layers before sending anything else."""
 
     settings: ServerSettings
 
@@ -68,18 +66,14 @@ class Upgraded(NamedTuple):
 
 
 class Authenticated(NamedTuple):
-    """AUTH was answered with this JSON object."""
-
     identity: Mapping[str, Any]
 
 
 class Subscribed(NamedTuple):
-    """SUB was answered with OK; RDY may be sent now."""
+    """RDY may be sent now."""
 
 
 class Messages(NamedTuple):
-    """Messages, in the order of arrival."""
-
     batch: list[RawMessage]
 
 
@@ -125,7 +119,7 @@ Event = Union[
 
 
 def read_json(data: bytes) -> Mapping[str, Any]:
-    """Read a JSON object; raise RemoteProtocolError if ``data`` is not one."""
+    """Read a JSON object. Raises RemoteProtocolError."""
     try:
         value = peer_json.read_json(data, MAX_JSON_SIZE)
     except peer_json.InvalidJson as exc:

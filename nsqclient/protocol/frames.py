@@ -35,15 +35,13 @@ _MESSAGE_FRAME_HEAD = _message_frame.size
 
 
 class FrameType(IntEnum):
-    """The second word of a frame."""
-
     RESPONSE = 0
     ERROR = 1
     MESSAGE = 2
 
 
 class Frame(NamedTuple):
-    """A response or error frame: its type and its data."""
+    """A response or error frame."""
 
     type: int
     data: bytes
@@ -77,7 +75,6 @@ def encode_message(timestamp: int, attempts: int, message_id: bytes, body: bytes
 def parse_messages_in_python(
     data: bytes, start: int, max_frame_size: int
 ) -> tuple[list[RawMessage], int]:
-    """Python form of :data:`parse_messages`."""
     messages: list[RawMessage] = []
     end = len(data)
     unpack = _message_frame.unpack_from
@@ -104,8 +101,8 @@ _MESSAGE_TYPE = b"\0\0\0\2"
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    ``max_frame_size`` limits the size that a peer may announce. It is checked as soon as the four
-    bytes of the size have arrived, before memory is allocated for the frame.
+    ``max_frame_size`` is checked as soon as the four bytes of the size have arrived, before memory
+    is allocated for the frame.
     """
 
     def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
@@ -127,7 +124,6 @@ class FrameReader:
         return rest
 
     def hold(self, data: bytes) -> None:
-        """Add ``data`` without reading it."""
         if data:
             self._chunks.append(data)
             self._have += len(data)
@@ -135,10 +131,9 @@ class FrameReader:
     def feed(self, data: bytes, *, single: bool = False) -> list[Parsed]:
         """Add ``data`` and return every complete frame, in order.
 
-        With ``single`` at most one response is returned, and the bytes behind it stay buffered:
-        call again with ``b""`` for the next one. It is for the handshake, in which a response may
-        announce a byte layer. Frames before a fault are returned first, and the next call raises:
-        call with ``b""`` until nothing is returned.
+        With ``single`` at most one response is returned, for the handshake, in which a response may
+        announce a byte layer. Frames before a fault are returned first, and the next call raises.
+        In both cases call again with ``b""``.
 
         Raises:
             NotNSQError: the bytes are an HTTP answer.

@@ -21,7 +21,6 @@ _RULE = (
 
 @lru_cache(maxsize=1024)  # publishers check the same few names again and again
 def is_valid_name(name: str) -> bool:
-    """Return True if nsqd accepts ``name`` as a topic or channel name."""
     # fullmatch, not match with "$": that would let a trailing newline through.
     return 1 <= len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
@@ -32,11 +31,7 @@ def is_ephemeral(name: str) -> bool:
 
 
 def check_topic(name: object) -> str:
-    """Return ``name`` if it is a valid topic name.
-
-    Raises:
-        InvalidTopicError: it is not a string, or breaks the rule.
-    """
+    """Return ``name`` if it is a valid topic name. Raises InvalidTopicError."""
     if isinstance(name, str) and is_valid_name(name):
         return name
     if not isinstance(name, str):
@@ -46,11 +41,7 @@ def check_topic(name: object) -> str:
 
 
 def check_channel(name: object) -> str:
-    """Return ``name`` if it is a valid channel name.
-
-    Raises:
-        InvalidChannelError: it is not a string, or breaks the rule.
-    """
+    """Return ``name`` if it is a valid channel name. Raises InvalidChannelError."""
     if isinstance(name, str) and is_valid_name(name):
         return name
     if callable(name):

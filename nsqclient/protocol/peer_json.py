@@ -1,10 +1,11 @@
-"""Reads JSON that a server sent: in bounded time and memory, then field by field. Pure.
+"""Reads JSON that a server sent: in bounded time and memory, then field by field.
 
 ``json.loads`` alone accepts integers of thousands of digits, which no float can hold, NaN, which is
 not JSON, halves of surrogate pairs, which cannot be printed, and any depth up to a
-``RecursionError``. Values from ``read_json`` can be computed with, printed and written as JSON
-again. ``JsonReader`` checks the type of each field that is read. A missing field has a default,
-because older servers have fewer fields. A field of the wrong type is an error.
+``RecursionError``.
+
+A missing field has a default, because older servers have fewer fields. A field of the wrong type is
+an error.
 """
 
 from __future__ import annotations
@@ -34,23 +35,20 @@ _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 
 class InvalidJson(ValueError):
-    """The data is not JSON; the text says why."""
+    """The data is not JSON."""
 
 
 class JsonLimitError(InvalidJson):
-    """The data exceeds a limit; the text says which."""
+    """The data exceeds a limit."""
 
 
 def read_json(data: bytes, max_size: int = MAX_SIZE) -> Any:
     """Return the decoded value.
 
     Raises:
-        JsonLimitError: the data has more than ``max_size`` bytes, more than a million objects and
-            lists,
-            more than 32 levels of them, or a number of more than 20 digits.
-        InvalidJson: the data is not JSON in UTF-8. NaN and Infinity are not JSON, and half of a
-            surrogate
-            pair is not UTF-8.
+        JsonLimitError: more than ``max_size`` bytes, a million objects and lists, 32 levels of
+            them, or 20 digits of a number.
+        InvalidJson: not JSON in UTF-8.
     """
     if len(data) > max_size:
         raise JsonLimitError(f"more than {max_size} bytes of JSON")
@@ -113,7 +111,7 @@ def _check_depth(value: dict[str, Any] | list[Any]) -> None:
 
 
 class InvalidField(Exception):
-    """A field has the wrong type; the text says which."""
+    ...
 
 
 @functools.cache  # a response may have thousands of the same class
@@ -123,15 +121,7 @@ def _fields_of(kind: Callable[..., Any]) -> list[tuple[str, Any]]:
 
 
 class JsonReader:
-    """Reads the fields of a JSON object.
-
-    Args:
-        data: the object.
-        what: its name in errors.
-
-    Raises:
-        InvalidField: ``data`` is not a JSON object.
-    """
+    """Reads the fields of a JSON object, which errors call ``what``. Raises InvalidField."""
 
     def __init__(self, data: object, what: str) -> None:
         if not isinstance(data, dict):
@@ -145,12 +135,10 @@ class JsonReader:
         return printable(value, LONGEST_TEXT)
 
     def number(self, name: str) -> int:
-        """A whole number; missing: 0."""
         value: int = self._get(name, int, 0)
         return value
 
     def flag(self, name: str) -> bool:
-        """A truth value; missing: false."""
         value: bool = self._get(name, bool, False)
         return value
 
@@ -169,15 +157,12 @@ class JsonReader:
         return tuple(printable(each, LONGEST_TEXT) for each in self._items(name, str))
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """A list of truth values; missing: empty."""
         return self._items(name, bool)
 
     def object(self, name: str) -> JsonReader:
-        """An object; missing: one without fields."""
         return JsonReader(self._get(name, dict, {}), f"{self._what}.{name}")
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """An object by its keys; missing: empty."""
         found: dict[str, Any] = self._get(name, dict, {})
         return found
 
@@ -191,7 +176,7 @@ class JsonReader:
         return kind(**given)
 
     def has(self, name: str) -> bool:
-        """Return True if the field is present and not null."""
+        """True if the field is present and not null."""
         return self._data.get(name) is not None
 
     def _items(self, name: str, kind: type) -> tuple[Any, ...]:

@@ -1,3 +1,5 @@
+"""``Health`` and ``Histogram``: the state of an object in figures."""
+
 from __future__ import annotations
 
 from bisect import bisect_left

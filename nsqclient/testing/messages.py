@@ -1,7 +1,4 @@
-"""``make_message`` and ``handle``: test a handler without a server, a consumer or a thread.
-
-``Published``: the messages that an embedded nsqd has stored, consumed or not.
-"""
+"""Test a handler without a server, and see what an embedded nsqd has stored."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ class RecordedMessage(Message):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The JSON headers that were passed to :func:`make_message`."""
         return self._headers
 
 
@@ -74,7 +70,6 @@ def make_message(
         message_id: 16 hex digits in ASCII; None: a new id for each message.
         timestamp: when nsqd received it, in nanoseconds since the epoch; None: now.
         time_left: seconds until it expires.
-        nsqd_address: the value of ``message.nsqd_address``.
         headers: JSON headers, as with partitioned NSQ.
 
     Raises:
@@ -123,9 +118,6 @@ def handle(
 
     ``on_giving_up``, middleware and backoff are not part of this. Exceptions of ``retry`` are
     raised.
-
-    Raises:
-        ConfigError: ``max_attempts`` is negative or not a whole number.
     """
     check_count("max_attempts", max_attempts)
 
@@ -158,7 +150,6 @@ def handle(
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise ConfigError unless the value is a whole number of at least 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"{name} must be a whole number of at least 0, not {value!r:.80}")
 
@@ -174,7 +165,6 @@ class _OneBatch:
         self.decide_failure = decide_failure
 
     def on_failure(self, message: Message, decision: Decision) -> None:
-        """Answer it."""
         _answer(message, decision)
 
     def is_starved(self) -> bool:
@@ -198,25 +188,20 @@ class _Recorder:
         self.address = address
 
     def finish(self, message: Message) -> None:
-        """Note FIN."""
         _recorded(message, "finished").finished = True
         message._responded = True
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Note REQ."""
         _recorded(message, "requeued").requeued = Requeue(delay, backoff)
         message._responded = True
 
     def touch(self, message: Message) -> None:
-        """Note TOUCH."""
         _recorded(message, "touched").touched += 1
 
     def keep_alive(self, message: Message) -> None:
-        """Note the first TOUCH."""
         self.touch(message)
 
     def give_up(self, message: Message, reason: str) -> None:
-        """Note the reason, and FIN."""
         _recorded(message, "given up").given_up = Failure(reason)
         self.finish(message)
 
@@ -243,9 +228,8 @@ def _recorded(message: Message, what: str) -> RecordedMessage:
 class Published:
     """The bodies that were published to an embedded nsqd from now on, by topic.
 
-    Each body that nsqd stored is listed once, in the order of storing, whether it was published by
-    TCP, HTTP or ``nsqd.publish()``, and whether it was consumed or not. Rejected messages are not
-    listed. An nsqd has one such record: a second one replaces the first.
+    Each body that nsqd stored is listed once, in the order of storing, whether it was consumed or
+    not. An nsqd has one such record: a second one replaces the first.
 
     Threads: any.
     """
@@ -261,11 +245,7 @@ class Published:
             return list(self._bodies.get(topic, ()))
 
     def json(self, topic: str) -> list[Any]:
-        """Return the bodies of a topic, decoded as JSON.
-
-        Raises:
-            ValueError: a body is not JSON.
-        """
+        """Return the bodies of a topic, decoded as JSON."""
         return [json.loads(body) for body in self(topic)]
 
     def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[bytes]:

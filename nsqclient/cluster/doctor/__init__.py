@@ -1,5 +1,1 @@
-"""Checks of a cluster from the position of a client, for ``nsqclient doctor`` and the admin page.
-
-``diagnosis`` chooses the checks, ``checks`` has them, and ``findings`` are the results. Nothing is
-published, subscribed to or changed.
-"""
+"""Checks of a cluster from the position of a client. They change nothing."""

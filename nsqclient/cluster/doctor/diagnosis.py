@@ -1,8 +1,4 @@
-"""``Diagnosis``: runs the checks of a cluster.
-
-First the nsqlookupds, then every nsqd, then the topic and its channels over nsqd's HTTP API, and
-their counters once more after a while.
-"""
+"""``Diagnosis``: runs the checks of a cluster."""
 
 from __future__ import annotations
 
@@ -36,8 +32,6 @@ _LONGEST = 60.0
 
 
 class Target(NamedTuple):
-    """The servers, topic and channel to check."""
-
     topic: str  #: empty: every topic
     channel: str  #: empty: every channel
     nsqds: list[str]  #: TCP addresses
@@ -101,10 +95,7 @@ class Diagnosis:
     def _checked(
         self, check: str, places: Iterable[str], work: Callable[[str], R]
     ) -> list[R]:
-        """Call ``work`` for every place at once; return the results in their order.
-
-        A check that raises, or does not end, is a finding about its place.
-        """
+        """Call ``work`` for every place at once; return the results in their order."""
         results, failures = self._ask_all.run({
             place: Request(check, place, partial(work, place)) for place in places})
         self.findings += [
@@ -114,10 +105,7 @@ class Diagnosis:
         return list(results.values())
 
     def check_again(self, seconds: float) -> bool:
-        """Compare the counters with those of ``run``, some seconds ago.
-
-        Returns: True if a counter has grown that should not.
-        """
+        """Compare the counters with those of ``run``; True if one has grown that should not."""
         target = self._target
         grown: list[Finding] = []
         for address, after in self._get_stats(list(self._stats)).items():
@@ -162,7 +150,6 @@ class Diagnosis:
             self.findings += found
 
     def _guess_http(self, nsqds: Iterable[str]) -> list[str]:
-        """Return the HTTP addresses beside the TCP ports, unless some were given."""
         if self._target.nsqd_http:
             return []
 
@@ -186,7 +173,6 @@ class Diagnosis:
                     " nsqlookupds (port 4160)"))
 
     def _check_presence(self, views: list[LookupdView]) -> None:
-        """Check that the topic and the channel exist somewhere."""
         topic, channel = self._target.topic, self._target.channel
         on_nsqds = [address for address, stats in self._stats.items() if stats.topic(topic)]
         answered = [view for view in views if view.answered]
@@ -231,10 +217,7 @@ _COUNTERS = ("timeouts", "requeues")
 def _listed(
     views: Iterable[LookupdView], with_topic: bool = False
 ) -> dict[str, tuple[str, str]]:
-    """Return TCP address -> (HTTP address, nsqlookupd that lists it).
-
-    The nsqds that have the topic, or all nsqds if the topic is unknown everywhere.
-    """
+    """Return TCP address -> (HTTP address, nsqlookupd), of nsqds with the topic or of all."""
     views = list(views)
     chosen = [(view, producer) for view in views for producer in view.producers or ()]
     if not chosen and not with_topic:

@@ -40,11 +40,7 @@ error = partial(_finding, Severity.ERROR)
 
 
 def curl(url: str, **parameters: str) -> str:
-    """Return a shell command that sends a POST, without the password of the URL.
-
-    Args:
-        parameters: names of topics and channels. Only their ``#`` needs quoting.
-    """
+    """Return a shell command that sends a POST, without the password of the URL."""
     query = "&".join(f"{name}={value.replace('#', '%23')}" for name, value in parameters.items())
     return f"curl -X POST {shlex.quote(f'{masked_address(url)}?{query}')}"
 
@@ -62,6 +58,5 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort findings by severity: errors come last."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))

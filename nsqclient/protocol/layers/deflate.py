@@ -14,18 +14,12 @@ _RAW = -zlib.MAX_WBITS
 
 
 class DeflateLayer(ByteLayer):
-    """Deflate in both directions; ``level``, from 1 to 9, applies to the bytes to send."""
-
     def __init__(self, level: int = 6) -> None:
         self._deflate = zlib.compressobj(level, zlib.DEFLATED, _RAW)
         self._inflate = zlib.decompressobj(_RAW)
 
     def decode(self, data: bytes) -> bytes:
-        """Decompress.
-
-        Raises:
-            RemoteProtocolError: the bytes are not deflate, or they end the stream.
-        """
+        """Decompress. Raises RemoteProtocolError."""
         try:
             decoded = self._inflate.decompress(data)
         except zlib.error as exc:

@@ -15,19 +15,13 @@ _STREAM_IDENTIFIER = 0xFF
 
 
 class SnappyLayer(ByteLayer):
-    """Snappy in both directions."""
-
     def __init__(self) -> None:
         self._compressor = snappy.StreamCompressor()
         self._decompressor = snappy.StreamDecompressor()
         self._is_identified = False
 
     def decode(self, data: bytes) -> bytes:
-        """Decompress the chunks that are complete.
-
-        Raises:
-            RemoteProtocolError: the bytes are not snappy, or a checksum is wrong.
-        """
+        """Decompress the chunks that are complete. Raises RemoteProtocolError."""
         # python-snappy accepts a stream without it, and would wait for more of an answer in HTTP.
         if data and not self._is_identified:
             if data[0] != _STREAM_IDENTIFIER:

@@ -1,9 +1,8 @@
 """Byte layers between the socket and the frames: TLS and compression.
 
-The protocol cores read and write frames through a :class:`LayerStack`. A layer may be pushed at any
-frame boundary. Bytes that were received but not read yet then go through the new layer, because
-they may share a segment with the frame that announced it. Source: client guide,
-"Encryption/Compression".
+A layer may be pushed at any frame boundary. Bytes that were received but not read yet then go
+through the new layer, because they may share a segment with the frame that announced it. Source:
+client guide, "Encryption/Compression".
 
 Decoded bytes are limited only by ``FrameReader``, which checks the size of a frame before its data
 arrives. Pass few bytes at a time to a layer, because deflate may expand them a thousandfold.
@@ -15,18 +14,10 @@ from typing import Protocol
 
 
 class ByteLayer(Protocol):
-    """One transformation of the stream, in both directions. A layer may buffer; it never blocks.
-
-    The default ``has_output`` and ``wire_output`` suit a layer that sends no bytes of its own.
-    """
+    """One transformation of the stream, in both directions. It may buffer; it never blocks."""
 
     def decode(self, data: bytes) -> bytes:
-        """Take bytes from the wire; return the decoded bytes.
-
-        Raises:
-            RemoteProtocolError: the bytes are not a valid stream of this layer.
-            TLSError: the TLS handshake failed.
-        """
+        """Decode bytes from the wire. Raises RemoteProtocolError or TLSError."""
         ...
 
     def encode(self, data: bytes) -> bytes:
@@ -34,7 +25,6 @@ class ByteLayer(Protocol):
         ...
 
     def has_output(self) -> bool:
-        """Return True if ``wire_output()`` would return bytes."""
         return False
 
     def wire_output(self) -> bytes:
@@ -68,5 +58,4 @@ class LayerStack:
         return data
 
     def has_output(self) -> bool:
-        """Return True if a layer has bytes of its own to send."""
         return any(layer.has_output() for layer in self.stack)

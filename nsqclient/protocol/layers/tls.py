@@ -22,8 +22,6 @@ class TLSLayer:
     every ``decode`` continues it. Bytes encoded during the handshake are sent after it.
 
     Args:
-        context: certificates and rules.
-        server_side: True for the server's end.
         server_name: the name that the server's certificate must be for; None for a server.
 
     Raises:
@@ -87,15 +85,12 @@ class TLSLayer:
         return self._outgoing.read()
 
     def has_output(self) -> bool:
-        """Return True if TLS messages or data queued during the handshake are ready."""
         return self._outgoing.pending > 0
 
     def wire_output(self) -> bytes:
-        """Remove and return these bytes."""
         return self._outgoing.read()
 
     def _shake_hands(self) -> bool:
-        """Continue the handshake; return True once it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
