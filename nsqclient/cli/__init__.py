@@ -1,7 +1,6 @@
-"""The console script ``nsqclient``: one sub-command per tool, each in a module of its own.
+"""The console script ``nsqclient``: one sub-command per tool.
 
-Modules are imported when their command is called, so that ``--help`` needs no dependency and a
-tool loads only its own.
+Modules are imported when their command is called: a tool loads only its own dependencies.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def _load(place: str) -> Command | CommandGroup:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command; return the exit status. 2: no such command.
 
-    Without ``argv`` the process is the command's: from here to its end, SIGINT and SIGTERM end a
-    command that runs until a signal with its own status.
+    Without ``argv`` the process is the command's: SIGINT and SIGTERM end a command that runs until
+    a signal with its own status.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
@@ -93,9 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null for each standard stream that the caller has closed.
-
-    Otherwise nothing can be written to it, and the next file or socket would get its descriptor.
+    """Open /dev/null for each closed standard stream: else the next file would get its descriptor.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -110,9 +107,6 @@ def _is_ended_by_signals(words: list[str]) -> bool:
     is_check = words[:1] == ["worker"] and bool({"--check", "-check"} & set(words))
     names = {SHORT.get(word, word) for word in words[:1]}
     return not _ENDED_BY_SIGNALS.isdisjoint(names) and not is_check
-
-
-# -- nsqclient completion
 
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -142,10 +136,7 @@ def _complete(parsed: Parsed) -> int:
 
 
 def script(shell: str) -> str:
-    """Return the script for a shell.
-
-    The package shtab writes it from the parsers of all commands.
-    """
+    """Return the script for a shell, which the package shtab writes from the parsers."""
     try:
         shtab: Any = importlib.import_module("shtab")
     except ImportError:

@@ -4,10 +4,9 @@ Command lines follow Go's programs: ``-x v``, ``--x v``, ``-x=v`` and ``--x=v`` 
 switch is ``-x`` or ``-x=false`` and never takes the next word. Flags end at the first positional
 argument, or after ``--``.
 
-A value comes from the first source that gives it: the command line, the environment, the
-configuration file (the table of the command, then the top level), the default. Lists are not
-merged across sources. If flags are alternatives, such as --nsqd-tcp-address and
---lookupd-http-address, the first source that gives one of them decides.
+A value comes from the first source that gives it: command line, environment, configuration file
+(the command's table, then the top level), default. Of flags that are alternatives, the first source
+that gives one decides.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.runtime.arguments import closest
 from nsqclient.version import __version__
 
-#: Exit status of a SIGINT that nothing else handles.
 _INTERRUPTED = 128 + signal.SIGINT
 #: Flags that mean something else in each command.
 _OWN_FLAGS = ("count", "format", "interval", "n", "path")
@@ -36,27 +34,22 @@ _MARK = "="
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises errors instead of exiting."""
-
     def error(self, message: str) -> NoReturn:
         raise FlagError(message.removeprefix("argument "))
 
 
 class HelpRequested(Exception):
-    """``-h`` or ``--help`` was given."""
+    pass
 
 
 class Command:
     """A command with flags, which are shown in groups.
 
     Args:
-        name: the full name, such as "topic create".
         body: runs the command; returns the exit status.
-        summary: one or two sentences for the help.
         examples: pairs of (comment, command line).
         words: placeholder of the positional arguments; empty: positional arguments are rejected.
         flags_anywhere: flags may follow positional arguments.
-        version: output of ``--version``.
     """
 
     #: flag -> its key in NSQ's own configuration files, if that differs.
@@ -75,20 +68,17 @@ class Command:
         self._flags_anywhere = flags_anywhere
         self._version = version or f"{name} v{__version__} (nsqclient)"
         lines = [f"\n  # {comment}\n  {command}" for comment, command in examples]
-        #: Also what completion is made of.
         self.parser: _Parser = _Parser(
             f"nsqclient {name}", f"nsqclient {name} [flags] {words}".rstrip(), summary,
             "Examples:" + "".join(lines) if lines else None, add_help=False, allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
             formatter_class=argparse.RawDescriptionHelpFormatter)
         self._group = self.parser.add_argument_group("Flags")
-        #: All flags by their names.
         self.flags: dict[str, Flag] = {}
-        #: Flags of which that which is given hides the others of later places.
+        #: Alternatives: the first source that gives one of them hides the others.
         self.alternatives: list[Sequence[str]] = []
         #: Checks of flags that go together or not.
         self.rules: list[Callable[[Mapping[str, Any]], None]] = []
-        #: Where completion offers files.
         self.paths: list[argparse.Action] = []
 
     def group(self, title: str) -> None:
@@ -136,8 +126,7 @@ class Command:
     def run(self, words: Sequence[str], program: CommandGroup | None = None) -> int:
         """Run a command line; return the exit status.
 
-        Args:
-            program: all commands; their flags and variables are not reported as mistakes.
+        ``program``: all commands, whose flags and variables are not reported as mistakes.
         """
         path = f"nsqclient {self.name}"
         try:
@@ -165,7 +154,7 @@ class Command:
             return _INTERRUPTED
 
     def parse(self, words: Sequence[str], program: CommandGroup | None = None) -> Parsed:
-        """Return the values of all flags, from the command line and the other places."""
+        """Return the values of all flags, from all sources."""
         canonical, rest = self._canonical(words)
         given: dict[str, Any] = vars(self.parser.parse_args(canonical))
         if not given.get("version"):
@@ -217,7 +206,6 @@ class Command:
         return found, rest
 
     def _fill(self, given: dict[str, Any], texts: Texts) -> None:
-        """Add the values of one source to the values of the earlier sources."""
         hidden = {name for names in self.alternatives if given.keys() & set(names)
                   for name in names}
         for name, (place, values) in texts.items():
@@ -229,7 +217,6 @@ class Command:
                     raise FlagError(f"{place}: {exc}") from None
 
     def _in_file(self, path: str, program: Command | CommandGroup) -> Texts:
-        """Return the values in the table of the command, or else at the top level of the file."""
         table = content = load_toml(path)
         for word in self.name.split():
             table = table[word] if isinstance(table.get(word), dict) else {}
@@ -261,13 +248,7 @@ class Command:
 
 
 class CommandGroup:
-    """Several commands under one name. Each is loaded when it is called.
-
-    Args:
-        name: the full name of the group.
-        summary: purpose of the commands, for the help.
-        table: command name -> (summary, loader).
-        others: aliases: alias -> command name.
+    """Several commands under one name: ``table``: name -> (summary, loader); ``others``: aliases.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""``Consumers``: the consumers of one tool, from the start to the stop; its dead-letter topic."""
+"""The consumers of one tool, and its dead-letter topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 STOP_TIMEOUT = 30.0
 #: Seconds to connect to an nsqd whose HTTP API does not answer.
 _PROBE_TIMEOUT = 5.0
-#: Seconds for one answer of the HTTP API of an nsqd.
 _ANSWER_TIMEOUT = 2.0
 
 
@@ -52,12 +51,9 @@ class _ToolConsumer(LookingConsumer):
 class Consumers:
     """The consumers of one tool: started together, stopped together.
 
-    Args:
-        values: of the flags of ``add_sources``.
-        config: for all of them.
-        signals: its stop ends them; a failed start stops it.
+    A signal stops them; a failed start stops ``signals``.
 
-    Threads: ``run`` in the thread of ``signals``, the rest in any.
+    Threads: ``run`` in the thread of ``signals``, the others in any.
     """
 
     def __init__(self, values: Mapping[str, Any], config: Config, signals: Signals) -> None:
@@ -84,8 +80,7 @@ class Consumers:
 
         Args:
             guard: of a consumer that only looks.
-            is_limited: its max_in_flight is the number of messages that are wanted.
-            options: the Consumer's.
+            is_limited: max_in_flight is the number of messages that are wanted.
         """
         # As an argument it applies to partitioned topics too, even if it is 1.
         options.setdefault("max_in_flight", self._config.max_in_flight)
@@ -104,7 +99,6 @@ class Consumers:
         return consumer
 
     def remove(self, consumer: Consumer) -> None:
-        """Stop one of them and forget it. Blocks: as ``stop``."""
         with self._lock:
             self._all = [each for each in self._all if each is not consumer]
         consumer.stop(STOP_TIMEOUT)
@@ -133,7 +127,7 @@ class Consumers:
     def limit_in_flight(self, count: int) -> None:
         """Lower max_in_flight of every consumer to ``count``, but not below its connections.
 
-        With less, some nsqds would have to wait for their turn to send. 0: no message more.
+        With less, some nsqds would have to wait for their turn to send. 0: no further message.
         """
         with self._lock:
             consumers = list(self._all)
@@ -143,7 +137,7 @@ class Consumers:
                 consumer.set_max_in_flight(wanted)
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Stop all at once. Idempotent. Blocks: until running handlers end, or ``timeout``."""
+        """Stop all at once. Idempotent. Blocks: as ``Consumer.stop``."""
         with self._lock:
             consumers = list(self._all)
         stop_all(consumers, timeout)
@@ -156,10 +150,7 @@ class Consumers:
             consumer.set_max_in_flight(connections)  # see limit_in_flight
 
     def _on_error(self, consumer: Consumer, error: NSQError) -> None:
-        """Stop the tool when nothing can be consumed at the start.
-
-        That is so if every nsqd that was given has failed, or if every nsqd that is known may not
-        be subscribed to by a tool that only looks.
+        """Stop the tool if, at the start, every known nsqd has failed or may not be subscribed to.
         """
         if isinstance(error, PartitionError):
             self.fail(str(error))  # whatever comes
@@ -185,7 +176,6 @@ class Consumers:
             self._signals.stop()
 
     def _on_lookup_failed(self, error: DiscoveryError) -> None:
-        """End the tool if none of the given servers is an nsqlookupd."""
         if not getattr(error.__cause__, "is_lasting", False):
             return
         with self._lock:
@@ -199,12 +189,7 @@ def make_guard(
     values: Mapping[str, Any], config: Config, topic: str, channel: str, *,
     may_create: bool = False,
 ) -> LookGuard:
-    """Build the guard of a command that only looks at a topic.
-
-    Args:
-        values: of the flags of ``add_sources``, with ``--nsqd-http-address``.
-        may_create: the user wants the channel to be created.
-    """
+    """Build the guard of a command that only looks at a topic, and may create its channel."""
     def ask(nsqd: str) -> TopicStats | None:
         from nsqclient.partitioned.channel_depth import DepthQuery
         from nsqclient.http.nsqd import NsqdHTTP
@@ -229,10 +214,7 @@ def make_guard(
 def make_dead_letters(
     values: Mapping[str, Any], config: Config, stack: contextlib.ExitStack
 ) -> DeadLetterTopic:
-    """Build the publisher of ``--dead-letter-topic``, on the nsqds that messages come from.
-
-    Its producer is closed when ``stack`` ends.
-    """
+    """Build the publisher of ``--dead-letter-topic``; the end of ``stack`` closes its producer."""
     producer = Producer(
         nsqd_tcp_addresses=list(dict.fromkeys(values["nsqd-tcp-address"])),
         lookupd_http_addresses=values["lookupd-http-address"], config=config,

@@ -1,9 +1,7 @@
 """``nsqclient dead_letters``: ``list``, ``show``, ``replay`` and ``delete`` dead letters.
 
-Letters are files with names in a directory (``DeadLetterDirectory``) or messages in a topic
-(``DeadLetterTopic``). Commands on a topic take the next messages, since NSQ cannot read a message
-by id. A replay publishes the body, and deletes or finishes the letter once nsqd has stored it. A
-killed replay can cause duplicates, but loses nothing.
+Letters are files in a directory or messages in a topic. Commands on a topic take the next messages,
+since NSQ cannot read a message by id. A killed replay can cause duplicates, but loses nothing.
 """
 
 from __future__ import annotations
@@ -173,11 +171,7 @@ class _Letters(ABC):
 
     @abstractmethod
     def read(self, *, takes: bool) -> _Named:
-        """Yield (name, letter, function that removes the letter).
-
-        Args:
-            takes: the caller will remove letters; False: only look.
-        """
+        """Yield (name, letter, remover); ``takes``: the caller removes letters."""
 
     def report(self, name: str, problem: object) -> None:
         self.problems += 1
@@ -185,8 +179,6 @@ class _Letters(ABC):
 
 
 class _DirectoryLetters(_Letters):
-    """Letters of a directory: selected by ``--id``, or all."""
-
     def __init__(self, values: Mapping[str, Any], signals: Signals) -> None:
         super().__init__()
         self._directory = DeadLetterDirectory(values["path"])
@@ -233,11 +225,7 @@ class _TopicLetters(_Letters):
         self._refused: dict[str, str] = {}  # nsqd -> why it is left out
 
     def read(self, *, takes: bool) -> _Named:
-        """Yield up to ``--count`` letters, until the channel was seen empty.
-
-        Raises:
-            NSQError: as ``LookingConsumer.take``.
-        """
+        """Yield up to ``--count`` letters, until the channel was seen empty."""
         values = self._values
         # A peek holds all its messages, and all may come from a single nsqd. A take requeues the
         # messages that it has not reached at the end, so it keeps few in flight.
@@ -280,7 +268,6 @@ class _TopicLetters(_Letters):
             self.report(address, reason)
 
     def _on_error(self, error: NSQError) -> None:
-        """Report an nsqd that is left out. The command fails if no nsqd remains."""
         if isinstance(error, LookRefusedError) and error.obstacle is not Obstacle.NO_TOPIC:
             self._refused[error.address] = f"left out: {_refusal(error)}"
 
@@ -334,7 +321,8 @@ def _take(
 ) -> int:
     """Do the work of each letter, then remove it; a letter that fails stays.
 
-    Of a directory the others follow; a topic would deliver the same one again, so it ends there.
+    A directory's other letters follow. A topic would deliver the same letter again, so it ends
+    there.
     """
     count = 0
     with contextlib.closing(letters.read(takes=True)) as taken:
@@ -386,7 +374,6 @@ def _page(name: str, letter: DeadLetter) -> str:
     return "\n".join(lines)
 
 
-#: command -> summary
 COMMANDS = {
     "list": "list them, a line for each",
     "show": "show them with traceback and body",

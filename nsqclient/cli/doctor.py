@@ -1,7 +1,4 @@
-"""``nsqclient doctor``: the tool. Flags, the diagnosis, the table, the exit status.
-
-Exit status: 0 without errors, 1 with errors, 2 for a flag that does not parse.
-"""
+"""``nsqclient doctor``. Exit status: 0 without errors, 1 with errors, 2 for bad flags."""
 
 from __future__ import annotations
 
@@ -48,10 +45,8 @@ _EXAMPLES = [
 
 EXIT_ERRORS = 1
 
-#: The servers that are asked by default.
 LOCAL_LOOKUPD, LOCAL_NSQD = "127.0.0.1:4161", "127.0.0.1:4150"
 
-#: Seconds between two reads of the counters.
 _CHECK_INTERVAL = 1.0
 
 
@@ -108,7 +103,6 @@ def _watch(diagnosis: Diagnosis, signals: Signals, seconds: float) -> None:
 
 
 def _choose_local(values: dict[str, Any]) -> None:
-    """Find the servers that listen on this machine; if nothing listens, report both as missing."""
     local = {"lookupd-http-address": LOCAL_LOOKUPD, "nsqd-tcp-address": LOCAL_NSQD}
     listening = {name: address for name, address in local.items()
                  if _listens(address, values["connect-timeout"])}
@@ -157,7 +151,7 @@ _COLORS = {Severity.OK: GREEN, Severity.WARNING: YELLOW, Severity.ERROR: RED}
 
 
 def as_table(findings: Sequence[Finding], colored: bool = False) -> str:
-    """Make a table; errors come last, because a terminal shows its end, each with its hint."""
+    """Make a table. Errors come last, because a terminal shows its end."""
     width = max(_NARROW, shutil.get_terminal_size((_WIDE, 24)).columns)
     rows = in_order(findings)
     cells = [_HEADER, *((row.severity.value, row.check, row.where, row.text) for row in rows)]

@@ -1,7 +1,6 @@
 """Flags: their kinds of values, the sources of values, and the errors of a command line.
 
-Values are written as for Go's programs: durations as ``1m30s``, switches as ``=true`` and
-``=false``. They look the same on a command line, in the environment and in a configuration file.
+Values look the same in every source, and as for Go's programs: ``1m30s``, ``=true``, ``=false``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ class CommandLineError(Exception):
 
 
 class FlagError(CommandLineError):
-    """A usage error, as a flag that is unknown, missing, or does not parse: two lines on stderr.
-
-    Args:
-        suggestion: the name that was probably meant.
-    """
+    """A usage error: two lines on stderr. ``suggestion``: the name that was probably meant."""
 
     status = 2
 
@@ -46,8 +41,7 @@ class Kind(NamedTuple):
     """A type of value: its name in the help, its parser, and the text of its default.
 
     ``parse`` raises ValueError for malformed text, or CommandLineError for a value that cannot be
-    used; that text follows the name of the flag. ``is_switch``: the flag may stand alone, meaning
-    true. ``choices``: all allowed values. ``is_path``: the value is a file name.
+    used; that text follows the name of the flag. ``is_switch``: the flag may stand alone.
 
     For lists: ``separator`` separates the values in an environment variable: a comma, a newline, or
     a blank for any white space. ``joint`` joins key and value if a configuration file may give a
@@ -66,11 +60,7 @@ class Kind(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """One flag of a command.
-
-    ``command``: set if other commands have a different flag of this name. Only the command's own
-    variable and table then give the flag.
-    """
+    """One flag. ``command``: set if other commands have a different flag of this name."""
 
     name: str
     kind: Kind
@@ -80,7 +70,7 @@ class Flag(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The values of all flags. ``given``: the names of the values that are not defaults."""
+    """The values of all flags; ``given``: the names of the values that are not defaults."""
 
     values: dict[str, Any]
     given: frozenset[str]
@@ -138,7 +128,7 @@ def not_negative(kind: Kind) -> Kind:
 
 
 def limited(kind: Kind, fits: Callable[[Any], bool], reason: str) -> Kind:
-    """Return a kind that takes only some values; ``reason``: what to say of the others."""
+    """Return a kind that takes only some values; ``reason``: the error for the others."""
     def parse(text: str) -> Any:
         value = kind.parse(text)
         if not fits(value):
@@ -149,12 +139,11 @@ def limited(kind: Kind, fits: Callable[[Any], bool], reason: str) -> Kind:
 
 
 def off_below_0(kind: Kind) -> Kind:
-    """Return the kind of a number of which all below 0 means 0, off, as in Go's tools."""
+    """Return a kind of number that reads all below 0 as 0 (off), as Go's tools do."""
     return kind._replace(parse=lambda text: max(0, kind.parse(text)))
 
 
 STRING = Kind("string", str)
-#: A topic or channel, and several; empty: none.
 NAME = Kind("string", _parse_name)
 NAMES = Kind("value", _parse_name, is_list=True)
 BOOL = Kind("=false", _parse_bool, lambda value: str(value).lower(), is_switch=True)
@@ -189,9 +178,9 @@ _NOT_IN_FILES = (*_ONLY_TYPED, "config")
 def variables(flag: Flag) -> list[str]:
     """Return the names of the environment variables of a flag; the first is the documented one.
 
-    ``--max-in-flight`` is NSQ_MAX_IN_FLIGHT. The variable of a list is plural, such as
-    NSQ_LOOKUPD_HTTP_ADDRESSES; the singular works too. Names that begin with NSQD get no prefix:
-    NSQD_TCP_ADDRESSES. The flag of a single command includes its name: NSQ_TAIL_FORMAT.
+    ``--max-in-flight`` is NSQ_MAX_IN_FLIGHT. The variable of a list is plural; the singular works
+    too. Names that begin with NSQD get no prefix. The flag of a single command includes its name:
+    NSQ_TAIL_FORMAT.
     """
     if flag.name in _ONLY_TYPED:
         return []
@@ -201,7 +190,6 @@ def variables(flag: Flag) -> list[str]:
 
 
 def in_environment(flags: Iterable[Flag], environ: Mapping[str, str]) -> Texts:
-    """Return the values of the environment. An empty variable counts as unset."""
     found: Texts = {}
     for flag in flags:
         given = [name for name in variables(flag) if environ.get(name)]
@@ -221,10 +209,7 @@ def misspelt_variables(
 ) -> dict[str, str]:
     """Return the variables that are not read, each with the name that was probably meant.
 
-    A variable that resembles no known name may belong to another program.
-
-    Args:
-        others: the flags of all commands; read only if a variable looks misspelt.
+    ``others``: the flags of all commands; read only if a variable looks misspelt.
     """
     known = [name for flag in flags for name in variables(flag)]
     known += [f"NSQCLIENT_{name.upper()}{suffix}" for name in SECRETS for suffix in ("", "_FILE")]
@@ -251,8 +236,7 @@ def _plural(name: str, after_s: str, other: str) -> str:
 def keys(flags: Iterable[Flag], names: Mapping[str, str]) -> dict[str, Flag]:
     """Return the keys of a configuration file for each flag; a list also has a plural key.
 
-    Args:
-        names: flag -> its key in NSQ's own files, if that differs.
+    ``names``: flag -> its key in NSQ's own files, if that differs.
     """
     found = {}
     for flag in flags:
@@ -276,7 +260,6 @@ def in_table(
 
     Args:
         by_key: the result of :func:`keys`.
-        path: path of the file, for errors.
         others: returns further valid keys; called only for an unknown key.
     """
     found: Texts = {}

@@ -1,6 +1,6 @@
-"""Messages as lines: ``Renderer`` makes them, ``body_of`` reads JSON lines; fields of JSON bodies.
+"""Messages as lines, and fields of JSON bodies. Pure.
 
-Pure. Values of a JSON body are copied as text, so fields keep their digits and escapes.
+Values of a JSON body are copied as text, so fields keep their digits and escapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from nsqclient import InvalidMessageError, Message, PartitionError
 
-#: The placeholders of ``--format``, and their values.
 FIELDS: dict[str, tuple[str, Callable[[str, Message, bytes], bytes]]] = {
     "body": ("the body, unchanged", lambda topic, message, body: body),
     "base64": ("the body in base64", lambda topic, message, body: base64.b64encode(body)),
@@ -42,17 +41,12 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def show_time(nanoseconds: int) -> str:
-    """Write nanoseconds since 1970 as ``2026-01-31T12:00:00.000000Z``."""
     at = datetime.fromtimestamp(nanoseconds // 1000 / 1e6, timezone.utc)
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def unescape(text: str) -> bytes:
-    """Replace ``\\n``, ``\\t``, ``\\r``, ``\\0``, ``\\\\`` and ``\\xHH``; a lone ``\\`` stays.
-
-    Raises:
-        ValueError: another letter stands behind a backslash.
-    """
+    """Replace ``\\n``, ``\\t``, ``\\r``, ``\\0``, ``\\\\`` and ``\\xHH``. Raises ValueError."""
     def replace(found: re.Match[str]) -> str:
         code = found[1]
         if len(code) == 3:
@@ -67,16 +61,12 @@ def unescape(text: str) -> bytes:
 #: Bytes that ``--gunzip`` shows of a body: 1 MB of gzip can become 1 GB.
 MAX_CONTENT = 16 * 1024 * 1024
 
-#: A format with its fields found: plain bytes, each with the field behind it ("" for none).
+#: A parsed format: plain bytes, each with the field behind it ("" for none).
 Template = list[tuple[bytes, str]]
 
 
 def parse_format(text: str) -> Template:
-    """Read a format such as ``{time} {id} {body}``; ``{{`` is a brace.
-
-    Raises:
-        ValueError: an unknown field, or braces that do not match.
-    """
+    """Read a format such as ``{time} {id} {body}``; ``{{`` is a brace. Raises ValueError."""
     parts = []
     for plain, field, spec, conversion in string.Formatter().parse(text):
         if field is not None and (field not in FIELDS or spec or conversion):
@@ -86,15 +76,7 @@ def parse_format(text: str) -> Template:
 
 
 class Renderer:
-    """Renders messages as bytes.
-
-    Args:
-        template: the value of ``--format``; None: the body alone.
-        as_json: render one JSON object instead.
-        gunzip: decompress gzip bodies.
-        print_topic: put ``TOPIC | `` in front.
-        end: appended to each message.
-    """
+    """Renders messages as bytes: with a template, as JSON, or the body alone."""
 
     def __init__(
         self, template: Template | None = None, *, as_json: bool = False, gunzip: bool = False,
@@ -122,10 +104,7 @@ class Renderer:
 
 
 def gunzipped(body: bytes, limit: int = MAX_CONTENT) -> bytes:
-    """Return the content of a gzip body, up to ``limit`` bytes and a note that there is more.
-
-    Another body, or a broken one, is returned as it is.
-    """
+    """Return the content of a gzip body, up to ``limit`` bytes; any other body unchanged."""
     if not body.startswith(b"\x1f\x8b"):
         return body
     try:
@@ -154,10 +133,7 @@ def _json_line(topic: str, message: Message, body: bytes) -> bytes:
 
 
 def body_of(line: bytes) -> bytes:
-    """Return the body in a JSON line, as ``nsq_tail --json`` and ``nsq_to_file`` write it.
-
-    Raises:
-        ValueError: the line has another form.
+    """Return the body in a JSON line of ``nsq_tail --json`` or ``nsq_to_file``. Raises ValueError.
     """
     try:
         record = json.loads(line)
@@ -171,11 +147,8 @@ def body_of(line: bytes) -> bytes:
     raise ValueError("it must be a JSON object with the text body, or body_base64")
 
 
-# -- JSON objects
-
-
 class NotAnObject(ValueError):
-    """The body is not a JSON object."""
+    pass
 
 
 class Field(NamedTuple):
@@ -193,11 +166,7 @@ _decoder = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def parse_object(body: bytes) -> dict[str, Field]:
-    """Read a JSON object; of fields with one name the last counts.
-
-    Raises:
-        NotAnObject: it is something else.
-    """
+    """Read a JSON object. Raises NotAnObject."""
     try:
         # Bytes that are not UTF-8 are kept.
         return _parse(body.decode("utf-8", "surrogateescape"))
@@ -231,19 +200,13 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, char: str) -> int:
-    """Skip a required character and the white space after it."""
     if text[at] != char:
         raise ValueError(f"no {char} at {at}")
     return _skip(text, at + 1)
 
 
 def key_of(body: bytes, field: str) -> str:
-    """Return the key of a record or message for a partitioned NSQ: the value of a field.
-
-    Raises:
-        InvalidMessageError: the body is not a JSON object, or the field is neither text nor a
-            whole number.
-    """
+    """Return the value of a field as key for a partitioned NSQ. Raises InvalidMessageError."""
     try:
         found = parse_object(body).get(field)
     except NotAnObject as exc:
@@ -256,11 +219,7 @@ def key_of(body: bytes, field: str) -> str:
 
 
 def in_flags(error: Exception, key_flags: str) -> str:
-    """Return the text of an error, with a tool's flags in place of the arguments of publish().
-
-    Args:
-        key_flags: the flags that decide on the partition.
-    """
+    """Return the text of an error, with a tool's flags in place of the arguments of publish()."""
     text = str(error)
     if isinstance(error, PartitionError):
         text = re.sub("give key=.*", f"give {key_flags}", text)

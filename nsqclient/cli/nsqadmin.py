@@ -1,7 +1,6 @@
 """``nsqclient nsqadmin``: the admin page, with the flags of the original.
 
-It listens on 127.0.0.1 and changes nothing by default. Exit status: 0 after SIGINT or SIGTERM, 1
-for an invalid option, a port in use or a missing package, 2 for bad flags.
+It listens on 127.0.0.1 and changes nothing by default.
 """
 
 from __future__ import annotations
@@ -107,11 +106,7 @@ def _build(parsed: Parsed) -> Server:
 
 
 def build_settings(parsed: Parsed) -> AdminSettings:
-    """Build the settings from the flags.
-
-    Raises:
-        CommandLineError, ConfigError: they are invalid.
-    """
+    """Build the settings from the flags. Raises CommandLineError, ConfigError."""
     values = parsed.values
     try:
         return AdminSettings(

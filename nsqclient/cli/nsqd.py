@@ -1,13 +1,8 @@
 """``nsqclient nsqd`` and ``nsqlookupd``: the embedded servers, with the flags of the real ones.
 
-Unlike the real ones they listen on 127.0.0.1 by default; nsqd keeps messages on disk only with
-``--data-path``, nsqlookupd announces its address to nsqd. Flags for features that are not there are
-accepted with a warning. Exit status: 0 after SIGINT or SIGTERM, 1 for an invalid option or a port
-in use, 2 for bad flags.
-
-``--partitioned`` runs a cluster of partitioned NSQ in one process. The first nsqd and nsqlookupd
-have the addresses that were given, each further one the port two above the one before. Topics come
-from ``--partitioned-topic`` or nsqlookupd's /topic/create.
+Unlike the real ones they listen on 127.0.0.1 by default. Flags for missing features are accepted
+with a warning. ``--partitioned`` runs a cluster in one process: the first nsqd and nsqlookupd have
+the addresses that were given, each further one the port two above the one before.
 """
 
 from __future__ import annotations
@@ -38,7 +33,6 @@ PROGRAM = "nsqd"
 #: Collections of the second generation before one of all objects; Python's default is 10.
 _FULL_COLLECTION = 1000
 
-#: Attributes of ``--partitioned-topic``, and its most partitions.
 _TOPIC_KINDS = ("ordered", "extended")
 _MOST_PARTITIONS = 255
 
@@ -51,7 +45,7 @@ def _parse_tls_required(text: str) -> bool | str:
 
 
 def parse_topic(text: str) -> dict[str, Any]:
-    """Read ``NAME:PARTITIONS[:ordered][:extended]``: arguments of a cluster's ``create_topic``."""
+    """Read ``NAME:PARTITIONS[:ordered][:extended]``."""
     name, _, rest = text.partition(":")
     number, *kinds = rest.split(":")
     count = parse_uint(number, 9)
@@ -106,7 +100,6 @@ _OPTIONS = {
     ],
 }
 
-#: Flags of things that the embedded nsqd does not have.
 _IGNORED = [
     ("e2e-processing-latency-percentile", STRING),
     ("e2e-processing-latency-window-time", DURATION),
@@ -119,7 +112,6 @@ _IGNORED = [
     ("sync-every", INT), ("sync-timeout", DURATION), ("worker-id", BOOL),
 ]
 
-#: flag -> its key in a config file, if that is not the flag with underscores.
 _CONFIG_NAMES = {
     "node-id": "id",
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
@@ -164,8 +156,7 @@ def build_command() -> Command:
 
 def _build(parsed: Parsed) -> Server:
     values = parsed.values
-    # A full collection stops all threads for 0.4 s with half a million stored messages, which are
-    # in no cycles.
+    # A full collection stops all threads for 0.4 s with half a million stored messages.
     gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTION)
     # An empty one means any address and port, as in Go.
     host, tcp_port = parse_listen_address(values["tcp-address"] or ":0", "tcp-address")

@@ -1,5 +1,3 @@
-"""``Signals``: lets the main thread of a tool wait for SIGINT, SIGTERM and SIGHUP."""
-
 from __future__ import annotations
 
 import os
@@ -20,15 +18,13 @@ class Signals:
     """Records signals between ``with`` and its end.
 
     The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once with
-    status 128 plus the signal's number. A handler only writes one byte to a pipe: setting a
-    ``threading.Event`` there can hang, since the interrupted thread may hold the event's lock.
+    status 128 plus its number. A handler only writes a byte to a pipe: ``threading.Event.set``
+    could hang on a lock of the interrupted thread.
 
     Args:
-        on_hangup: called by :meth:`wait`, in its thread, after a SIGHUP; None: SIGHUP ends the
-            process as it always does.
+        on_hangup: called by :meth:`wait` after a SIGHUP; None: SIGHUP ends the process.
 
-    Threads: ``with`` in the main thread (in another one no signal is caught) and ``wait`` in one;
-    ``stop`` and ``is_stopping`` in any.
+    Threads: ``with`` and ``wait`` in the main thread; ``stop`` and ``is_stopping`` in any.
     """
 
     def __init__(self, on_hangup: Callable[[], None] | None = None) -> None:
@@ -39,23 +35,18 @@ class Signals:
 
     @property
     def is_stopping(self) -> bool:
-        """True once a signal or ``stop()`` has asked for the end."""
         return self._stopping
 
     def stop(self) -> None:
-        """Ask for the end, as the first signal does. Idempotent."""
         self._stopping = True
         self._note(_STOP)
 
     def fileno(self) -> int:
-        """A descriptor that is readable when ``wait`` would return or has work: for ``select``."""
+        """A descriptor for ``select``, readable when ``wait`` would return."""
         return self._read
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end to be asked for; return whether it was. Runs ``on_hangup``.
-
-        Blocks: at most ``timeout`` seconds. It returns early after a SIGHUP was served.
-        """
+        """Wait for a stop; return whether there is one. Returns early after a SIGHUP."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self._stopping:
             left = None if until is None else max(0.0, until - time.monotonic())

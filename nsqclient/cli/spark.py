@@ -1,9 +1,4 @@
-"""``nsqclient spark``: the pipelines on Spark, ``archive``, ``stream``, ``compact`` and ``replay``,
-and the commands beside Spark: ``ingest`` and ``status``.
-
-``nsqclient spark script`` prints the path of a file that spark-submit can be given; its arguments
-are the same.
-"""
+"""``nsqclient spark``: the pipelines on Spark, and the commands beside Spark."""
 
 from __future__ import annotations
 
@@ -90,7 +85,7 @@ def _parse_partitions(text: str) -> list[str]:
 
 
 def _parse_timestamp(text: str) -> int | None:
-    """Read a time, as milliseconds: ISO 8601 with its zone, or milliseconds since 1970."""
+    """Read a time as milliseconds since 1970."""
     if not text or text.isdecimal():
         return int(text) if text else None
     try:
@@ -356,7 +351,6 @@ def _transform_argument(flag: str, text: str) -> dict[str, Any]:
     return {name: load_function(text)}
 
 
-#: command -> (its purpose, its flags)
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "archive": ("write a topic into Parquet by date and hour", _archive_flags),
     "compact": ("write an archive's small files into few large ones", _compact_flags),

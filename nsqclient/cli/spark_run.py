@@ -26,7 +26,6 @@ def _parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-#: ``--conf``: pairs.
 SETTING = Kind("key=value", _parse_setting, is_list=True, separator="\n", joint="=")
 
 #: Seconds between two checks whether a query still runs. A signal is handled at once.
@@ -82,12 +81,7 @@ def add_trigger(flags: ToolFlags, default: float, why: str) -> None:
 
 
 def read_source(values: dict[str, Any]) -> dict[str, Any]:
-    """Read the arguments of a pipeline that the flags of :func:`add_source` say.
-
-    Raises:
-        CommandLineError, ConfigError: something is missing or wrong; this needs no Spark, which
-            starts slowly.
-    """
+    """Return the arguments of a pipeline. Checks all that needs no Spark, which starts slowly."""
     if not values["storage"]:
         check_required(values, *SOURCES)
     options = read_queue(values)
@@ -116,14 +110,12 @@ def run_query(
     values: dict[str, Any], name: str, start: Callable[[Any], Any],
     between: Callable[[Any, bool], None] | None = None,
 ) -> int:
-    """Start Spark and a query, print a line for each batch, and wait for its end or a signal.
+    """Run a query until its end or a signal; return the exit status.
 
     Args:
         start: is given the session; returns a StreamingQuery.
-        between: called now and then while the query runs (False), and once after a query that
-            ended by itself (True).
-
-    Returns: the exit status: 0 when the query was stopped or has ended.
+        between: called now and then while the query runs (False), and once after a query that ended
+            by itself (True).
     """
     try:
         spark = start_session(values, name)
@@ -149,7 +141,6 @@ def run_query(
 
 
 def finish(query: Any, stopping: bool) -> None:
-    """Stop a StreamingQuery, or raise why it has ended."""
     if stopping:
         logger.info("stopping")
     try:

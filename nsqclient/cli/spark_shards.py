@@ -1,4 +1,4 @@
-"""``nsqclient spark ingest`` owns shards, from nsqds into their logs; ``spark status`` shows them.
+"""``nsqclient spark ingest`` receives into logs on shared storage; ``spark status`` shows them.
 
 Neither needs Spark: with ``--master`` the tasks of a Spark job own the shards.
 """
@@ -40,7 +40,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 #: Seconds between two looks at the job. A signal is handled at once.
 _CHECK_INTERVAL = 0.5
-#: Tasks, unless the user says otherwise.
 _TASKS = 4
 
 _INGEST_SUMMARY = """\
@@ -81,12 +80,7 @@ def ingest_flags() -> ToolFlags:
 
 
 def ingest(parsed: Parsed) -> int:
-    """Own shards until a signal comes, here or in a Spark job.
-
-    Raises:
-        CommandLineError, ConfigError: something is missing or wrong.
-        NSQError: the storage cannot be used, or an nsqd rejects us.
-    """
+    """Own shards until a signal comes, here or in a Spark job."""
     values = parsed.values
     options = ingest_options({**spark_run.read_queue(values), "topic": values["topic"],
                               "channel": values["channel"]})
@@ -167,7 +161,6 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
 def _serve_metrics(
     address: str, owners: ShardOwners
 ) -> contextlib.AbstractContextManager[list[str]]:
-    """Answer scrapes at an address while owners run; empty: do not."""
     if not address:
         return contextlib.nullcontext([])
     from nsqclient.metrics.prometheus import render
@@ -198,7 +191,6 @@ _STATUS_EXAMPLES = [
 
 _HEADER = ("topic/channel", "nsqd", "segment", "lag", "lag bytes", "oldest",
            "last write", "kept", "depth", "in flight", "owner")
-#: Columns of text; the others are numbers.
 _LEFT = ("topic/channel", "nsqd", "owner")
 
 
@@ -223,11 +215,6 @@ def status_flags() -> ToolFlags:
 
 
 def status(parsed: Parsed) -> int:
-    """Print the state of shards.
-
-    Raises:
-        StorageError: the storage cannot be used.
-    """
     values = parsed.values
     for address in values["nsqd-http-address"]:
         nsqd_url(address, "stats")
@@ -271,7 +258,7 @@ def status(parsed: Parsed) -> int:
 def _with_depths(
     shards: Sequence[ShardStatus], topic: str, channel: str, values: Mapping[str, Any]
 ) -> tuple[list[ShardStatus], dict[str, str]]:
-    """Add the depths at nsqds, also without a shard; and the addresses that could not be asked."""
+    """Add the depths at nsqds; return also the addresses that could not be asked."""
     from nsqclient.spark.shards.listing import ShardStatus
 
     by_nsqd = {one.nsqd: one for one in shards}
@@ -285,11 +272,6 @@ def _with_depths(
 
 
 def draw(shards: Sequence[ShardStatus], now: float) -> list[str]:
-    """Draw a table of shards, with its heading. Pure.
-
-    Args:
-        now: seconds since 1970.
-    """
     return table([_HEADER, *(_row(one, now) for one in shards)], _LEFT)
 
 

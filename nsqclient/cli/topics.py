@@ -1,8 +1,6 @@
 """``nsqclient topics``, ``topic`` and ``channel``: a table of a cluster, and actions on it.
 
-``topics`` prints a table. ``topic ACTION TOPIC`` and ``channel ACTION TOPIC CHANNEL`` act on every
-server as the admin page does. Exit status: 0 done; 1 when a server did not answer, or did not do
-it, which is said on stderr; 2 for the command line.
+Exit status 1 if a server did not answer, or did not carry out an action.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ _TOPICS_EXAMPLES = [
     ("for a script", "nsqclient topics orders --nsqd-http-address=127.0.0.1:4151 --json"),
 ]
 
-#: action -> its effect on a topic, and on a channel.
 _ACTIONS = {
     "create": ("make a topic on every server", "make a channel, and its topic, on every server"),
     "pause": ("send no messages to its channels", "send no messages to its consumers"),
@@ -100,9 +97,6 @@ def _action(noun: str, action: str) -> Command:
     return flags
 
 
-# -- actions
-
-
 def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
     if len(parsed.rest) != len(wanted):
         raise FlagError(f"give {' and '.join(wanted)}")
@@ -158,7 +152,7 @@ def _depth(stats: Stats, topic: str, channel: str) -> int | None:
 
 
 def _ask(action: str, what: str) -> None:
-    """Ask for confirmation of a destructive action; raise CommandLineError without a yes."""
+    """Ask for confirmation of an action; raise CommandLineError without a yes."""
     if not sys.stdin.isatty():
         if action in _HARMLESS:
             return
@@ -167,9 +161,6 @@ def _ask(action: str, what: str) -> None:
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandLineError("nothing was changed")
-
-
-# -- the table
 
 
 class Line(NamedTuple):
@@ -225,7 +216,7 @@ def count(
     """Return the lines of a table, sorted by name. Pure.
 
     Args:
-        before: of a poll before; empty: nothing is counted per second.
+        before: of a poll before; empty: no rates.
         registered: topics that nsqlookupds list, also without an nsqd.
         wanted: topics, or patterns as of a shell; empty: all.
     """

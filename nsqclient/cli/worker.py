@@ -1,7 +1,6 @@
-"""``nsqclient worker``: run the handlers of modules until a signal.
+"""``nsqclient worker``: run the handlers of modules, or one function, until a signal.
 
-Its arguments are modules, whose handlers ``@nsqclient.handler`` has registered, or one function
-(``module:function``) with ``--topic`` and ``--channel``. The manual is ``docs/topics/worker.rst``.
+The manual is ``docs/topics/worker.rst``.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ LOG_FORMAT = choice("text", "json", name="value")
 
 
 class _CannotStart(CommandLineError):
-    """The worker cannot start. Shown without the usage: the error names the wrong flag, if any."""
+    """Shown without the usage: the error names the wrong flag, if any."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -141,11 +140,7 @@ def _run(parsed: Parsed) -> int:
 
 
 def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:
-    """Return the options of a worker from its flags.
-
-    Raises:
-        UsageError: one is out of range.
-    """
+    """Return the options of a worker. Raises UsageError."""
     values = parsed.values
     level = LEVELS[values["log-level"]] if "log-level" in parsed.given else None
     return WorkerOptions(
@@ -158,7 +153,7 @@ def read_options(parsed: Parsed, reload_folder: Path | None) -> WorkerOptions:
 
 
 def _function(targets: Sequence[str], parsed: Parsed) -> str:
-    """Return the path of the one function; empty for modules. Checks the flags that go with it."""
+    """Return the path of the one function; empty for modules."""
     if len(targets) == 1 and ":" in targets[0]:
         return targets[0]
     for target in targets:
@@ -172,11 +167,9 @@ def _function(targets: Sequence[str], parsed: Parsed) -> str:
 
 
 def add_function(group: ConsumerGroup, path: str, parsed: Parsed) -> None:
-    """Add one function. Without --topic and --channel the decorator's topic and channel apply.
+    """Add one function, for --topic and --channel or for those of its decorator.
 
-    Raises:
-        UsageError: its topic or channel is not known.
-        ConfigError: a flag contradicts the decorator.
+    Raises UsageError, or ConfigError if a flag contradicts the decorator.
     """
     handler, values = load_handler(path), parsed.values
     given = {name.replace("-", "_"): values[name] for name in ("workers", "max-in-flight")
@@ -222,25 +215,24 @@ _SHARED = (
 
 
 def worker_flags(*more: str) -> list[Flag]:
-    """Return the worker's flags for a framework's command: the common ones, and ``more``.
-
-    A command reads their values as text: :func:`read_flags` parses it.
+    """Return the worker's flags for a framework's command, which hands their texts to
+    ``read_flags``.
     """
     flags = build_command().flags
     return [flags[name] for name in (*_SHARED, *more)]
 
 
 def read_flags(given: Mapping[str, Any]) -> Parsed:
-    """Return the values of the worker's flags, from the first source that gives each.
+    """Return the values of the worker's flags for a framework's command.
 
-    After the command line come the same variables and the same table of the configuration file as
-    for ``nsqclient worker``, and only then the setting ``NSQCLIENT``.
+    Variables and the configuration file follow the command line as for ``nsqclient worker``, and
+    come before the setting ``NSQCLIENT``.
 
     Args:
         given: flag -> text, texts, or True for a switch; None or empty: not given.
 
     Raises:
-        UsageError: a variable or the file has a wrong value or name, or two exclude each other.
+        UsageError: a value or name is wrong, or two flags exclude each other.
         ConfigError: the file cannot be read.
     """
     command = build_command()
@@ -260,10 +252,7 @@ def read_flags(given: Mapping[str, Any]) -> Parsed:
 
 
 def changed_setting(mapping: object, values: Mapping[str, Any]) -> object:
-    """Return the setting ``NSQCLIENT``, changed by the flags.
-
-    Addresses and middleware are replaced, options are changed one by one.
-    """
+    """Return the setting ``NSQCLIENT``, changed by the flags: options one by one."""
     if not isinstance(mapping, Mapping):
         return mapping
     changed, options = dict(mapping), mapping.get("OPTIONS", {})

@@ -1,14 +1,8 @@
 """``OutputFile``: one open file, plain or compressed, and how much of it is durable.
 
-``OutputPaths``: where files are created, and where they move when they are finished. ``WorkLock``:
-one archiver of a topic for each work directory, also across processes.
-
-Records written after the last ``sync()`` belong to messages that are still in flight, so they can
-be rolled back after an error. A half-written record or gzip member in the middle of a file would
-make the following records unreadable.
-
-Each ``sync()`` ends one gzip member or zstd frame. Readers of either format read the concatenated
-parts as one stream. A crash costs at most the last part.
+Records written after the last ``sync()`` belong to messages that are still in flight, and can be
+rolled back after an error: a half-written record or gzip member would make the following ones
+unreadable. Each ``sync()`` ends one gzip member or zstd frame; readers join them.
 """
 
 from __future__ import annotations
@@ -30,12 +24,10 @@ from nsqclient.cli.flags import CommandLineError, FlagError
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.runtime.log_lines import PrefixedLogger
 
-#: Mode of directories, as the original makes them.
 _DIRECTORY_MODE = 0o770
 
 
-#: Makes the codec of the next part, a gzip member or zstd frame, with the methods of
-#: :func:`zlib.compressobj`; None: the file is not compressed.
+#: Makes the codec of the next gzip member or zstd frame; None: no compression.
 CodecFactory = Optional[Callable[[], Any]]
 
 
@@ -57,15 +49,11 @@ def zstd_codec(level: int) -> CodecFactory:
 
 
 class RotationRules(NamedTuple):
-    """The limits of a file; 0 turns a rule off."""
-
     size: int = 0  #: bytes; a file that has more is full
     interval: float = 0.0  #: seconds; a file that is open for longer is old
 
 
 class ClosedFile(NamedTuple):
-    """A file of the work directory to which nothing is added any more."""
-
     name: str  #: with ``<REV>`` left open
     rev: int
     path: str
@@ -76,12 +64,9 @@ class OutputFile:
 
     Args:
         name, rev: the parts of its file name.
-        path: the path of the file.
         codec: makes the codec of each part; None: none.
-        exclusive: the file must not exist; else records are appended to it, behind the end of a
-            line that a crash left unfinished.
-        mode: permissions of a new file, before the umask.
-        now: for the rotation.
+        exclusive: the file must not exist; otherwise records are appended behind its last line,
+            which a crash may have left unfinished.
 
     Raises:
         FileExistsError: only with ``exclusive``.
@@ -96,7 +81,6 @@ class OutputFile:
         self.rev = rev
         self.path = path
         self.opened = now
-        #: Whether anything was written since it was set to False.
         self.is_used: bool = True
         self._make_codec = codec
         self._codec: Any = None  # None: the next part has not begun
@@ -136,10 +120,9 @@ class OutputFile:
         self._write(data)
 
     def sync(self) -> None:
-        """End the part that was begun and wait until the disk has it. Blocks: fsync.
+        """End the current part and wait until the disk has it. Blocks: fsync.
 
-        Raises:
-            FileNotFoundError: another program has deleted the file.
+        Raises FileNotFoundError if another program has deleted the file.
         """
         if self._codec is not None:
             self._write(self._codec.flush())
@@ -177,7 +160,6 @@ class OutputFile:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close without a sync. Raises nothing."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
 
@@ -185,7 +167,7 @@ class OutputFile:
         return self._has_name and os.fstat(self._fd).st_nlink == 0
 
     def _write(self, data: bytes) -> None:
-        # A full disk may take a part of it before it reports that.
+        # A full disk may take a part before it reports the error.
         view = memoryview(data)
         while view:
             count = os.write(self._fd, view)
@@ -219,14 +201,7 @@ class WorkLock:
     """Keeps other archivers out, and remembers which files are not finished.
 
     The lock ends with its process. The lock file lists the unfinished files, so the next archiver
-    can finish the files of a process that was killed.
-
-    Args:
-        path: the lock file.
-        what: name of the locked resource, for the error.
-
-    Raises:
-        OSError: the file cannot be opened or locked.
+    can finish those of a killed process.
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -243,7 +218,6 @@ class WorkLock:
         except OSError:
             os.close(self._fd)
             raise
-        #: Name and revision of each file that the last owner has not finished.
         self.left: list[tuple[str, int]] = []
         for line in self._lines()[1:]:
             with contextlib.suppress(ValueError):  # the rest of a longer line
@@ -274,12 +248,8 @@ class OutputPaths:
     """The work directory and the output directory; they may be the same.
 
     Args:
-        output_dir, work_dir: directories; created when they are needed.
-        codec: for the files.
-        rules: a file that exists and is full is not opened again; with an interval, or a codec,
-            none is.
+        rules: a full file is not opened again; with an interval or a codec, no file is.
         file_mode: permissions of new files, before the umask.
-        log: for files that are opened and moved.
     """
 
     def __init__(
@@ -300,7 +270,7 @@ class OutputPaths:
         return self._work_dir != self._output_dir
 
     def probe(self) -> None:
-        """Create, move and delete a file as later ones."""
+        """Check that files can be created, moved and deleted."""
         name = f".nsq_to_file-{secrets.token_hex(8)}"
         path, final = (os.path.join(each, name) for each in (self._work_dir, self._output_dir))
         try:
@@ -317,11 +287,7 @@ class OutputPaths:
                     os.unlink(each)
 
     def lock(self, topic: str) -> None:
-        """Keep other archivers of a topic out of the work directory; see ``WorkLock``.
-
-        Args:
-            topic: empty: of all topics, because their files have the same names.
-        """
+        """Keep other archivers of a topic (empty: of all topics) out of the work directory."""
         if not self.moves:
             return
         path = os.path.join(self._work_dir, f".nsq_to_file-{topic}.lock")
@@ -337,7 +303,7 @@ class OutputPaths:
             self._lock = None
 
     def left_files(self) -> list[ClosedFile]:
-        """The files that the last archiver of the topic did not finish, since it was killed."""
+        """Return the files that a killed archiver of the topic did not finish."""
         found = []
         for name, rev in [] if self._lock is None else self._lock.left:
             try:
@@ -354,20 +320,13 @@ class OutputPaths:
         return found
 
     def check(self, name: str) -> None:
-        """Check that the files of a name are inside of both directories, as they are now.
-
-        Raises:
-            OutsideError: they are not.
-        """
+        """Raise OutsideError if files of this name would be outside of the directories."""
         for directory in (self._work_dir, self._output_dir):
             self._path(directory, name, 0)
 
     def open(self, name: str, rev: int, now: float) -> OutputFile:
-        """Open the first file of a name that is free, from revision ``rev`` on.
-
-        Raises:
-            OutsideError: it would not be inside of its directory.
-            OSError: directories or file cannot be made.
+        """Open the first free file of a name, from revision ``rev`` on. Raises OutsideError,
+        OSError.
         """
         while True:
             path = self._path(self._work_dir, name, rev)
@@ -389,8 +348,7 @@ class OutputPaths:
     def publish(self, file: ClosedFile) -> str:
         """Move a file to the output directory, never over another; return its path.
 
-        Raises:
-            OSError: the file stays in the work directory, and may be published again.
+        After an OSError the file stays in the work directory, and may be published again.
         """
         if not self.moves:
             return file.path
@@ -427,7 +385,7 @@ class OutputPaths:
 
     @staticmethod
     def _path(directory: str, name: str, rev: int) -> str:
-        """The path of a file. Follows all links below the directory except the last part."""
+        """Return the path of a file. Follows all links below the directory except the last part."""
         base = os.path.realpath(directory)
         filled = name.replace("<REV>", f"-{rev:06d}").lstrip("/")
         folder, last = os.path.split(os.path.join(base, filled))
@@ -440,7 +398,7 @@ class OutputPaths:
 
 
 def _make_parents(path: str) -> None:
-    """Make the directories above a file. ``os.makedirs`` gives its mode to the last one only."""
+    """Make the directories above a file; ``os.makedirs`` gives its mode only to the last one."""
     parent = os.path.dirname(path)
     if parent and not os.path.isdir(parent):
         _make_parents(parent)
@@ -452,7 +410,7 @@ def _make_parents(path: str) -> None:
 
 
 def _move(source: str, target: str) -> None:
-    """Move a file without ever replacing one. FileExistsError if ``target`` exists."""
+    """Move a file without replacing one. Raises FileExistsError if ``target`` exists."""
     try:
         rename_exclusive(source, target, may_reserve=True)
     except OSError as exc:

@@ -1,8 +1,6 @@
-"""``FileNames``: the names of one topic's files; ``Archive``: the files, and when one ends;
-``Archiver``: the handler that writes messages into them.
+"""``FileNames``, ``Archive``: the files, and when one ends; ``Archiver``: the handler.
 
-A message is finished only after fsync. Everything here that touches files runs on the
-consumer's one worker thread: messages, and the tasks of timers and signals.
+Everything that touches files runs on the consumer's one worker thread.
 """
 
 from __future__ import annotations
@@ -26,18 +24,14 @@ _CODES = re.compile("%[BbmAadHIMSYypZz%]")
 
 
 def format_datetime(text: str, at: time.struct_time) -> str:
-    """Fill the ``%`` codes of ``--datetime-format`` in; in English, as Python sets no locale."""
+    """Fill in the ``%`` codes of ``--datetime-format``."""
     return _CODES.sub(lambda code: time.strftime(code[0], at), text)
 
 
 class FileNames:
-    """The names of one topic's files, each with its ``<REV>`` left open.
+    """The names of one topic's files, each with ``<REV>`` left open.
 
-    Args:
-        text: the ``--filename-format``.
-        datetime_format: the ``--datetime-format``.
-        needs_rev: whether several files may want one name; else every ``<REV>`` is removed.
-        suffix: required end of the name, such as ``.gz``; may be empty.
+    ``needs_rev``: several files may want one name; otherwise ``<REV>`` is removed.
     """
 
     def __init__(
@@ -69,13 +63,9 @@ class FileNames:
 def rotation_reason(
     former: str, opened: float, size: int, name: str, now: float, rules: RotationRules
 ) -> str | None:
-    """Return why the next record may not go into the open file; None when it may.
+    """Return why the next record may not go into the open file; None if it may.
 
-    Args:
-        former: its name, with ``<REV>`` left open.
-        opened: when, on the clock of ``now``.
-        size: bytes found at its opening and written since, before compression.
-        name: the name that a file opened now would have.
+    ``former`` and ``name``: its name, and the name that a file opened now would have.
     """
     if name != former:
         return f"new filename {name}"
@@ -87,10 +77,9 @@ def rotation_reason(
 
 
 def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int:
-    """How many records go into a file of ``size`` bytes before it is full.
+    """Return how many records go into a file of ``size`` bytes before it is full.
 
-    A file is full when it has more than the limit, so the last record may pass it, and a file
-    of exactly the limit takes one more.
+    Full means above the limit: the last record may pass it.
     """
     count = 0
     for record in sizes:
@@ -101,17 +90,14 @@ def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int
     return count
 
 
-#: Makes a record of a message, its end of line included.
 RecordFormatter = Callable[[Message], bytes]
 
-#: Files that are open at once at most, where messages choose theirs by their own time.
+#: Most files open at once with ``--datetime-from=message``.
 _MOST_OPEN = 32
-#: Seconds that a record waits for others before it is written (not synced): in the file of a
-#: slow topic it is seen soon.
+#: Seconds that a record waits for others before it is written (not synced).
 _WRITE_DELAY = 0.1
-#: Seconds until the move of a finished file is tried again.
 _MOVE_RETRY = 60.0
-#: Messages are synced before this part of their timeout is over, however long --sync-interval is.
+#: Messages are synced before this part of their timeout has passed.
 _PART_OF_TIMEOUT = 0.5
 
 
@@ -119,20 +105,14 @@ class Archive:
     """Writes messages into files, rotates them, and moves finished ones to the output directory.
 
     Args:
-        names: of the files.
-        paths: the work and output directories.
-        rules: the limits at which a file is rotated.
-        formatter: builds the records.
-        by_timestamp: a message's own time chooses its file, not the time of its writing; then
-            several files may be open, and each is closed when it gets no record for a while.
+        by_timestamp: a message's own time chooses its file. Then several files may be open, and
+            each is closed when it gets no record for a while.
         skip_empty: no file is made before there is a record for it.
         on_closed: called with the path of each finished file, after its move.
-        log: for rotations and failures.
 
-    A finished file that cannot be moved is set aside: it delays no message, and its move is tried
-    again from time to time.
-
-    After an OSError of any method, call ``roll_back()`` and write the unsynced records again.
+    A finished file that cannot be moved is set aside: it delays no message, and its move is
+    retried. After an OSError of any method, call ``roll_back()`` and write the unsynced records
+    again.
     """
 
     def __init__(
@@ -156,12 +136,12 @@ class Archive:
         self.has_failed: bool = False
 
     def finish_left_files(self) -> None:
-        """Finish the files of an archiver that was killed. Call before the first message."""
+        """Finish the files of a killed archiver. Call before the first message."""
         for file in self._paths.left_files():
             self._publish(file)
 
     def write(self, messages: Sequence[Message], now: float) -> None:
-        """Write records. They are durable after ``sync()``. ``now``: seconds since the epoch."""
+        """Write records, which are durable after ``sync()``. ``now``: seconds since the epoch."""
         if not self._by_timestamp:
             self._write_to(self._names.at(now), messages, now)
             return
@@ -184,7 +164,7 @@ class Archive:
                 self._publish(ClosedFile(file.name, file.rev, file.path))
 
     def tick(self, now: float) -> None:
-        """Close files that are due although no record comes for them."""
+        """Close files that are due even without a new record."""
         if now >= self._next_move:
             self._retry_moves()
             self._next_move = now + _MOVE_RETRY
@@ -201,7 +181,6 @@ class Archive:
             self._open(name, now)
 
     def close(self) -> None:
-        """Close every file; the next record opens one again."""
         for file in list(self._files.values()):
             self._close(file, "")
         self._retry_moves()
@@ -224,7 +203,6 @@ class Archive:
             records = records[count:]
 
     def _ready(self, name: str, now: float) -> OutputFile:
-        """Return the file that the next record of a name goes to."""
         most = _MOST_OPEN if self._by_timestamp else 1
         if name not in self._files and len(self._files) >= most:
             self._close(next(iter(self._files.values())), f"new filename {name}")
@@ -280,19 +258,9 @@ class Archive:
 class Archiver(BatchHandler):
     """Collects messages, writes and syncs them together, then finishes them.
 
-    It syncs when ``size`` messages wait, when the consumer is starved, each ``sync_interval``,
-    when messages would time out, and when a file is closed.
-
-    When a write fails, the unsynced records are rolled back and all waiting messages are requeued.
-    The consumer backs off and tries with one message at a time.
-
-    Args:
-        archive: where to write.
-        size: maximum number of waiting messages.
-        sync_interval: seconds.
-        log: for failures.
-
-    Life: the Consumer binds it, and calls ``flush`` when it stops: that closes the files.
+    It syncs when ``size`` messages wait, when the consumer is starved, each ``sync_interval``
+    seconds, before messages time out, and when a file is closed. After a failed write the unsynced
+    records are rolled back, all waiting messages are requeued, and the consumer backs off.
     """
 
     def __init__(
@@ -332,11 +300,11 @@ class Archiver(BatchHandler):
             owner.run_later(_WRITE_DELAY, lambda: owner.run_on_worker(self._write_waiting))
 
     def reopen(self) -> None:
-        """Sync and close the files; the next message opens one. From any thread, for SIGHUP."""
+        """Sync and close the files; the next message opens one. Threads: any."""
         self._owner.run_on_worker(self._reopen)
 
     def flush(self) -> None:
-        """Sync, and close the files finally. On the worker thread, at the consumer's stop."""
+        """Sync, and close the files finally, at the consumer's stop."""
         self._sync()
         self._is_closed = True
         try:
@@ -350,7 +318,7 @@ class Archiver(BatchHandler):
         self._archive.release()
 
     def requeue_pending(self) -> None:
-        """Requeue the unsynced messages without backoff, after a stop has run out of time."""
+        """Requeue the unsynced messages after a stop that has run out of time."""
         self._requeue(backoff=False)
 
     def _on_tick(self) -> None:
@@ -375,7 +343,6 @@ class Archiver(BatchHandler):
             self._watch_timeout()
 
     def _watch_timeout(self) -> None:
-        """Sync before the oldest message times out, if the next tick would be too late."""
         if not self._pending or self._sync_is_due:
             return
         first, owner = self._pending[0], self._owner
@@ -410,11 +377,10 @@ class Archiver(BatchHandler):
                 self._log.info("%s", exc)
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """Call an action on files; if it fails, requeue the waiting messages."""
         try:
             action()
         except Exception as exc:
-            # A full disk needs no traceback; any other error than an OSError is a bug and does.
+            # A full disk needs no traceback; an error that is not an OSError is a bug.
             self._log.error(
                 "cannot write: %s; requeued %s", exc, counted(len(self._pending), "message"),
                 exc_info=not isinstance(exc, OSError),
@@ -425,7 +391,7 @@ class Archiver(BatchHandler):
         return True
 
     def _requeue(self, backoff: bool) -> None:
-        # Without delay: the backoff delays them, and when it ends the messages are there.
+        # Without delay: the backoff delays them.
         back, self._pending, self._written = self._pending, [], 0
         for message in back:
             try:

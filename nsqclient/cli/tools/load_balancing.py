@@ -1,8 +1,7 @@
 """Which of several destinations gets a message (``--mode``), and how long they take.
 
-The strategies are pure: the time and the random source are arguments. A destination is a URL or the
-address of an nsqd; each strategy gives an order in which to try all of them, so that a message
-reaches any that works. ``RequestTimes`` logs durations (``--status-every``).
+Each strategy gives an order in which to try all destinations (URLs, or addresses of nsqds).
+Strategies are pure: time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -17,16 +16,12 @@ from nsqclient.runtime.deadline import format_duration
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
-#: The mode that sends every message to every URL.
 ALL = "all"
 _AGGREGATE = "aggregate"
 
 
 class RoundRobin:
-    """One after the other, whether they work or not.
-
-    As the other strategies: not thread-safe, the caller holds a lock; ``now`` is in seconds.
-    """
+    """One after the other, whether they work or not. Strategies are not thread-safe."""
 
     def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
         self._all = list(destinations)
@@ -76,7 +71,6 @@ class EpsilonGreedy(HostPool):
     """Mostly destinations that answer fast; sometimes any, to measure the others."""
 
     FIRST_EPSILON, LAST_EPSILON, DECAY = 0.3, 0.01, 0.9
-    #: Number of recent answers that the moving average covers, roughly.
     MEMORY = 100
 
     def __init__(self, destinations: Sequence[str], rng: random.Random) -> None:
@@ -106,20 +100,15 @@ class EpsilonGreedy(HostPool):
             self._mean[destination] = (count, mean + (seconds - mean) / count)
 
 
-#: Name of a mode -> strategy.
 STRATEGIES: dict[str, type[RoundRobin]] = {
     "hostpool": HostPool, "round-robin": RoundRobin, "epsilon-greedy": EpsilonGreedy,
 }
 
 
 class RequestTimes:
-    """Collects durations and logs percentiles after every ``every`` of one name, and of all.
+    """Collects durations, and logs percentiles after every ``every`` of one name, and of all.
 
-    Args:
-        names: of the destinations; with a single one, only the aggregate is logged.
-        every: how many make a line; 0: none.
-
-    Threads: any.
+    0: never. With a single name only the aggregate is logged. Threads: any.
     """
 
     def __init__(self, names: Iterable[str], every: int) -> None:

@@ -1,8 +1,6 @@
 """``nsqclient nsq_stat``: watch one channel over all its nsqds, with the flags of the original.
 
-Rows with the original's columns, or a table that is drawn again and again where stdout is a
-terminal. A server that does not answer is reported and left out until it does, and the rates of
-the others stay right.
+A server that does not answer is reported and left out; the rates of the others stay right.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 
 class Counters(NamedTuple):
-    """The counters of the channel on one nsqd, or the sum over several."""
-
     messages: int = 0  #: since nsqd's start
     depth: int = 0
     on_disk: int = 0  #: the part of the depth that is on disk
@@ -52,8 +48,6 @@ class Counters(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Counters, and the rates per second since the last poll."""
-
     name: str
     ingress: float
     egress: float
@@ -61,17 +55,16 @@ class Row(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The counters of one nsqd, and when they were received, on ``time.monotonic()``."""
+    """The counters of one nsqd, and when they were received (``time.monotonic()``)."""
 
     counters: Counters
     at: float
 
 
 def rates(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Row]:
-    """One row for each nsqd of the later poll. A new nsqd has rates of 0.
+    """Return one row for each nsqd of the later poll. A new nsqd has rates of 0.
 
-    Each rate is over the time between the two answers of its nsqd: a poll may have waited for
-    another one.
+    Each rate is over the time between the two answers of its nsqd.
     """
     rows = []
     for address, (now, at) in after.items():
@@ -93,14 +86,7 @@ def total(rows: Iterable[Row]) -> Row:
 
 
 class Sampler:
-    """Polls the servers.
-
-    Args:
-        cluster: its nsqds, each under the address that was given or that nsqlookupds list.
-        quiet: log nothing; ``problems`` has everything.
-
-    Threads: one; the cluster has its own for the requests.
-    """
+    """Polls the servers. ``quiet``: log nothing; ``problems`` has everything. Threads: one."""
 
     def __init__(self, topic: str, channel: str, cluster: Cluster, *, quiet: bool = False) -> None:
         self._topic, self._channel = topic, channel
@@ -112,10 +98,7 @@ class Sampler:
         self.problems: dict[str, str] = {}
 
     def poll(self) -> dict[str, Answer]:
-        """Ask all servers once; return the counters of nsqds that have the channel.
-
-        Blocks: about two request timeouts at most.
-        """
+        """Ask all servers once; return the counters of nsqds that have the channel."""
         cluster = self._cluster
         failures = {each.address: each for each in self._find_nsqds()}
         answers, failed = cluster.each(self._nodes, self._counters_of)
@@ -175,7 +158,6 @@ _EXAMPLES = [
      "      --topic=orders --channel=mail --count=1 --json"),
 ]
 
-#: The original's two lines of heading, and the polls after which they are repeated.
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"
     "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
@@ -227,15 +209,14 @@ def make_cluster(values: Mapping[str, Any]) -> Cluster:
         timeout=values["http-client-request-timeout"])
 
 
-#: Shows the rows of the nsqds that answered, and the problems of the others; None for rows: there
-#: was one poll, and rates need a second.
+#: Shows the rows of the nsqds that answered, and the problems of the others; None for rows after
+#: the first poll, since rates need a second.
 View = Callable[[Sequence[Row] | None, Mapping[str, str]], None]
 
 
 def _watch(
     sampler: Sampler, view: View, signals: Signals, interval: float, count: int | None
 ) -> int:
-    """Poll and show until the end; return the number of shown polls."""
     before = sampler.poll()
     due = time.monotonic()
     if before:
@@ -258,8 +239,6 @@ def _watch(
 
 
 class Plain:
-    """Rows as the original prints them."""
-
     def __init__(self) -> None:
         self._polls = 0
 
@@ -302,8 +281,6 @@ def _as_json(row: Row) -> dict[str, float]:
 
 
 class Live:
-    """A table that is drawn over the last one."""
-
     def __init__(self, title: str, interval: float) -> None:
         self._title = title
         self._interval = interval

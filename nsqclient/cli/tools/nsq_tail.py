@@ -1,7 +1,6 @@
 """``nsqclient nsq_tail``: print the messages of topics, with the flags of the original.
 
-A message is finished after it was written. ``-n`` counts over all topics, and the last message is
-finished before the end. A reader that goes away (``nsq_tail ... | head``) ends it quietly.
+A message is finished after it was written. A reader that goes away ends it quietly.
 """
 
 from __future__ import annotations
@@ -88,12 +87,10 @@ def _handler(tail: Tail, render: Renderer, topic: str) -> Callable[[Message], No
 
 
 class Tail:
-    """Writes messages to a descriptor up to a limit, or until a write fails.
+    """Writes messages to a descriptor up to a limit (0: none), or until a write fails.
 
-    Args:
-        limit: how many; 0: no limit.
-        stop: called once at the end, before the last ``show`` returns.
-        lower: called with how many are left, before ``show`` returns.
+    Before ``show`` returns, ``stop`` is called once at the end, and ``lower`` with how many are
+    left.
 
     Threads: any; messages are written one after the other.
     """
@@ -108,15 +105,10 @@ class Tail:
         self._lower = lower
         self._lock = threading.Lock()  # held to write: lines of several topics do not mix
         self._shown = 0
-        #: Why a write failed.
         self.error: OSError | None = None
 
     def show(self, data: bytes) -> None:
-        """Write one message.
-
-        Raises:
-            Requeue: it was not written; another consumer gets it.
-        """
+        """Write one message. Raises Requeue if it was not written."""
         with self._lock:
             if self.error is not None or (self._limit and self._shown >= self._limit):
                 raise Requeue(delay=0, backoff=False)

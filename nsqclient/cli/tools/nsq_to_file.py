@@ -1,8 +1,7 @@
 """``nsqclient nsq_to_file``: archive topics in files, with the flags of the original.
 
-Exit status: 0 after SIGINT or SIGTERM; 1 for an invalid configuration or nsqds that cannot be
-reached, or when a file could not be finished at the end; 2 for bad flags. SIGHUP closes the files;
-they are opened again with the next message.
+Exit status 1 also if a file could not be finished at the end. SIGHUP closes the files; they are
+opened again with the next message.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def build_command() -> ToolFlags:
     flags.add_dead_letters("topic for messages that are given up after"
                            " --consumer-opt=max_attempts,N (by default, none is given up)")
     flags.group("Files")
-    # The original's default; the user chooses a directory that others cannot write to.
+    # The user chooses a directory that others cannot write to.
     flags.add("output-dir", PATH, "/tmp", "directory for the files")  # nosec B108 # see above
     flags.add("work-dir", PATH, "", "directory for unfinished files (default: --output-dir)")
     flags.add("filename-format", STRING, "<TOPIC>.<HOST><REV>.<DATETIME>.log",
@@ -131,7 +130,7 @@ def build_command() -> ToolFlags:
               " file is its last argument and in $NSQ_FILE")
     flags.add_sources()
     add_http_timeouts(flags, POSITIVE)
-    # The original of this tool, and of no other, checks it after the flags: status 1, not 2.
+    # The original of this tool alone checks it after the flags: status 1, not 2.
     flags.add_common(LOG_LEVEL._replace(choices=()))
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
     return flags
@@ -152,13 +151,10 @@ def _run(parsed: Parsed) -> int:
 
 
 def _make_logger(log_prefix: str, about: str = "") -> PrefixedLogger:
-    """The tool's own logger: each line begins with ``--log-prefix`` and its subject."""
     return PrefixedLogger(logging.getLogger("nsqclient.nsq_to_file"), log_prefix + about)
 
 
 class _Tool:
-    """The archivers of all topics, and the resources that they share."""
-
     def __init__(self, values: Mapping[str, Any], config: Config, log: PrefixedLogger) -> None:
         self._values = values
         self._config = config
@@ -266,7 +262,7 @@ class _Tool:
         self._archived[topic] = consumer, archiver
 
     def _leave(self, consumers: Consumers, topic: str) -> bool:
-        """Close the files of a topic that was deleted; false while an nsqd still has it."""
+        """Close the files of a deleted topic; return False while an nsqd still has it."""
         if topic not in self._archived:
             return True  # the pattern excludes it
         consumer, archiver = self._archived[topic]
@@ -286,18 +282,14 @@ class _Tool:
 class TopicWatcher:
     """Calls ``on_topic`` once for each topic that appears, and ``on_gone`` when it is deleted.
 
-    The first poll is at once. A topic is deleted when every nsqlookupd has answered and none knows
-    it, and ``on_gone`` agrees; when it appears again ``on_topic`` is called again.
+    A topic is deleted when every nsqlookupd has answered and none knows it. A call that raises, or
+    an ``on_gone`` that returns False, is repeated at the next poll.
 
     Args:
-        cluster: the nsqlookupds; what one of them knows counts. ``stop()`` closes it.
         refresh: seconds between two polls; 0: poll until one is answered.
-        on_topic: called on the watcher's thread, and again at the next poll if it raises.
-        on_gone: likewise; false or an exception: not yet, called again at the next poll.
         on_wrong: called with the reasons if none of the given servers is an nsqlookupd.
-        log: for failures.
 
-    Life: ``start()``, ``stop()``. Threads: any.
+    Threads: the calls come from its own thread.
     """
 
     def __init__(
@@ -318,7 +310,7 @@ class TopicWatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; when it returns ``on_topic`` is not called any more. Blocks: while it is."""
+        """Stop: afterwards there are no calls. Blocks: during a call."""
         self._end.set()
         self._cluster.end_rounds()
         self._thread.join()
@@ -367,13 +359,9 @@ class TopicWatcher:
 
 
 class CloseHook:
-    """Calls a command with the path of each finished file as its last argument.
+    """Runs ``--exec-on-close`` with the path of each finished file as its last argument.
 
-    Args:
-        command: words as in a shell; no shell runs it, so that names of files need no quotes.
-        log: for commands that fail.
-
-    Life: a thread starts with the object; ``close()`` waits for the queued commands. Threads: any.
+    No shell runs it, so names of files need no quotes. A thread starts with the object.
     """
 
     def __init__(self, command: str, log: PrefixedLogger) -> None:
@@ -392,7 +380,7 @@ class CloseHook:
         self._paths.put(path)
 
     def close(self, timeout: float = _LAST_COMMANDS) -> bool:
-        """Wait for the queued commands; False if some were left. Blocks: ``timeout``."""
+        """Wait for the queued commands; return False if some were left."""
         self._paths.put(None)
         self._thread.join(timeout)
         if self._thread.is_alive():

@@ -1,8 +1,7 @@
 """``nsqclient nsq_to_http``: send the messages of a topic to URLs, with the flags of the original.
 
-A message is finished after a destination answered 200 to 299. If a destination fails, the others
-are tried at once; only when all have failed is the message requeued, and the consumer backs off.
-``--on-status`` changes the meaning of single answers.
+If a destination fails, the others are tried at once. When all have failed, the message is requeued
+and the consumer backs off. ``--on-status`` changes the meaning of single answers.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 _MAX_REDIRECTS = 10
 #: Redirects that keep the method and the body.
 _KEEPS_BODY = (307, 308)
-#: The most that is read of an answer, in bytes, so that its connection can be used again.
+#: Bytes read of an answer, so that its connection can be used again.
 _MAX_ANSWER = 1024 * 1024
 #: Headers that are sent to every host, in small letters.
 _OF_THE_BODY = frozenset(["content-type", "content-encoding", "content-language"])
 
 
-#: What may follow a rejection.
 RETRY, DROP, DEAD_LETTER = ACTIONS = ("retry", "drop", "dead-letter")
 
 
@@ -64,11 +62,7 @@ _STATUS = re.compile(r"([3-5])xx|([3-5]\d\d)(?:-([3-5]\d\d))?")
 
 
 def parse_rule(text: str) -> Rule:
-    """Read ``404=drop``, ``4xx=dead-letter`` or ``500-503=retry``.
-
-    Raises:
-        ValueError: the rule is malformed.
-    """
+    """Read ``404=drop``, ``4xx=dead-letter`` or ``500-503=retry``. Raises ValueError."""
     status, _, action = text.partition("=")
     found = _STATUS.fullmatch(status)
     if found is None or action not in ACTIONS:
@@ -85,10 +79,7 @@ def parse_rule(text: str) -> Rule:
 
 
 class RequestFailed(Exception):
-    """The destination did not accept the message; the text is the reason.
-
-    ``status`` is the HTTP status, or 0 without an answer. ``action`` is the action to take.
-    """
+    """The destination did not accept the message. ``status`` is 0 without an answer."""
 
     def __init__(self, reason: str, status: int = 0, action: str = RETRY) -> None:
         super().__init__(reason)
@@ -99,8 +90,8 @@ class RequestFailed(Exception):
 class _Session(requests.Session):
     """Follows redirects, without the user's headers once another host is named.
 
-    A POST follows only redirects that preserve the method and the body. Any other redirect would
-    turn it into a GET, and the message would be lost although the answer is 200.
+    A POST follows only redirects that keep method and body. Any other would become a GET, and the
+    message would be lost although the answer is 200.
     """
 
     def __init__(self, own_headers: Iterable[str]) -> None:
@@ -132,17 +123,13 @@ class Requester:
     """Sends messages to URLs over one session.
 
     Args:
-        is_get: GET with the message in the URL, in the place of ``%s``; else POST.
-        headers: sent with each request; they override the default headers. After a redirect to
-            another host, port or scheme only headers that describe the body are sent, because the
-            others may be credentials.
-        connections: kept open to one host.
+        is_get: GET with the message in the URL, in the place of ``%s``; otherwise POST.
+        headers: sent with each request. After a redirect to another host, port or scheme only
+            headers that describe the body are sent, because the others may be credentials.
         timeouts: seconds for the connection, and for the answer.
-        tls: its ``tls_*`` options are for ``https``; None: the certificate authorities of
-            ``requests``.
+        tls: ``tls_*`` options for https; None: the certificate authorities of ``requests``.
 
-    Threads: any; nothing in the session changes after it was made. Proxies of the environment and
-    ``~/.netrc`` are ignored, as in the original.
+    Threads: any. Proxies of the environment and ``~/.netrc`` are ignored, as in the original.
     """
 
     def __init__(
@@ -171,11 +158,7 @@ class Requester:
         })
 
     def send(self, url: str, body: bytes) -> None:
-        """Send one message.
-
-        Raises:
-            RequestFailed: no answer, or a status other than 200 to 299.
-        """
+        """Send one message. Raises RequestFailed if no status from 200 to 299 comes."""
         try:
             if self._is_get:
                 response = self._session.get(
@@ -198,14 +181,12 @@ class Requester:
 
 
 class Sender:
-    """The handler: sends a message to its destination.
+    """The handler: sends a message to its destination. Threads: any.
 
     Args:
         mode: a name of STRATEGIES, or "all".
         sample: fraction to send.
         rules: the rules of ``--on-status``.
-
-    Threads: any.
     """
 
     def __init__(
@@ -227,8 +208,8 @@ class Sender:
         """Send one message.
 
         Raises:
-            Requeue: it did not arrive; with backoff when no destination accepted it.
-            GiveUp: a destination rejected it, and a rule says that it is a dead letter.
+            Requeue: it did not arrive; with backoff if no destination accepted it.
+            GiveUp: a destination rejected it, and a rule makes it a dead letter.
         """
         if self._sample < 1.0 and self._random.random() >= self._sample:
             return

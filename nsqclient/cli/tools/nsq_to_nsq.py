@@ -1,8 +1,7 @@
 """``nsqclient nsq_to_nsq``: copy topics to other nsqds, with the flags of the original.
 
-A message is finished only after its destination has stored it, so a crash at any moment causes
-duplicates and no loss. When no destination accepts a message it is requeued and the consumer backs
-off; messages that a filter drops are finished.
+A message is finished only after its destination has stored it, so a crash causes duplicates and no
+loss. When no destination accepts a message it is requeued and the consumer backs off.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 PROGRAM = "nsq_to_nsq"
 
 MODES = ("hostpool", "round-robin", "epsilon-greedy")
-#: Batches that are under way at once for each topic: one is filled while another is stored.
+#: Batches at once for each topic: one is filled while another is stored.
 _WORKERS = 4
 #: Seconds that a message waits for others in its batch.
 _MAX_WAIT = 0.01
-#: Part of the time left for a message that its publishing may use up.
+#: Part of a message's remaining time that its publishing may use up.
 _PART = 0.8
 
 
@@ -151,7 +150,7 @@ def _end_endless(consumers: Consumers, topic: str, address: str) -> None:
 
 
 def places(addresses: Iterable[str]) -> dict[tuple[str, int | None], str]:
-    """Return addresses by the IP addresses and port of each. Blocks: until names are resolved."""
+    """Resolve addresses: (IP address, port) -> address. Blocks: DNS."""
     found: dict[tuple[str, int | None], str] = {}
     for address in addresses:
         parts = urlsplit(address if "://" in address else f"//{address}")
@@ -168,12 +167,10 @@ class Copier:
     """Publishes batches of messages to one topic, and finishes or requeues each of them.
 
     Args:
-        key_field: of JSON messages; its value is the key. Empty: messages without keys.
+        key_field: field of JSON messages whose value is the key; empty: no keys.
         copies_headers: whether the destination may take headers.
         own: nsqds that messages must not come from; see ``places``.
-        on_own: called with the address of one that a message came from.
-
-    Threads: any number of batches at once.
+        on_own: called with the address of such an nsqd.
     """
 
     def __init__(
@@ -193,7 +190,7 @@ class Copier:
         self._timeout = config.publish_timeout
 
     def __call__(self, messages: list[Message]) -> None:
-        """Handle one batch. Blocks: until each message is stored, or no destination accepts it."""
+        """Handle one batch. Blocks: until each message is stored or refused."""
         under_way = []
         for message in messages:
             if self._own and self._comes_from_own(message.nsqd_address):
@@ -228,11 +225,7 @@ class Copier:
         return self._is_own[address]
 
     def _options_of(self, message: Message) -> dict[str, Any]:
-        """Return its key and headers, for a partitioned destination.
-
-        Raises:
-            InvalidMessageError: the destination needs a key, and the message lacks one.
-        """
+        """Return its key and headers, for a partitioned destination. Raises InvalidMessageError."""
         options: dict[str, Any] = {}
         if self._key_field:
             options["key"] = key_of(message.body, self._key_field)
@@ -254,12 +247,10 @@ class Copier:
 
 
 class Destinations:
-    """All nsqds that messages are copied to.
+    """All nsqds that messages are copied to. Threads: any.
 
     In the mode ``hostpool`` one Producer serves all nsqds: it publishes to the connected nsqds in
     turn, and tries another one after a failure. In the other modes each nsqd has its own Producer.
-
-    Threads: any.
     """
 
     def __init__(
@@ -281,9 +272,7 @@ class Destinations:
     ) -> Callable[[], None]:
         """Begin to publish to one nsqd, and to a second one if the first fails.
 
-        Returns:
-            A function that waits until the message is stored; it raises NSQError if it is not, or
-            if that is unknown.
+        Returns a function that waits until the message is stored; it raises NSQError otherwise.
         """
         first, *others = self.order()[:2]
         began = time.monotonic()
@@ -327,7 +316,7 @@ class Destinations:
 
 
 def is_rejected_message(error: NSQError) -> bool:
-    """True if the destination rejects this message permanently, but may accept others."""
+    """True if the destination rejects this message, but may accept others."""
     return isinstance(error, InvalidMessageError) or (
         isinstance(error, PublishRejectedError) and not error.retryable)
 
@@ -336,9 +325,8 @@ class JsonFilter:
     """Decides about one body at a time. Immutable.
 
     Args:
-        field: only objects that have it pass; "" for all.
-        value: the field must also have this value; None for any.
-        whitelist: the fields that pass; empty for the body as it is.
+        field, value: objects must have the field, with this value; empty, None: any.
+        whitelist: fields that pass; empty: the body is unchanged.
     """
 
     def __init__(self, field: str, value: str | None, whitelist: Collection[str]) -> None:
@@ -348,11 +336,7 @@ class JsonFilter:
         self._parses = bool(field or whitelist)
 
     def __call__(self, body: bytes) -> bytes | None:
-        """Return what to pass on, None for nothing.
-
-        Raises:
-            NotAnObject: the body must be a JSON object and is not.
-        """
+        """Return the body to pass on, or None. Raises NotAnObject."""
         if not self._parses:
             return body
         fields = parse_object(body)
@@ -371,10 +355,10 @@ class JsonFilter:
 
 
 def matches(field: Field, wanted: str) -> bool:
-    """Compare the value of a field with a value that was given as text.
+    """Compare the value of a field with text, as the original does.
 
-    Strings must be the same, numbers of equal value; nothing else ever matches, as with the
-    original. Whole numbers are compared exactly, however many digits they have.
+    Strings must be the same, numbers of equal value; nothing else matches. Whole numbers are
+    compared exactly, however many digits they have.
     """
     value = field.value
     if isinstance(value, str):

@@ -1,9 +1,8 @@
 """``nsqclient to_nsq`` or ``publish``: publish stdin, arguments or a file, record by record.
 
-Records that are read together are published together (MPUB). A last record without a delimiter
-is published whole. With several nsqds each gets every record, as in the original, unless
-``--round-robin`` is given. It ends with 1 as soon as one nsqd did not store a record within
-``publish_timeout``, and reports how many it stored.
+Records that are read together are published together (MPUB). With several nsqds each gets every
+record, as in the original, unless ``--round-robin`` is given. The first record that is not stored
+within ``publish_timeout`` ends it with status 1.
 """
 
 from __future__ import annotations
@@ -37,16 +36,15 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 PROGRAM = "to_nsq"
 
 _STDIN = 0
-#: Bytes of one read: some thousand lines, so that MPUBs are large.
+#: Bytes of one read: some thousand lines for one MPUB.
 _CHUNK = 256 * 1024
 #: Number of commands into which one read is divided if several nsqds share the records.
 _PARTS = 8
 
 _TOO_LONG = ("it is over %d bytes: if nsqd has a larger --max-msg-size, give"
              " --producer-opt=nsqd_max_msg_size,...")
-#: Seconds between two updates of the progress: readable, and cheap.
 _PAUSE = 0.2
-#: How much longer than its body a JSON line may be: each byte may be an escape of six.
+#: JSON lines may be longer than their bodies: a byte may be an escape of six.
 _JSON_SIZE = 7
 
 DELIMITER = limited(Kind("string", unescape, repr), bool, "must be at least one byte")
@@ -160,10 +158,8 @@ def _size_of(source: int) -> int | None:
 def make_producers(
     nsqds: Sequence[str], lookupds: Sequence[str], config: Config, *, together: bool
 ) -> dict[str, Producer]:
-    """Return producers by their names: one for nsqlookupds, or one for each nsqd.
-
-    Args:
-        together: one for all nsqds, which publishes to one of them.
+    """Return producers by name: one for nsqlookupds, one for each nsqd, or one for all
+    (``together``).
     """
     if lookupds:
         return {", ".join(lookupds): Producer(lookupd_http_addresses=lookupds, config=config)}
@@ -176,7 +172,7 @@ class Publisher:
     """Publishes lists of records to one destination, in order.
 
     Args:
-        key: gives the key of a record, for a partitioned NSQ.
+        key: returns the key of a record, for a partitioned NSQ.
         parts: commands into which a list of records is divided; each goes to the next nsqd.
     """
 
@@ -190,7 +186,6 @@ class Publisher:
         self._defer = defer
         self._key = key
         self._parts = parts
-        #: How many records are stored.
         self.stored: int = 0
 
     def publish(self, records: list[bytes]) -> None:
@@ -223,8 +218,6 @@ class _Stopped(Exception):
 
 
 class _Copy:
-    """Moves records from stdin to the publishers until the end, a signal or an error."""
-
     def __init__(
         self, values: dict[str, Any], config: Config, publishers: list[Publisher],
         signals: Signals, progress: Progress,
@@ -275,7 +268,6 @@ class _Copy:
             self.hand_over(bodies)
 
     def hand_over(self, records: list[bytes]) -> None:
-        """Give records to every publisher, as fast as the rate allows."""
         at = 0
         while at < len(records) and not self._signals.is_stopping:
             count = self._limiter.take(len(records) - at, time.monotonic())
@@ -291,22 +283,16 @@ class _Copy:
 
 
 def split_records(chunks: Iterable[bytes], delimiter: bytes, limit: int) -> Iterator[list[bytes]]:
-    """Cut a stream at a delimiter, as the original does; yield the records of each chunk. Pure.
+    """Cut a stream at a delimiter; yield the records of each chunk. Pure.
 
-    Empty records are skipped, and the last record may lack its delimiter.
-
-    Args:
-        delimiter: one byte or several.
-        limit: maximum size of a record in bytes.
-
-    Raises:
-        ValueError: the next record is too long; all earlier records were yielded.
+    Empty records are skipped, and the last record may lack its delimiter. ValueError if the next
+    record is longer than ``limit``; all earlier records were yielded.
     """
     rest = b""
     for data in chunks:
         *records, rest = (rest + data).split(delimiter)
         yield from _up_to(limit, records)
-        # The rest may hold all of a delimiter but its last byte.
+        # The rest may end with an incomplete delimiter.
         if len(rest) >= limit + len(delimiter):
             raise ValueError(_TOO_LONG % limit)
     yield from _up_to(limit, [rest])
@@ -333,12 +319,7 @@ def render(records: int, size: int, total: int | None, seconds: float) -> str:
 
 
 class Progress:
-    """Keeps a line with the progress up to date.
-
-    Args:
-        stream: a terminal; None: nothing is shown.
-        total: size of the input in bytes, or None if unknown.
-    """
+    """Keeps a line with the progress up to date. ``total``: bytes, or None if unknown."""
 
     def __init__(self, stream: TextIO | None, total: int | None) -> None:
         self._stream = stream
@@ -352,6 +333,6 @@ class Progress:
             return
         self._shown_at = now
         line = render(records, size, self._total, now - self._began)
-        # Return to the start of the line, and erase the remainder of a longer one.
+        # Erase what is left of a longer line.
         self._stream.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
         self._stream.flush()

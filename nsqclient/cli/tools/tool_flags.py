@@ -1,9 +1,8 @@
-"""Shared by the commands: flags, options of the library, names, logging, exit statuses.
+"""Shared by the commands: flags, options of the library, logging, exit statuses.
 
-A tool is a :class:`ToolFlags`; it writes data to stdout and reports everything else with
-``logging``, which goes to stderr. A server is a :class:`ServerCommand`. Exit statuses: 0 done, or
-stopped by SIGINT or SIGTERM; 1 for an error (an nsqd that cannot be reached at the start, a broken
-output); 2 for a flag or option that is missing, or does not parse.
+A tool is a :class:`ToolFlags`: data goes to stdout, everything else to ``logging`` on stderr. A
+server is a :class:`ServerCommand`. Exit statuses: 0 done, or stopped by SIGINT or SIGTERM; 1 for an
+error; 2 for a flag or option that is missing, or does not parse.
 """
 
 from __future__ import annotations
@@ -58,10 +57,9 @@ def _parse_option(text: str) -> tuple[str, str]:
 #: ``--consumer-opt`` and ``--producer-opt``: pairs.
 OPTIONS = Kind("key,value", _parse_option, is_list=True, separator=" ", joint=",")
 
-#: Where messages come from: one kind of address.
 SOURCES = ("nsqd-tcp-address", "lookupd-http-address")
 
-#: A file with a secret; the value of the flag is the content, so the file is read only once.
+#: The value is the content of the file, which is read only once.
 SECRET_FILE = Kind("path", read_secret, is_path=True)
 
 
@@ -73,7 +71,7 @@ def add_secret_flags(flags: Command) -> None:
 
 
 def read_secrets(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the secrets of the flags, or else of the environment, which ``options`` do not give."""
+    """Add secrets that ``options`` lack, from flags or else from the environment."""
     flags = {name: values.get(f"{name.replace('_', '-')}-file") for name in SECRETS}
     return with_secrets(
         options, {name: value for name, value in flags.items() if value}, secrets_of(os.environ))
@@ -128,7 +126,6 @@ def add_http_timeouts(flags: Command, kind: Kind = HTTP_TIMEOUT, request: float 
 
 
 def add_addresses(flags: Command, *names: str) -> None:
-    """Add flags for addresses of servers, such as "nsqd-tcp-address"."""
     for name in names:
         server, kind, _ = name.split("-")[-3:]
         server = server.replace("lookupd", "nsqlookupd")
@@ -138,11 +135,7 @@ def add_addresses(flags: Command, *names: str) -> None:
 
 
 class ToolFlags(Command):
-    """A tool: a command that logs on stderr.
-
-    Args:
-        has_logs: False: ``body`` sees to logging itself.
-        others: further arguments of :class:`Command`.
+    """A tool: a command that logs on stderr. ``has_logs`` False: ``body`` sees to logging itself.
     """
 
     def __init__(
@@ -180,7 +173,7 @@ class ToolFlags(Command):
 
         Args:
             only_looks: the command asks nsqds over HTTP before it subscribes.
-            required: whether the command needs such an address whatever else it is given.
+            required: whether the command always needs such an address.
         """
         self.group("Source (one kind of address is required)")
         add_addresses(self, *SOURCES)
@@ -254,13 +247,11 @@ def read_config(
 ) -> Config:
     """Build the Config that ``--consumer-opt`` or ``--producer-opt`` describes.
 
-    The tool is named in the user agent, and ``max_attempts`` is 0, never give up, unless the
-    options say otherwise.
+    ``max_attempts`` is 0, never give up, unless the options say otherwise.
 
     Args:
         flag: "consumer-opt" or "producer-opt".
-        has_secrets: whether the flags and the environment may give secrets as well; False for
-            servers that must not receive them.
+        has_secrets: False for servers that must not receive the secrets of flags and environment.
         defaults: further options, as text, that the flag may override.
     """
     from nsqclient.config import Config  # the embedded servers ignore it
@@ -276,8 +267,7 @@ def read_config(
 
 
 def read_consumer_config(values: Mapping[str, Any], tool: str) -> Config:
-    """Build the Config of ``--consumer-opt`` and ``--max-in-flight``; errors: :func:`read_config`.
-    """
+    """Build the Config of ``--consumer-opt`` and ``--max-in-flight``."""
     if values["max-in-flight"] == 0:  # which the originals take
         logger.warning("--max-in-flight=0: no message will arrive; set at least 1")
     return read_config(values, tool, "consumer-opt").replace(max_in_flight=values["max-in-flight"])
@@ -286,9 +276,7 @@ def read_consumer_config(values: Mapping[str, Any], tool: str) -> Config:
 class ServerCommand(Command):
     """A command that runs the server that ``build`` makes, until a signal.
 
-    Args:
-        build: may raise CommandLineError or ConfigError.
-        ignores_words: positional arguments cause a warning instead of an error.
+    ``ignores_words``: positional arguments cause a warning instead of an error.
     """
 
     def __init__(
@@ -326,7 +314,7 @@ class ServerCommand(Command):
 
 
 def parse_listen_address(text: str, flag: str) -> tuple[str, int]:
-    """Split the address of a listening port; the host may be empty (all), the port 0 (any)."""
+    """Split a listening address; the host may be empty (all), the port 0 (any)."""
     try:
         return addresses.parse_listen_address(text)
     except ConfigError as exc:
@@ -348,8 +336,6 @@ class _GoFormatter(LineFormatter):
 
 
 class Server(Protocol):
-    """What :func:`serve` runs."""
-
     def start(self) -> None:
         ...
 
@@ -358,10 +344,7 @@ class Server(Protocol):
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files as the system allows it, as every program in Go does.
-
-    The limit that a shell begins with, often 1024, ends at some 300 clients.
-    """
+    """Raise the soft limit of open files, as Go does. 1024 files end at some 300 clients."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -370,10 +353,7 @@ def raise_descriptor_limit() -> None:
 
 
 def serve(server: Server, parsed: Parsed, program: str) -> int:
-    """Run a server until SIGINT or SIGTERM; return the exit status. A second one ends at once.
-
-    The server logs its addresses at INFO when it listens. Call it in the main thread.
-    """
+    """Run a server until SIGINT or SIGTERM; return the exit status. Main thread only."""
     raise_descriptor_limit()
     formatter = _GoFormatter(parsed.values["log-prefix"])
     with log_lines(formatter, LEVELS[parsed.values["log-level"]]), Signals() as signals:
