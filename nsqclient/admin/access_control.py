@@ -1,8 +1,8 @@
 """Permissions: allowed host names, requests of other sites, the ACL header.
 
 A browser sends the requests of a foreign page, from the user's position in the network. So a
-request that changes something must come from our own pages or from no page at all. Its body must
-be declared as JSON, which a foreign form cannot do. And its Host header must be a known name, which
+request that changes something must come from our own pages or from no page at all. Its body must be
+declared as JSON, which a foreign form cannot do. Its Host header must be a known name, which
 prevents DNS rebinding.
 """
 
@@ -16,12 +16,10 @@ from nsqclient.admin.settings import AdminSettings
 from nsqclient.display import printable
 from nsqclient.errors import NSQError
 
-#: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Largest request body: a message of nsqd's default limit in base64, and some more.
 LARGEST_BODY = 2 * 1024 * 1024
 
-#: Characters of a user name.
 _LONGEST_NAME = 200
 
 #: No inline scripts or styles, nothing from other hosts, no display in frames.
@@ -93,8 +91,8 @@ def check_change(request: Request) -> None:
 def _is_own(origin: str, host: str) -> bool:
     """Compare the origin of a page with the Host header.
 
-    Proxies forward the name with the default port, which browsers leave out. The port may be that
-    of the other scheme: a proxy in front of that proxy may have ended TLS.
+    Proxies forward the name with the default port, which browsers leave out, or with the port of
+    the other scheme if an outer proxy ends TLS.
     """
     try:
         page, here = _split(origin), _split(f"//{host}")
@@ -105,10 +103,7 @@ def _is_own(origin: str, host: str) -> bool:
 
 
 def user_of(settings: AdminSettings, request: Request) -> str:
-    """Return the user by the ACL header or basic authentication, without control characters.
-
-    For logs and pages only: basic authentication is not checked here.
-    """
+    """Return the user for logs and pages; basic authentication is not checked here."""
     named = request.headers.get(settings.acl_http_header, "")
     try:
         basic = request.authorization

@@ -21,18 +21,13 @@ from nsqclient.cluster.actions import CHANGES, ActionError
 
 blueprint: Blueprint = Blueprint("actions_api", __name__, url_prefix="/api/live")
 
-#: Topics or channels of one request.
 MOST_NAMES = 200
-#: Messages per second of a replay.
 _RATE, _HIGHEST_RATE = 100.0, 10_000.0
 
 
 @blueprint.post("/bulk")
 def bulk() -> Response:
-    """Carry out one action on ``topics``, or on ``channels`` of a ``topic``.
-
-    The answer lists the names under ``done``, and under ``failed`` with the reason.
-    """
+    """Carry out one action on ``topics``, or on ``channels`` of a ``topic``."""
     here = context()
     check_may_act(here.settings, request)
     values = json_body()
@@ -72,10 +67,7 @@ def _targets(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 @blueprint.post("/replay")
 def replay() -> Response:
-    """Replay the dead letters in a ``channel`` of a ``topic``; a line of JSON for each.
-
-    All go to the topic ``target``.
-    """
+    """Replay the dead letters in a ``channel`` of a ``topic`` to the topic ``target``."""
     here = context()
     check_may_act(here.settings, request)
     values = json_body()
@@ -89,7 +81,7 @@ def replay() -> Response:
 
 
 def _stream(steps: Steps) -> Response:
-    """Return a response with a line of JSON for each step; an empty line for an empty one."""
+    """Return a response with a line of JSON for each step."""
     first = next(steps)  # begun at once: a generator that never began would not be closed
 
     def lines() -> Iterator[str]:
@@ -121,7 +113,6 @@ def publish_message() -> Response:
 
 
 def _decode_body(body: str, encoding: str) -> bytes:
-    """Return the bytes of a form's body: ``text`` as UTF-8, or ``base64``."""
     if encoding == "base64":
         try:
             data = base64.b64decode("".join(body.split()), validate=True)

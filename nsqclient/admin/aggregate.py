@@ -1,7 +1,6 @@
-"""Sums over nsqds of topics, channels and clients, under nsqadmin's names. Pure.
+"""Sums over nsqds of topics, channels and clients, under the names of nsqadmin 1.3.0. Pure.
 
-The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0. The fields are
-those of nsqadmin 1.3.0.
+The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from nsqclient.display import LONGEST_TEXT, printable
 
 Values = Mapping[str, Any]
 
-#: Fields of nsqd's answers that nsqadmin hands on under the same names.
 _CLIENT_TEXTS = (
     "remote_address", "version", "client_id", "hostname", "user_agent", "auth_identity",
     "auth_identity_url", "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
@@ -33,39 +31,36 @@ _DEPTHS = ("depth", "memory_depth", "backend_depth")
 
 
 class Source(NamedTuple):
-    """One nsqd's part of a sum: the nsqd and its values."""
-
     node: str
     hostname: str
     values: Values
 
 
 def number(values: Values, name: str) -> int:
-    """Return a count of a JSON object; 0 when it is missing, no whole number, or negative."""
+    """Return a count of a JSON object; 0 if it is missing, negative, or not a whole number."""
     value = values.get(name)
     return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def fraction(values: Values, name: str) -> float:
-    """Return a number of a JSON object; 0 when it is missing or no number."""
+    """Return a number of a JSON object; 0 if it is missing or not a number."""
     value = values.get(name)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
 
 
 def text(values: Values, name: str) -> str:
-    """Return a string of a JSON object, safe to show; empty when it is missing or no string."""
+    """Return a printable string of a JSON object; empty if it is missing or not a string."""
     value = values.get(name)
     return printable(value, LONGEST_TEXT) if isinstance(value, str) else ""
 
 
 def objects(values: Values, name: str) -> list[Values]:
-    """Return the objects of a list in a JSON object; none when it is missing or null."""
+    """Return the objects of a list in a JSON object; none if it is missing or null."""
     value = values.get(name)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def topic_on_node(part: Source, now: float) -> dict[str, Any]:
-    """Return a topic as one nsqd has it; ``now`` is in seconds since the epoch."""
     name = text(part.values, "topic_name")
     return {
         **_on_node(part, name),

@@ -32,8 +32,6 @@ _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_BIG"}
 
 
 class _Segment(BaseConverter):
-    """A segment of a path; percent signs are decoded."""
-
     regex = "[^/]+"
 
 
@@ -88,8 +86,8 @@ def _error_response(exc: Exception) -> Response:
 
 #: Seconds for requests under way when the server stops.
 _CLOSE_TIMEOUT = 0.5
-#: Options of waitress: a peek or an action may occupy a thread for seconds. Of a body more is read
-#: than is accepted, so that the application can answer that it is too large.
+#: Options of waitress. Of a body more is read than is accepted, so that the application can answer
+#: that it is too large.
 _OPTIONS = {
     "ident": "nsqadmin", "threads": 24, "channel_timeout": 30,
     "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
@@ -101,12 +99,11 @@ class AdminServer:
     """An admin page that listens. Life: created, ``start()``, ``stop()``; or ``with``.
 
     Args:
-        host, port: the address to listen on; port 0 chooses a free port. On a loopback address
-            only the names of loopback and ``allowed_hosts`` are accepted as Host headers.
+        host, port: the address to listen on; port 0 chooses a free port. On a loopback address only
+            the names of loopback and ``allowed_hosts`` are accepted as Host headers.
 
     Raises:
-        ConfigError: ``allow_actions`` on an address that is not loopback, and ``allowed_hosts``
-            is empty.
+        ConfigError: ``allow_actions`` without ``allowed_hosts`` on an address that is not loopback.
 
     Threads: any.
     """
@@ -138,11 +135,7 @@ class AdminServer:
         return f"http://{self.address}{self.settings.base_path}/"
 
     def start(self) -> None:
-        """Listen.
-
-        Raises:
-            OSError: the address is not available.
-        """
+        """Listen. Raises OSError."""
         context = Context(self.settings)
         try:
             sock = listen(self._host, self._port)
@@ -187,7 +180,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _hosts(host: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the accepted host names of a page that listens on a host; empty: any."""
+    """Return the accepted host names; empty: any."""
     if not _is_loopback(host):
         return tuple(name.lower() for name in allowed)
     own = ("localhost", "127.0.0.1", "::1", host.lower())

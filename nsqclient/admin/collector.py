@@ -1,4 +1,4 @@
-"""``Collector``: the numbers of the cluster, at most one refresh interval old, for all open pages.
+"""``Collector``: the numbers of the cluster for all open pages.
 
 A round does not wait for an nsqd that hangs: it shows the others, and lists that one as waiting.
 """
@@ -17,16 +17,14 @@ from nsqclient.cluster.cluster import Cluster, Nodes
 from nsqclient.http import NsqdHTTP
 from nsqclient.partitioned.http import as_stock
 
-#: Seconds without a round after which nothing is known about the time between.
+#: Seconds without a round after which failures count as new.
 _LONGEST_GAP = 60.0
 
 
 class Collector:
     """Asks the servers for an :class:`Overview` when a page needs a newer one. Threads: any.
 
-    Args:
-        lost: the nsqds that have disappeared.
-        interval: seconds for which an overview is new enough.
+    ``interval``: seconds for which an overview is new enough.
     """
 
     def __init__(self, cluster: Cluster, lost: LostNodes, interval: float) -> None:
@@ -43,10 +41,7 @@ class Collector:
         self._history = RateHistory()
 
     def overview(self) -> Overview:
-        """Return all topics, as they were at most one interval ago.
-
-        Blocks: for a round, at most the timeouts of its requests.
-        """
+        """Return all topics, as they were at most one interval ago. Blocks: for a round."""
         with self._lock:
             if self._is_changed or time.monotonic() - self._round_at >= self._interval:
                 self._is_changed = False
@@ -55,7 +50,6 @@ class Collector:
             return self._latest
 
     def refresh(self) -> None:
-        """Make the next overview a new one: something was changed."""
         self._is_changed = True
 
     def history(self, kind: str, topic: str, channel: str = "") -> History:
@@ -82,7 +76,7 @@ class Collector:
             tuple(self._with_lost([*failures, *failed], stats)))
 
     def _with_lost(self, failures: list[Failure], stats: dict[Any, Any]) -> list[Failure]:
-        """Return the failures with their times, with what each nsqd held, and the lost nsqds."""
+        """Add the times of failures, what each nsqd held, and the lost nsqds."""
         now = time.time()
         lost = self._lost.add_round(self._nodes, stats, now)
         former = self._since if time.monotonic() - self._round_at < _LONGEST_GAP else {}
@@ -99,5 +93,4 @@ class Collector:
 
 
 def _counters(nsqd: NsqdHTTP) -> tuple[dict[str, Any], float]:
-    """Return the counters of all topics, and the time of this answer: others come later."""
     return as_stock(nsqd.stats_json(None, None, include_clients=False)), time.monotonic()

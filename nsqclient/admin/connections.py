@@ -1,6 +1,6 @@
 """``PageServer``: waitress with limits on the connections of one client.
 
-Without them, one client that opens connections and sends nothing would keep others from the page.
+Without them, a client with many silent connections would keep others from the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from waitress.task import ThreadedTaskDispatcher
 
 #: Connections at a time: in all, and of one address. A proxy in front has one address.
 MOST_CONNECTIONS, MOST_OF_ADDRESS = 500, 200
-#: Seconds for the head of a request.
 HEAD_TIMEOUT = 10.0
 
 
@@ -45,11 +44,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 
 
 class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
-    """Serves an application on a listening socket. ``run()`` blocks.
-
-    Args:
-        options: of waitress.
-    """
+    """Serves an application on a listening socket. ``run()`` blocks. ``options``: of waitress."""
 
     channel_class = Channel
 
@@ -66,14 +61,12 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             bind_socket=False, sockinfo=(sock.family, sock.type, sock.proto, sock.getsockname()))
 
     def handle_accept(self) -> None:
-        """Accept a connection; close an idle one if there are too many."""
         super().handle_accept()
         victim = choose_victim(self.active_channels.values())
         if victim is not None:
             victim.will_close = True
 
     def maintenance(self, now: float) -> None:
-        """Close idle connections, and connections whose request does not come."""
         super().maintenance(now)
         for channel in self.active_channels.values():
             if channel.is_late:
@@ -83,8 +76,8 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 def choose_victim(channels: Iterable[Any]) -> Any:
     """Return the connection to close; None if there are not too many.
 
-    It belongs to the address with the most connections: the connection that has been
-    without a request for the longest time, or the newest one if all have requests.
+    Of the address with the most connections, it is the one that is idle for the longest time, or
+    the newest one if all have requests.
     """
     left = [each for each in channels if not each.will_close]
     counts = Counter(each.addr[0] for each in left)

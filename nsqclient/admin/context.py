@@ -27,7 +27,6 @@ from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
 
-#: nsqds that are checked, and seconds for which findings are shared.
 _MOST_NSQDS = 100
 _KEEP = 10.0
 
@@ -43,10 +42,7 @@ class DoctorRunner:
         self._ended_at = 0.0
 
     def findings(self) -> list[Finding]:
-        """Return the findings of a run that is at most some seconds old.
-
-        Blocks: for a run, at most some seconds for each 16 servers that do not answer.
-        """
+        """Return the findings of a run that is at most some seconds old. Blocks: for a run."""
         if not self._running.acquire(blocking=False):
             raise RequestError(429, "DOCTOR_RUNNING",
                                "the servers are being checked: try again in some seconds")
@@ -80,19 +76,11 @@ class DoctorRunner:
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 _KEY = "nsqclient.admin"
-#: Notifications that wait for a slow endpoint; more are dropped, and logged.
 _MOST_NOTIFICATIONS = 100
 
 
 class Notifier:
-    """Posts each action as JSON to an endpoint, one after the other, in its own thread.
-
-    Args:
-        endpoint: URL; empty: nothing is sent, and there is no thread.
-        timeout: seconds for the connection, and for the answer.
-
-    Threads: any. ``close()`` waits a moment for notifications that are queued.
-    """
+    """Posts each action as JSON to an endpoint (empty: none), in its own thread. Threads: any."""
 
     def __init__(self, endpoint: str, timeout: float) -> None:
         self._endpoint = endpoint
@@ -103,7 +91,7 @@ class Notifier:
         self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)
 
     def report(self, user: str, action: str, topic: str, channel: str, node: str) -> None:
-        """Log one action that the current request has carried out, and post it."""
+        """Log one action of the current request, and post it."""
         logger.info(
             "%s topic=%s channel=%s node=%s user=%s from=%s", action, printable(topic),
             printable(channel) or "-", printable(node, LONGEST_TEXT) or "-",
@@ -150,7 +138,6 @@ class Notifier:
 
 
 def _reason(exc: requests.RequestException) -> str:
-    """Return the reason, without the exception's text, which repeats the URL."""
     return f"HTTP {exc.response.status_code}" if exc.response is not None else type(exc).__name__
 
 
@@ -180,7 +167,6 @@ class Context:
             settings.notification_http_endpoint, settings.request_timeout)
 
     def close(self) -> None:
-        """End everything. Idempotent."""
         self.peeker.close()
         self.replayer.close()
         self.cluster.end_rounds()
@@ -188,12 +174,10 @@ class Context:
         self.cluster.close()
 
     def report(self, action: str, topic: str, channel: str = "", node: str = "") -> None:
-        """Report an action that the current request has carried out, and refresh the numbers."""
         self.notifier.report(user_of(self.settings, request), action, topic, channel, node)
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the pages ask the servers again: something was changed."""
         self.collector.refresh()
         self.pages.clear()
 

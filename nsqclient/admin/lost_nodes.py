@@ -16,15 +16,12 @@ from nsqclient.cluster.cluster import Node, Nodes
 
 #: Seconds for which an nsqd is remembered: one that held messages, and one that held none.
 _KEEP_HOLDING, _KEEP_EMPTY = 24 * 3600.0, 600.0
-#: nsqds that are remembered at most.
 _MOST_LOST = 200
 
 _WAITING = ("depth", "in_flight_count", "deferred_count")
 
 
 class Lost(NamedTuple):
-    """An nsqd at the time at which it was seen last."""
-
     node: Node
     held: int  #: messages that waited there, in its topics and channels
     at: float  #: seconds since the epoch
@@ -51,13 +48,9 @@ class LostNodes:
     def add_round(
         self, found: Nodes, stats: Mapping[Node, Mapping[str, Any]], now: float
     ) -> list[Lost]:
-        """Record the nsqds that are listed, and the statistics of nsqds that answered.
+        """Record the listed nsqds and the statistics of nsqds that answered; return the lost nsqds.
 
-        Args:
-            now: seconds since the epoch.
-
-        Returns:
-            The nsqds that are not listed any more, latest first.
+        ``now``: seconds since the epoch.
         """
         silent = {each.address for each in found.failures if each.kind == "nsqlookupd"}
         with self._lock:
@@ -85,13 +78,11 @@ class LostNodes:
         return known.held if known is not None else 0
 
     def forget(self, address: str) -> bool:
-        """Drop an nsqd; return whether it was known."""
         with self._lock:
             return self._seen.pop(address, None) is not None
 
 
 def messages_in(stats: Values) -> int:
-    """Return the messages that wait in the topics and channels of one nsqd."""
     return sum(
         number(topic, "depth") + sum(
             number(channel, name) for channel in objects(topic, "channels") for name in _WAITING)

@@ -1,15 +1,13 @@
 """``MessagePeeker`` shows messages; ``Replayer`` publishes all dead letters of a channel again.
 
 NSQ cannot read a channel's backlog without consuming it. An ephemeral channel gets a copy of each
-message that is published from now on, and is deleted when its reader disconnects. An nsqd where
-``look_guard`` refuses that is left out.
+message that is published from now on. An nsqd where ``look_guard`` refuses that is left out.
 
-A *loan* shows the messages that wait in a channel without consumers, such as a channel of dead
-letters: they are received, held while they are shown, and requeued. Their attempts go up by one.
+A *loan* shows the messages that wait in a channel without consumers: they are received, held while
+they are shown, and requeued. Their attempts go up by one.
 
-A replay works as ``nsqclient dead_letters replay``: a letter is finished after nsqd has stored its
-body, so a replay that is interrupted causes duplicates and no loss. A letter that cannot be
-published ends the replay and stays: NSQ would deliver the same one again.
+A replay finishes a letter after nsqd has stored its body: an interrupted replay causes duplicates
+and no loss. A letter that cannot be published ends it and stays: NSQ would deliver it again.
 """
 
 from __future__ import annotations
@@ -44,18 +42,15 @@ from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
-#: How the names of new channels end.
 _NEW_CHANNEL = "#ephemeral"
 #: Limits of one peek.
 MAX_MESSAGES = 100
 MAX_SECONDS = 30.0
-#: Bytes of a body that are shown.
 MAX_BODY = 64 * 1024
 #: Peeks under way at once: each costs every nsqd of the topic a channel.
 _MAX_PEEKS = 4
 
 
-#: Each is a line of a response.
 Steps = Generator[dict[str, Any], None, None]
 
 
@@ -68,8 +63,6 @@ class Plan(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A topic or channel on the nsqds that have it, the nsqds that answered, and the failures."""
-
     values: list[tuple[Node, Values]]
     answered: list[Node]
     failures: list[Failure]
@@ -101,13 +94,7 @@ class MessagePeeker:
         self._closing = threading.Event()
 
     def plan(self, topic: str, channel: str = "") -> Plan:
-        """Choose the nsqds where a peek does no harm.
-
-        Args:
-            channel: of a loan, which must have no consumers.
-
-        Raises:
-            UpstreamError: no nsqlookupd answered.
+        """Choose the nsqds where a peek does no harm. ``channel``: of a loan. Raises UpstreamError.
         """
         found = _find(self._cluster, topic, channel)
         nodes, notes = [], [failure.text() for failure in found.failures]
@@ -176,7 +163,6 @@ def make_reader(
     cluster: Cluster, settings: AdminSettings, topic: str, channel: str, nodes: Sequence[Node],
     max_in_flight: int,
 ) -> tuple[LookingConsumer, DepthQuery]:
-    """Return a consumer of some nsqds, and what asks them how many messages are left."""
     config = settings.consumer_config.replace(
         user_agent=f"nsqadmin/{__version__} nsqclient/{__version__}", max_in_flight=max_in_flight,
         max_attempts=0)
@@ -224,20 +210,18 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
     return shown
 
 
-#: Messages in flight; few, because messages that are not reached by the end are requeued.
+#: Messages in flight; few, because the last ones are requeued.
 _MAX_IN_FLIGHT = 10
-#: Seconds that a letter should wait in flight at most: nsqd delivers it again after 60.
+#: Seconds that a letter may wait in flight: nsqd delivers it again after 60.
 _LONGEST = 20.0
-#: Seconds between two checks whether the browser has disconnected.
 _CHECK_INTERVAL = 0.5
 _STOP_TIMEOUT = 2.0
-#: Usual suffixes of the names of dead-letter topics.
 _DEAD_LETTER_SUFFIXES = ("dead", "dead_letter", "dead_letters", "deadletter", "deadletters",
                          "dead-letter", "dead-letters", "dlq")
 
 
 def source_of_dead_letters(topic: str) -> str:
-    """Return the topic of the dead letters in a topic, by its name; empty: no dead letters."""
+    """Return the topic whose dead letters are in a topic, by its name; empty: not known."""
     name = topic.lower()
     for end in sorted(_DEAD_LETTER_SUFFIXES, key=len, reverse=True):
         for joint in ".-_":
@@ -261,12 +245,7 @@ class Replayer:
     def run(self, topic: str, channel: str, target: str, rate: float) -> Steps:
         """Replay the messages of a channel; yield ``wanted``, then ``done`` or ``error``.
 
-        Args:
-            target: the topic to publish to.
-            rate: messages per second at most, on average.
-
-        Raises:
-            UpstreamError: no nsqlookupd answered.
+        ``rate``: messages per second, on average. Raises UpstreamError.
         """
         found = _find(self._cluster, topic, channel)
         depths = {node: number(each, "depth") + number(each, "deferred_count")

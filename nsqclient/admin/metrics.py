@@ -68,12 +68,7 @@ def metrics() -> Response:
 def to_text(
     stats: Mapping[Node, Values], up: Mapping[str, bool], lookupds: Mapping[str, bool]
 ) -> str:
-    """Return everything in Prometheus' text format.
-
-    Args:
-        up: whether each nsqd answered.
-        lookupds: whether each nsqlookupd answered.
-    """
+    """Return everything in Prometheus' text format. ``up``, ``lookupds``: whether each answered."""
     return render([
         gauge("nsq_cluster_up", "1 if at least one nsqd responded.", (), [((), any(up.values()))]),
         gauge("nsq_nsqd_up", "1 if this nsqd responded.", ("node",),

@@ -1,8 +1,6 @@
-"""nsqadmin's JSON API and ``/config``, under its paths. Source: nsqadmin 1.3.0,
-``nsqadmin/http.go``.
+"""nsqadmin's JSON API and ``/config``. Source: nsqadmin 1.3.0, ``nsqadmin/http.go``.
 
-The intended differences are listed in ``docs/tools/nsqadmin.rst`` and in the test that compares
-both.
+The intended differences are listed in ``docs/tools/nsqadmin.rst``.
 """
 
 from __future__ import annotations
@@ -36,9 +34,6 @@ blueprint: Blueprint = Blueprint("nsqadmin_api", __name__)
 @blueprint.get("/ping")
 def ping() -> Response:
     return Response("OK", content_type="text/plain; charset=utf-8")
-
-
-# -- queries
 
 
 @blueprint.get("/api/topics")
@@ -211,9 +206,6 @@ def counter() -> Response:
     return json_response({"stats": counts, "message": warning([*found.failures, *failures])})
 
 
-# -- actions
-
-
 @blueprint.post("/api/topics")
 def create() -> Response:
     values = _change()
@@ -229,7 +221,6 @@ def create() -> Response:
 @blueprint.route("/api/topics/<topic>", methods=["POST", "DELETE"])
 @blueprint.route("/api/topics/<topic>/<channel>", methods=["POST", "DELETE"])
 def change(topic: str, channel: str = "") -> Response:
-    """Pause, unpause or empty a topic or channel; with DELETE, delete it."""
     values = _change()
     action = "delete" if request.method == "DELETE" else text_of(values, "action")
     if action not in CHANGES or action == "delete" and request.method == "POST":
@@ -253,12 +244,9 @@ def _change() -> dict[str, Any]:
     return json_body()
 
 
-# -- options that can be changed while it runs
-
-
 @blueprint.route("/config/<option>", methods=["GET", "PUT"])
 def option(option: str) -> Response:
-    """Return ``nsqlookupd_http_addresses`` or ``log_level``, after a change with PUT."""
+    """Return ``nsqlookupd_http_addresses`` or ``log_level``; PUT changes it first."""
     _check_remote_address()
     if option not in ("nsqlookupd_http_addresses", "log_level"):
         raise RequestError(400, "INVALID_OPTION", "nsqlookupd_http_addresses or log_level")

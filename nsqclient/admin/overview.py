@@ -1,7 +1,4 @@
-"""``Overview``: the numbers of every topic at one moment; ``RateHistory``: their rates. Pure.
-
-A counter of nsqd starts again at 0 with nsqd. A rate is the difference of two counts per second.
-"""
+"""``Overview``: the numbers of every topic at one moment; ``RateHistory``: their rates. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from nsqclient.admin.aggregate import Values, number, objects, text
 from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Node
 
-#: Points of a sparkline: three minutes at a round every two seconds.
 POINTS = 90
 #: Points from which the time until a channel is empty is estimated.
 _TREND = 15
@@ -48,7 +44,6 @@ class Sample:
         self.clients += number(values, "client_count")
 
     def count(self, node: str, came: int, left: int) -> None:
-        """Add the messages that one nsqd has counted."""
         known = self.counts.get(node, Counts())
         self.counts[node] = Counts(known.came + came, known.left + left)
 
@@ -62,14 +57,12 @@ class _Point(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The counters of one nsqd, and the time of its answer."""
-
     at: float
     counts: dict[Hashable, Counts]
 
 
 class History(NamedTuple):
-    """The last points of a topic or channel, oldest first; None if nothing was measured."""
+    """The last points of a topic or channel, oldest first; None: nothing was measured."""
 
     times: list[float] = []  #: seconds since the epoch
     rates: list[float | None] = []  #: messages that came, per second
@@ -87,7 +80,7 @@ class History(NamedTuple):
 
     @property
     def seconds_to_empty(self) -> int | None:
-        """How long the depth takes to become 0, as it fell lately; None while it does not fall."""
+        """Seconds until the depth is 0, as it fell lately; None if it does not fall."""
         points = [(time, depth) for time, depth in zip(self.times, self.depths)
                   if depth is not None][-_TREND:]
         if len(points) < 2:
@@ -98,12 +91,9 @@ class History(NamedTuple):
 
 
 class RateHistory:
-    """The history of many counters that are read in rounds.
+    """The history of counters that are read in rounds.
 
-    A rate is that between two answers of the same nsqd: the answer of another nsqd may have come
-    seconds earlier or later.
-
-    Threads: one at a time.
+    A rate is that between two answers of the same nsqd, since answers differ by seconds.
     """
 
     def __init__(self) -> None:
@@ -117,8 +107,8 @@ class RateHistory:
         """Add a round; a counter that is not in it has a gap.
 
         Args:
-            times: the time of each nsqd's answer, in seconds on a monotonic clock.
-            now: the time of the round, in seconds since the epoch.
+            times: of each nsqd's answer, in seconds on a monotonic clock.
+            now: of the round, in seconds since the epoch.
         """
         self._times.append(now)
         for key in self._points.keys() - samples.keys():
@@ -159,7 +149,6 @@ class RateHistory:
         return (round(came, 2), round(left, 2)) if known else (None, None)
 
     def of(self, key: Hashable) -> History:
-        """Return the history of a topic or channel; empty if it is unknown."""
         points = self._points.get(key)
         if not points:
             return History()
@@ -188,20 +177,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """All topics after one round."""
-
     serial: int = 0  #: of the round; from 1
     rows: tuple[Row, ...] = ()
     nodes: tuple[Node, ...] = ()
-    #: Addresses of the nsqds that answered.
     answered: frozenset[str] = frozenset()
-    #: Their numbers of topics.
     topic_counts: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
 
     @property
     def node_count(self) -> int:
-        """How many nsqds are known, including given and lost nsqds that do not answer."""
+        """The number of known nsqds, including those that do not answer."""
         return len({*(node.address for node in self.nodes),
                     *(each.address for each in self.failures if each.kind == "nsqd")})
 
@@ -244,12 +229,7 @@ _UNFINISHED = ("depth", "in_flight_count", "deferred_count")
 def build_rows(
     taken: Mapping[Any, Sample], registered: Iterable[str], history: RateHistory
 ) -> tuple[Row, ...]:
-    """Return the rows of all topics, sorted by name.
-
-    Args:
-        taken: of :func:`samples`.
-        registered: topics that nsqlookupds list; a topic without an nsqd gets an empty row.
-    """
+    """Return the rows of all topics, sorted by name; ``registered``: topics of nsqlookupds."""
     rows = []
     for name in sorted({*registered, *(name for kind, name, _ in taken if kind == TOPIC)}):
         key = (TOPIC, name, "")

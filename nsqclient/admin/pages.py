@@ -48,12 +48,11 @@ def node(node: str) -> Response:
 
 @blueprint.get("/<any(nodes, lookup, producers, consumers, doctor):name>")
 def plain(name: str) -> Response:
-    """A page without arguments, such as the page of all nsqds."""
     template = "connections" if name in ("producers", "consumers") else name
     return _page(f"{template}.html", name.capitalize(), here=name)
 
 
 @blueprint.get("/counter")
 def counter() -> AnyResponse:
-    """Redirect nsqadmin's page of the message count to the topics, which have it as a total."""
+    """Redirect nsqadmin's page of the message count to the topics."""
     return redirect(f"{context().settings.base_path}/")

@@ -50,7 +50,6 @@ JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "Cache-Contro
 
 
 def json_response(values: dict[str, Any], status: int = 200) -> Response:
-    """Return a JSON response in nsqadmin's form: without spaces, keys in the given order."""
     text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
     return Response(text, status, JSON_HEADERS)
 
@@ -98,7 +97,6 @@ def names_of(values: dict[str, Any]) -> tuple[str, str]:
 
 
 def check_names(topic: str | None, channel: str | None = None) -> None:
-    """Raise RequestError for an invalid name of a topic or channel; None: there is none."""
     if topic is not None and not is_valid_name(topic):
         raise RequestError(400, "INVALID_TOPIC", _NAMES)
     if channel is not None and not is_valid_name(channel):
@@ -106,7 +104,6 @@ def check_names(topic: str | None, channel: str | None = None) -> None:
 
 
 def problem(failure: Failure) -> dict[str, Any]:
-    """Return a failure as the pages show it."""
     return {
         "kind": failure.kind, "address": failure.address, "reason": failure.reason,
         "asked": failure.asked if failure.asked != failure.address else "",

@@ -17,14 +17,9 @@ from nsqclient.runtime.addresses import format_address, parse_address
 class AddressMap:
     """Maps the addresses that nsqds announce to addresses that are reachable from here.
 
-    An nsqd in Docker or behind NAT announces an address of its own network.
-
     Args:
         rules: (from, to). ``host:port`` matches that port alone, ``host`` every port; without a
-            port in "to" the announced port stays.
-
-    Raises:
-        ConfigError: a rule is invalid.
+            port in "to" the announced port stays. Raises ConfigError.
     """
 
     def __init__(self, rules: Iterable[tuple[str, str]]) -> None:
@@ -40,7 +35,6 @@ class AddressMap:
             self._rules[source.lower()] = target
 
     def __call__(self, host: str, port: int) -> str:
-        """Return the address where ``host:port`` is reached."""
         address = format_address(host, port)
         target = self._rules.get(address.lower(), self._rules.get(host.lower()))
         if target is None:
@@ -54,11 +48,7 @@ def _has_port(text: str) -> bool:
 
 
 def parse_rule(text: str) -> tuple[str, str]:
-    """Read ``FROM=TO``.
-
-    Raises:
-        ValueError: the equals sign is missing, or nothing stands beside it.
-    """
+    """Read ``FROM=TO``. Raises ValueError."""
     source, equals, target = text.partition("=")
     if not equals or not source.strip() or not target.strip():
         raise ValueError(f"{text!r}: give FROM=TO, such as 172.17.0.2:4151=127.0.0.1:14151")
@@ -67,11 +57,7 @@ def parse_rule(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class AdminSettings:
-    """The settings of an admin page. Durations are seconds.
-
-    Raises:
-        ConfigError: a value is invalid; the text says what to do.
-    """
+    """The settings of an admin page. Durations are seconds. Raises ConfigError."""
 
     #: nsqlookupds that list the nsqds; or else:
     lookupd_http_addresses: tuple[str, ...] = ()
@@ -88,13 +74,12 @@ class AdminSettings:
     allow_peek: bool = False
     #: Names by which browsers may call the page (the Host header); empty: any.
     allowed_hosts: tuple[str, ...] = ()
-    #: URL that gets a POST for each action.
     notification_http_endpoint: str = ""
     #: Rules of :class:`AddressMap`.
     rewrite_addresses: tuple[tuple[str, str], ...] = ()
     connect_timeout: float = 2.0
     request_timeout: float = 5.0
-    #: Time between two refreshes of an open page.
+    #: Seconds between two refreshes of an open page.
     refresh_interval: float = 2.0
     #: The network that may read and set ``/config``; empty: every network.
     allow_config_from_cidr: str = "127.0.0.1/8"

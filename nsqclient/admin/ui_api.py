@@ -33,8 +33,8 @@ blueprint: Blueprint = Blueprint("ui_api", __name__, url_prefix="/api/live")
 def _page(view: View) -> View:
     """Answer a page with its values and the state of the cluster.
 
-    ``view`` gets the overview; it returns the values, and the failures of its own requests. What
-    another page got some seconds ago is answered again.
+    ``view`` gets the overview; it returns the values, and the failures of its own requests. Answers
+    are kept for one refresh interval.
     """
 
     @wraps(view)
@@ -61,7 +61,6 @@ def _page(view: View) -> View:
 
 
 def _state(failure: Failure | None) -> dict[str, Any]:
-    """Return why the values of a server are missing, and since when."""
     if failure is None:
         return {"state": "", "reason": "", "since": 0}
     return {"state": state_of(failure), "reason": failure.reason, "since": round(failure.since)}
@@ -103,7 +102,7 @@ def _history(kind: str, topic: str, channel: str = "") -> dict[str, Any]:
 @blueprint.get("/nodes")
 @_page
 def nodes(overview: Overview) -> Values:
-    """Return all nsqds: their addresses, their nsqlookupds, and whether they answered."""
+    """Return all nsqds, also those that did not answer."""
     failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}
     found = [{
         "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,
@@ -180,7 +179,6 @@ def producers(overview: Overview) -> Values:
 @blueprint.get("/consumers")
 @_page
 def consumers(overview: Overview) -> Values:
-    """Return the connections of consumers, over all topics and channels."""
     stats, failures = _stats_with_clients(overview)
     found = [
         {

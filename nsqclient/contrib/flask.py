@@ -53,10 +53,7 @@ class _State(NamedTuple):
 
 
 class NSQ:
-    """The extension. One object may serve several apps.
-
-    Args:
-        app: calls ``init_app``, for projects without an application factory.
+    """The extension. One object may serve several apps; ``app`` calls ``init_app``.
 
     Threads: any. Each process has its own producer, also after a fork.
     """
@@ -69,21 +66,17 @@ class NSQ:
     def init_app(self, app: Flask) -> None:
         """Read ``app.config["NSQCLIENT"]`` and add the command ``flask nsq consume``. No network.
 
-        Raises:
-            ConfigError: the setting is missing or wrong.
+        Raises ConfigError if the setting is missing or wrong.
         """
         settings = Settings.read(app.config.get("NSQCLIENT"))
         app.extensions[_EXTENSION] = _State(settings, ProcessProducer(settings.make_producer))
         app.cli.add_command(self._commands())
 
-    # -- publishing
-
     @property
     def producer(self) -> Producer:
         """The producer of this process and the current app. Never close it: it is flushed at exit.
 
-        Raises:
-            RuntimeError: no application context, or ``init_app`` was not called.
+        Raises RuntimeError without an application context or ``init_app``.
         """
         return _state(current_app.extensions).producer.get()
 
@@ -111,13 +104,11 @@ class NSQ:
         self.producer.publish_json(topic, value, defer, timeout)
 
     def close(self, app: Flask) -> bool:
-        """Close the producer of an app, for tests; the next publish creates a new one.
+        """Close the producer of an app, for tests; return True if every publish has an outcome.
 
-        Blocks: 5 s at most. Returns: True if every publish has an outcome.
+        Blocks: 5 s at most. The next publish creates a new producer.
         """
         return _state(app.extensions).producer.close()
-
-    # -- consuming
 
     def handler(
         self, *topics: str, channel: str, workers: int = 1, max_in_flight: int | None = None,
@@ -125,22 +116,19 @@ class NSQ:
     ) -> Callable[[H], H]:
         """Register a function, or a BatchHandler, for ``flask nsq consume``; a decorator.
 
-        Each message is handled inside its own application context, so functions registered with
-        ``teardown_appcontext`` run after each message. ``retry`` and ``on_giving_up`` are called in
-        contexts of their own.
+        Each message is handled inside its own application context, as a request is. ``retry`` and
+        ``on_giving_up`` are called in contexts of their own.
 
         Args:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
-            workers: number of threads per topic that run the handler.
-            max_in_flight: maximum number of messages in flight per topic; None: the value in the
-                settings, or one per worker.
-            options: the options of ``nsqclient.handler``.
+            workers, max_in_flight: for each topic, as those of ``nsqclient.handler``.
+            options: other options of ``nsqclient.handler``.
 
         Raises:
             InvalidTopicError, InvalidChannelError: a name is invalid.
             ConfigError: no topic, the function cannot handle messages, or the channel has a
-                handler already.
+                handler.
         """
         if not topics:
             raise ConfigError('handler() needs a topic: @nsq.handler("orders", channel="mail")')
@@ -166,14 +154,7 @@ class NSQ:
     ) -> ConsumerGroup:
         """Create the consumers of all handlers, or of some topics, without starting them.
 
-        Includes handlers registered with ``@nsqclient.handler``.
-
-        Args:
-            metrics: exports the consumers' metrics; may be None.
-            settings: replace the settings of the app.
-
-        Raises:
-            ConfigError: these topics have no handler, or its arguments are wrong.
+        Includes handlers of ``@nsqclient.handler``. ConfigError if there is none, or one is wrong.
         """
         settings = _state(app.extensions).settings if settings is None else settings
         group = ConsumerGroup(

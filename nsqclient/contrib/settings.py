@@ -38,8 +38,6 @@ _PRODUCER_KEYS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked settings. Immutable."""
-
     nsqd_tcp_addresses: tuple[str, ...] = ()
     lookupd_http_addresses: tuple[str, ...] = ()
     config: Config = field(default_factory=Config)
@@ -48,11 +46,6 @@ class Settings:
 
     @classmethod
     def read(cls, mapping: object) -> Settings:
-        """Check a mapping and return its settings. No network.
-
-        Raises:
-            ConfigError: something is wrong.
-        """
         if not isinstance(mapping, Mapping):
             raise ConfigError("NSQCLIENT is missing or not a dict:"
                               ' write NSQCLIENT = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}')
@@ -79,8 +72,8 @@ class Settings:
     def make_producer(self) -> Producer:
         """Create a Producer; it opens no socket yet.
 
-        It publishes to ``NSQD_TCP_ADDRESSES``, or else to the nsqds that nsqlookupds list: usually
-        an application publishes to an nsqd beside it.
+        It publishes to ``NSQD_TCP_ADDRESSES``, usually an nsqd on the same host, or else to the
+        nsqds that nsqlookupds list.
         """
         nsqds = self.nsqd_tcp_addresses
         return Producer(
@@ -89,11 +82,7 @@ class Settings:
         )
 
     def load_middleware(self) -> list[Middleware]:
-        """Import the middleware that is given by its path; return all of it.
-
-        Raises:
-            ConfigError: a path does not exist, or a module does not import.
-        """
+        """Import the middleware that is given by its path; return all of it. Raises ConfigError."""
         return [
             load_object(each, "middleware") if isinstance(each, str) else each
             for each in self.middleware
@@ -110,7 +99,6 @@ class Settings:
 
 
 def _check_names(place: str, given: object, known: Iterable[str]) -> None:
-    """Raise ConfigError if it is not a dict, or has an unknown key."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{place} must be a dict, not {type(given).__name__}")
     for name in given:

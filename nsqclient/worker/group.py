@@ -1,7 +1,7 @@
 """``ConsumerGroup``: the consumers of one process, which start and stop together.
 
 ``check_group`` does the work of ``--check``: it connects to the servers and takes no message. If
-nsqd requires authentication, only a SUB shows the right to consume. SUB creates the topic and the
+nsqd requires authentication, only a SUB shows the right to consume. It would create topic and
 channel, so it is sent only for existing channels, with RDY 0.
 """
 
@@ -30,12 +30,11 @@ if TYPE_CHECKING:
 
 #: Functions of a registration that are called within the context of a group, and with what.
 _WITHIN = {"retry": ("message", "exception"), "on_giving_up": ("message",)}
-#: Options that the banner leaves out.
 _UNSHOWN = {"user_agent", "max_in_flight"}
 
 
 def stop_error(reports: Iterable[StopReport]) -> str:
-    """Return an error with a hint if messages were abandoned; else empty."""
+    """Return an error with a hint if messages were abandoned; otherwise empty."""
     abandoned = sum(report.abandoned for report in reports)
     if not abandoned:
         return ""
@@ -46,16 +45,12 @@ def stop_error(reports: Iterable[StopReport]) -> str:
 
 
 class ConsumerGroup:
-    """Consumers that start and stop together.
+    """Consumers that start and stop together. Threads: ``stop`` from any; the other methods in one.
 
     Args:
-        config: options of all consumers; a registration may change some.
         addresses: arguments of each Consumer: ``nsqd_tcp_addresses``, ``lookupd_http_addresses``.
         middleware: outside of the middleware of each handler.
-        metrics: gets every consumer; may be None.
         context: the context of each call of ``retry`` and ``on_giving_up``.
-
-    Threads: ``stop`` from any; the other methods in one.
     """
 
     def __init__(
@@ -75,11 +70,7 @@ class ConsumerGroup:
         self.consumers: list[Consumer] = []
 
     def add(self, registration: Registration) -> Consumer:
-        """Add the consumer of a registration.
-
-        Raises:
-            ConfigError, InvalidTopicError, InvalidChannelError: as a Consumer does.
-        """
+        """Add the consumer of a registration. Raises what a Consumer raises."""
         for former in self.registrations:
             if former.place == registration.place:
                 raise ConfigError(f"{registration.place} has two handlers:"
@@ -126,7 +117,6 @@ class ConsumerGroup:
         return call
 
     def banner(self) -> list[str]:
-        """Return lines with the channels, servers and options."""
         lines = []
         for registration, consumer in zip(self.registrations, self.consumers):
             own = _shown({name: getattr(consumer.config, name) for name in registration.options})
@@ -168,7 +158,6 @@ class ConsumerGroup:
 
 
 def consumer_class(arguments: Iterable[str]) -> type[Consumer]:
-    """Return the class of Consumer for these arguments."""
     if set(PARTITIONED_ARGUMENTS).isdisjoint(arguments):
         return Consumer
     from nsqclient.partitioned.consumer import Consumer as PartitionedConsumer
@@ -184,7 +173,6 @@ def add_all(
     Raises:
         UnknownTargetError: a topic has no registration.
         ConfigError: nothing is registered, or an argument is wrong.
-        InvalidTopicError, InvalidChannelError: a name is invalid.
     """
     wanted = set(topics)
     for registration in registrations:
@@ -197,7 +185,6 @@ def add_all(
         raise ConfigError("no handler is registered")
 
 
-#: What creating a group may raise.
 GROUP_ERRORS = (ConfigError, LocalProtocolError)
 
 
@@ -208,19 +195,18 @@ def _shown(options: Mapping[str, Any]) -> list[str]:
     ]
 
 
-#: What leaves no trace but its end: nsqd deletes it when its last consumer leaves.
+#: nsqd deletes such a channel or topic when its last consumer leaves.
 _EPHEMERAL = "#ephemeral"
 
 
 def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
     """Connect to every nsqd and nsqlookupd of a group; return True if all is well.
 
-    Args:
-        report: called with a line for each handler and server. The line begins with OK, WRONG, or
-            NOTE for advice and for things that could not be checked.
+    ``report`` is called with a line for each handler and server, which begins with OK, WRONG, or
+    NOTE (advice, or a check that was impossible).
 
-    Blocks: at most ``dial_timeout`` and ``read_timeout`` for each server, and for each handler if
-    nsqd requires authentication.
+    Blocks: ``dial_timeout`` plus ``read_timeout`` for each server, and for each handler if nsqd
+    requires authentication.
     """
     for line in group.banner():
         if line.startswith("consuming "):
@@ -273,10 +259,7 @@ def _check_rights(
     group: ConsumerGroup, nsqds: Mapping[str, Mapping[str, TopicStats]],
     report: Callable[[str], None],
 ) -> bool:
-    """Subscribe to existing channels; return True if nsqd permits it.
-
-    Args:
-        nsqds: the nsqds that require authentication, each with its topics.
+    """Subscribe to existing channels of nsqds with authentication; return True if nsqd permits it.
     """
     is_well = True
     unchecked = {id(consumer): consumer for consumer in group.consumers} if nsqds else {}
@@ -312,7 +295,7 @@ def _with_channel(
 
 def _topics_of(address: str, topics: Iterable[str], config: Config) -> dict[str, TopicStats]:
     """Return the topics of an nsqd; empty if its HTTP API is not at the usual port."""
-    # Here, since requests takes longer to import than the rest of the library.
+    # Here, because requests takes longer to import than the rest of the library.
     from nsqclient.http.nsqd import NsqdHTTP, find_http_address
     from nsqclient.partitioned.http import fetch_stats
 

@@ -1,8 +1,7 @@
 """``Lifeline``: the socket between a worker process and its supervisor.
 
-A child runs the command line of its parent again, with one end of a socket pair, and reports over
-it. When the parent ends, also by SIGKILL, the system closes the other end, and the child stops as
-after SIGTERM. ``PR_SET_PDEATHSIG`` of Linux would depend on the parent's *thread*.
+A child reports over it. When the parent ends, also by SIGKILL, the system closes its end, and the
+child stops as after SIGTERM. ``PR_SET_PDEATHSIG`` of Linux depends on the parent's *thread*.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from nsqclient.runtime.threads import LibraryThread
 
 #: In the environment of a child: "DESCRIPTOR IS_FIRST ROLE".
 _VARIABLE = "NSQCLIENT_WORKER_PARENT"
-#: Seconds beyond the timeout of the stop, after which a child that lost its parent ends itself.
+#: Seconds beyond its stop timeout after which a child without a parent ends itself.
 _GRACE = 5.0
-#: Exit status then.
 _ABANDONED = 1
 
 
@@ -33,10 +31,7 @@ class Child(NamedTuple):
 
 
 def current_folder() -> str:
-    """Return the path of the current folder as the user gave it.
-
-    ``os.getcwd()`` would resolve a symbolic link, which a deployment changes.
-    """
+    """Return the current folder as the user gave it, with the symbolic link of a deployment."""
     given = os.environ.get("PWD", "")
     try:
         if os.path.isabs(given) and os.path.samefile(given, "."):
@@ -47,14 +42,9 @@ def current_folder() -> str:
 
 
 def spawn(role: str, is_first: bool, folder: str) -> Child:
-    """Run this process's command line again in a child with a role.
+    """Run this process's command line again in a child. Raises OSError.
 
-    Args:
-        is_first: the child prints the list of consumed channels.
-        folder: working directory of the child.
-
-    Raises:
-        OSError: the process could not be started.
+    ``is_first``: the child prints the list of consumed channels.
     """
     if not os.path.isdir(folder):
         raise FileNotFoundError(
@@ -86,11 +76,7 @@ class Lifeline:
         self._is_watching = False
 
     def watch(self, stop_timeout: float) -> None:
-        """From now on end this process when its parent ends. Idempotent.
-
-        Args:
-            stop_timeout: seconds that the stop may take.
-        """
+        """Stop this process when its parent ends. Idempotent."""
         if not self._is_watching:
             self._is_watching = True
             LibraryThread(self._watch, "nsq-parent-watch", (stop_timeout,)).launch()
@@ -107,7 +93,7 @@ class Lifeline:
         os._exit(_ABANDONED)
 
     def report(self, **state: Any) -> None:
-        """Send values for JSON to the parent without waiting.
+        """Send values as JSON to the parent without waiting.
 
         If the parent is slow, a partly sent report is completed first.
         """
@@ -129,10 +115,7 @@ _attached: list[Lifeline | None] = []
 
 
 def attach() -> Lifeline | None:
-    """Return this process's Lifeline; None if no supervisor has started it.
-
-    Removes the variable from the environment, for programs that handlers start.
-    """
+    """Return this process's Lifeline, or None. Hides the variable from programs of handlers."""
     if not _attached:
         descriptor, is_first, role = [*os.environ.pop(_VARIABLE, "").split(" ", 2), "", "", ""][:3]
         found = None

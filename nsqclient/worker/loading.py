@@ -35,11 +35,11 @@ class ImportFailedError(ConfigError):
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module by its dotted name.
+    """Import a module by its dotted name; the traceback of a failure is logged at DEBUG.
 
     Raises:
         UnknownTargetError: the module does not exist.
-        ImportFailedError: it raised an exception; the traceback is logged at DEBUG.
+        ImportFailedError: it raised an exception.
     """
     try:
         return importlib.import_module(name)
@@ -61,12 +61,7 @@ def load_module(name: str) -> ModuleType:
 def load_object(path: str, what: str) -> Any:
     """Import ``package.module.name`` or ``package.module:name``.
 
-    Args:
-        what: for the error, such as "handler".
-
-    Raises:
-        UnknownTargetError: the module or name does not exist.
-        ImportFailedError: the module raised an exception.
+    ``what``: for the error, such as "handler". Raises UnknownTargetError, ImportFailedError.
     """
     module_name, _, name = path.replace(":", ".").rpartition(".")
     if not module_name:
@@ -82,12 +77,7 @@ def load_object(path: str, what: str) -> Any:
 
 
 def load_handler(path: str) -> Handler:
-    """Import a handler by its path.
-
-    Raises:
-        UnknownTargetError, ImportFailedError: as :func:`load_object`.
-        ConfigError: the object is not a handler.
-    """
+    """Import a handler by its path. ConfigError if the object is not a handler."""
     found = load_object(path, "handler")
     check_function(found, f"handler {path!r}", "message")
     return cast(Handler, found)
@@ -121,7 +111,6 @@ def _shown(path: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """Return a hint if a file or a path was given."""
     if name.endswith(".py") or "/" in name:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
         return f": give the module, {module}, not the file"
@@ -129,7 +118,6 @@ def _hint(name: str) -> str:
 
 
 def _function_hint(name: str) -> str:
-    """Return a hint if a function was given."""
     module, _, function = name.rpartition(".")
     if not callable(getattr(sys.modules.get(module), function, None)):
         return ""
@@ -137,7 +125,6 @@ def _function_hint(name: str) -> str:
 
 
 def submodules_of(names: Iterable[str]) -> list[str]:
-    """Return the names of the modules inside of imported packages."""
     return [
         f"{name}.{found.name}" for name in names
         for found in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))]

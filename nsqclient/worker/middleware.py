@@ -32,9 +32,9 @@ from nsqclient.runtime.threads import LibraryThread, keep_running
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
-#: Seconds after its time limit after which a handler that still runs is logged.
+#: Seconds beyond the time limit after which a handler that still runs is logged.
 _HANG_REPORT = 5.0
-#: The thread of a TimeLimit looks at least so often, in seconds, and ends when no handler runs.
+#: Longest sleep of the thread of a TimeLimit, in seconds.
 _LONGEST_SLEEP = 1.0
 #: Seconds between two looks whether the consumer stops.
 _STOP_CHECK = 0.2
@@ -75,8 +75,7 @@ class TimeLimit:
 
     def _reset_after_fork(self) -> None:
         self._lock = Lock()
-        # By id; weak, since an exception may come between the start of a call and
-        # that of the with statement which ends it. Guarded by _lock.
+        # By id. Weak, because an exception may come before the with statement. Guarded by _lock.
         self._running: dict[int, weakref.ref[_TimedCall]] = {}
         self._is_watching = False  # guarded by _lock
 
@@ -103,19 +102,18 @@ class TimeLimit:
             self._running.pop(id(call), None)
 
     def _watch(self) -> None:
-        """Raise or report in the running handlers until the last one has ended."""
         while True:
             hanging = []
             with self._lock:
                 now = time.monotonic()
-                # No handler that begins meanwhile is due before.
+                # A handler that begins meanwhile is not due earlier.
                 wake = now + min(self._seconds, _LONGEST_SLEEP)
                 for key, found in list(self._running.items()):
                     call = found()
                     if call is None:
                         del self._running[key]
                     elif call.due <= now:
-                        # Under the lock: behind the end of the call it would interrupt other code.
+                        # Under the lock: after the end of the call it would interrupt other code.
                         if call.is_raised:
                             hanging.append(call)
                             call.due = 2 * now - call.began
@@ -146,8 +144,6 @@ class TimeLimit:
 
 
 class _TimedCall:
-    """One handling under a TimeLimit."""
-
     def __init__(self, limit: TimeLimit, handling: Handling) -> None:
         self._limit = limit
         self.handling = handling
@@ -159,8 +155,8 @@ class _TimedCall:
         self._limit._begin(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        # Once the call has ended no exception is raised. If one was raised just before, it arrives
-        # here, and the handler's own end counts.
+        # No exception is raised after the end of the call. One raised just before arrives here, and
+        # the handler's own end counts.
         try:
             self._limit._end(self)
             _let_arrive()
@@ -176,10 +172,7 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
 
 
 def _let_arrive() -> None:
-    """Run the instructions at which the interpreter raises a pending exception.
-
-    These are the start of a function and a jump back.
-    """
+    """Let the interpreter raise a pending exception: at the start of a function and a jump back."""
     for _ in range(2):
         pass
 
@@ -243,7 +236,6 @@ class RateLimit:
 
 
 _current: ContextVar[dict[str, object] | None] = ContextVar("nsqclient_message", default=None)
-#: What records have that are logged outside of a handler.
 _NOTHING: dict[str, object] = {
     "topic": "", "channel": "", "nsqd": "", "message_id": "", "attempts": 0,
 }

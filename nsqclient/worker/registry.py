@@ -1,8 +1,4 @@
-"""``HandlerRegistry``: the handler of each channel, and its options.
-
-``nsqclient.handler`` registers with the registry of the process, which ``nsqclient worker``,
-``manage.py nsq_consume`` and ``flask nsq consume`` run.
-"""
+"""``HandlerRegistry``: the handler of each channel, and its options."""
 
 from __future__ import annotations
 
@@ -48,7 +44,6 @@ class HandlerOptions(SharedOptions, total=False):
     with_offsets: bool
 
 
-#: Arguments of a Consumer that a registration may give beside its own.
 _CONSUMER_ARGUMENTS = tuple(
     name for name in HandlerOptions.__annotations__ if name not in SharedOptions.__annotations__)
 
@@ -88,10 +83,7 @@ def register(
     middleware: Iterable[Middleware] = (),
     **options: Any,
 ) -> Registration:
-    """Check a handler and its options, and return the Registration.
-
-    Arguments and errors: as :meth:`HandlerRegistry.handler`.
-    """
+    """Return a checked Registration. Arguments and errors: as :meth:`HandlerRegistry.handler`."""
     shown = name or name_of(handler)
     check_topic(topic)
     check_channel(channel)
@@ -117,7 +109,6 @@ def register(
 
 
 def name_of(handler: object) -> str:
-    """Return the dotted name of a handler, or of its type."""
     function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
     function = getattr(function, "func", function)  # of a partial
     module = getattr(function, "__module__", None)
@@ -128,7 +119,7 @@ def name_of(handler: object) -> str:
 
 
 class HandlerRegistry:
-    """The handlers of a process or an application. Iteration is in their order. Threads: any."""
+    """The handlers of a process or an application, in order. Threads: any."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -178,13 +169,10 @@ class HandlerRegistry:
         return decorate
 
     def add(self, registration: Registration) -> None:
-        """Add a Registration.
+        """Add a Registration. ConfigError if the channel has another handler.
 
-        A function that is defined again by the same code, as in an application factory, replaces
-        the previous one.
-
-        Raises:
-            ConfigError: the channel has another handler.
+        A function that the same code defines again, as in an application factory, replaces the
+        first.
         """
         key = registration.topic, registration.channel
         with self._lock:
@@ -208,7 +196,6 @@ class HandlerRegistry:
             self._entries.pop((topic, channel), None)
 
 
-#: The registry of the process.
 registry: HandlerRegistry = HandlerRegistry()
 
 

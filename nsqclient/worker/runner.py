@@ -1,9 +1,4 @@
-"""``run_worker``: runs the handlers of a command until a signal.
-
-The command line, Django and Flask pass the options and a function that creates the consumers. This
-module decides whether the process supervises others, checks, or consumes. ``WorkerLog`` shows log
-records.
-"""
+"""``run_worker``: runs the handlers of a command until a signal. ``WorkerLog``: its log records."""
 
 from __future__ import annotations
 
@@ -49,14 +44,11 @@ _OURS = logging.getLogger("nsqclient")
 class WorkerLog:
     """Shows the log records of a worker on stderr, unless the program does so itself.
 
-    Until the handlers are imported, it shows only the records of the library:
-    ``logging.basicConfig`` of an import would do nothing if the root logger had a handler. Then it
-    shows all records that no handler of the program takes.
+    Until the handlers are imported it shows only the library's records: a handler of the root
+    logger would disable a ``logging.basicConfig``. Then it shows all records that no handler of the
+    program takes.
 
-    Args:
-        level: the lowest level shown; None: INFO, or as the program has configured it.
-        as_json: write each record as a JSON object.
-        process: shown with each record; empty if there is only one process.
+    ``level``: None: INFO, or as the program has configured it.
     """
 
     def __init__(self, level: int | None, as_json: bool, process: str) -> None:
@@ -137,7 +129,6 @@ _INTERVAL = 0.5
 HANG_TIMEOUT = 60.0
 #: A busy machine delays a report by less.
 _LEAST_HANG_TIMEOUT = 5.0
-#: More processes on one machine are a mistake.
 _MOST_PROCESSES = 1024
 
 #: Makes the consumers; gets the exporter of metrics, or None.
@@ -146,11 +137,7 @@ Build = Callable[["WorkerMetrics | None"], ConsumerGroup]
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The values of a command's flags. Immutable.
-
-    Raises:
-        UsageError: a value is out of range.
-    """
+    """The values of a command's flags. Immutable. Raises UsageError."""
 
     processes: int = 0  #: under a supervisor; 0: the handlers run in this process
     reload_folder: Path | None = None  #: sources that a supervisor watches; None: none are
@@ -179,18 +166,15 @@ def run_worker(
     options: WorkerOptions,
     report: Callable[[str], None],
 ) -> int:
-    """Run a worker until SIGINT or SIGTERM; return the exit status.
+    """Run a worker until SIGINT or SIGTERM; return the exit status. Main thread only.
 
     Args:
-        build: imports the handlers and creates their consumers; called in each process that
-            consumes, and not in a supervisor.
+        build: imports the handlers and creates their consumers, in each process that consumes.
         report: called with lines for the user, unless the log is JSON.
 
-    Returns: 0; 1 if a message was abandoned or a check failed; 3 if a child died at once five
-    times in a row; 128 plus the number of a second signal. With several processes, the status of
-    the first child if it could not start.
-
-    Blocks: until the end. Call it in the main thread.
+    Returns: 0; 1 if a message was abandoned or a check failed; 3 if a child died at once five times
+    in a row; 128 plus the number of a second signal; the status of a first child that could not
+    start.
 
     Raises:
         ConfigError, InvalidTopicError, InvalidChannelError: nothing was started.
@@ -315,8 +299,8 @@ def _consume(
 def _first_signal() -> Iterator[SignalFlag]:
     """Yield a flag that the first SIGINT or SIGTERM sets; later ones do nothing.
 
-    For a child. systemd and terminals signal all processes, and the supervisor signals its children
-    too: the second signal must not interrupt the stop. The supervisor kills a child that hangs.
+    For a child: systemd, terminals and the supervisor may all signal it, and the second signal must
+    not interrupt the stop.
     """
     came = SignalFlag()
     process_signals.ignore_at_exit()

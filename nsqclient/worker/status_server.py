@@ -21,7 +21,7 @@ from nsqclient.worker.loading import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
-#: Seconds that a client has for its request, and between two looks whether the server ends.
+#: Seconds for a request, and between two looks whether the server ends.
 _TIMEOUT, _POLL_INTERVAL = 5.0, 0.1
 #: Seconds: a process that has reported nothing for longer is not ready.
 STALE = 5.0
@@ -33,13 +33,10 @@ class Response(NamedTuple):
     body: bytes
 
 
-#: Makes an answer.
 Route = Callable[[], Response]
 
 
 class ProcessState(NamedTuple):
-    """The last report of one process."""
-
     #: ``topic/channel`` -> (healthy, reason)
     consumers: Mapping[str, tuple[bool, str]]
     metrics: object = None  #: a snapshot of the exporter
@@ -47,10 +44,7 @@ class ProcessState(NamedTuple):
 
 
 def ready_response(states: Mapping[str, ProcessState], wanted: int) -> Response:
-    """Return 200 if ``wanted`` processes run and all consumers are healthy, else 503.
-
-    The body is JSON with the reason for each consumer of each process.
-    """
+    """Return 200 if ``wanted`` processes run and all consumers are healthy, otherwise 503."""
     shown: dict[str, Any] = {}
     is_ready = len(states) >= wanted
     for name, state in states.items():
@@ -86,8 +80,7 @@ def serve_status(
     """Answer probes and scrapes in a ``with`` block; yield lines with the addresses.
 
     Args:
-        health_address, metrics_address: ``host:port``, and may be the same. Without a host: all
-            addresses; port 0: any port; empty: not served.
+        health_address, metrics_address: ``host:port``, may be the same; empty: not served.
         health: path -> the function that returns the answer, called on a thread of the server.
         scrape: returns the answer of ``/metrics``.
 
@@ -161,4 +154,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(found.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """For the server: requests are not logged."""
+        pass  # requests are not logged

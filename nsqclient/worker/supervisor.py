@@ -1,16 +1,14 @@
 """``Supervisor``: runs several processes of a worker, and replaces processes that end.
 
-It does not import the user's code. Each child runs the same command line, so a restarted child runs
-the current code, and no thread exists at a fork.
+It does not import the user's code: each child runs the same command line.
 
-- The first child starts alone. If it fails before it consumes, the worker ends with its status.
-- A child that ends, or has not reported for ``hang_timeout``, is replaced (``RestartPolicy``).
-- SIGTERM and SIGINT are forwarded as SIGTERM. A child that outlives its ``stop_timeout`` by some
-  seconds is killed. A second signal kills all children at once.
+- The first child starts alone. If it fails before it consumes, the worker ends with its status. - A
+child that ends, or has not reported for ``hang_timeout``, is replaced (``RestartPolicy``). -
+SIGTERM and SIGINT become SIGTERM. A child that outlives its ``stop_timeout`` by some seconds is
+  killed. A second signal kills all children at once.
 - SIGHUP replaces the children one by one. The old child stops when the new one is healthy, or has
   run for some seconds. If the new child fails, the old ones keep running.
-- With ``--reload`` all children restart when a source file changes. A child that failed is not
-  restarted before the next change.
+- With ``--reload`` all children restart when a source file changes, failed ones only then.
 """
 
 from __future__ import annotations
@@ -37,25 +35,23 @@ logger: logging.Logger = logging.getLogger("nsqclient.worker")
 FAILED, USAGE, CHILDREN_DIE = 1, 2, 3
 #: Seconds beyond its stop_timeout after which a child is killed.
 _GRACE = 5.0
-#: Seconds within which the successor of a running child must consume.
+#: Seconds within which a successor must consume.
 _START_TIMEOUT = 60.0
-#: Seconds after which an unhealthy successor takes over anyway: the nsqds may be down for both.
+#: Seconds after which an unhealthy successor takes over: the nsqds may be down for both.
 _SETTLE_TIMEOUT = 10.0
-#: Longest wait of the loop in seconds.
 _TICK = 0.5
 #: Longer lines of a child are not reports.
 _LONGEST_REPORT = 16 * 2**20
 #: Seconds without a pass after which the loop counts as stuck.
 _STUCK = 10.0
-#: Seconds that handlers have to finish when code has changed; nsqd redelivers their messages.
+#: Seconds that handlers have to finish when code has changed.
 _RELOAD_TIMEOUT = 3.0
-#: Seconds: a child that lives for less has died at once.
+#: A child that lives for fewer seconds has died at once.
 _AT_ONCE = 5.0
-#: Seconds: after a child that lived for so long the pauses begin again at 0.
+#: Seconds of life that reset the pauses.
 _GOOD_LIFE = 60.0
-#: Deaths at once in a row after which the worker ends.
 MOST_DEATHS = 5
-#: Seconds before a start, which double with each death in a row, and the longest pause.
+#: Seconds before a start, doubled with each death in a row, and the longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 #: Seconds that count at most between two looks at a child.
 _LONGEST_LOOK = 1.0
@@ -69,11 +65,7 @@ class RestartPolicy:
         self._pauses = 0  # in a row
 
     def on_death(self, lived: float, has_started: bool) -> float | None:
-        """Return the seconds until the next start; None: give up.
-
-        Args:
-            lived: seconds since the start of the child.
-            has_started: it has consumed.
+        """Return the seconds until the next start; None: give up. ``has_started``: it has consumed.
         """
         if has_started and lived >= _AT_ONCE:
             self.deaths = 0
@@ -88,15 +80,11 @@ class RestartPolicy:
         return min(_FIRST_PAUSE * 2.0 ** min(self._pauses - 1, 16), _LONGEST_PAUSE)
 
 
-#: Folders in which nobody edits code of the worker, and which may be large.
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 class SourceWatch:
-    """The source files of loaded modules and of a folder.
-
-    Hidden folders and virtual environments are left out.
-    """
+    """The source files of loaded modules and of a folder, without virtual environments."""
 
     def __init__(self, folder: Path) -> None:
         here = os.getcwd()
@@ -114,7 +102,6 @@ class SourceWatch:
         return next((path for path, at in self._files.items() if former.get(path) != at), "")
 
     def _scan(self) -> dict[str, int]:
-        """Return the modification time of each file in nanoseconds."""
         found = {}
         for path in [*self._loaded, *self._paths()]:
             try:
@@ -124,7 +111,6 @@ class SourceWatch:
         return found
 
     def _paths(self) -> Iterator[str]:
-        """Yield the source files in the folder, which may disappear meanwhile."""
         for parent, folders, names in os.walk(self._folder):
             if "pyvenv.cfg" in names:
                 folders.clear()
@@ -160,10 +146,7 @@ class _Process:
         return is_healthy or now - self.started_at >= _SETTLE_TIMEOUT
 
     def look(self, elapsed: float) -> None:
-        """Count the seconds without a report.
-
-        A long time counts as a short one: the supervisor was suspended, as by Ctrl-Z.
-        """
+        """Count the seconds without a report; few if the supervisor was suspended, as by Ctrl-Z."""
         self.silent_for += min(elapsed, _LONGEST_LOOK)
 
     def signal(self, number: int) -> None:
@@ -212,10 +195,8 @@ class Supervisor:
     """Runs ``processes`` children until a signal.
 
     Args:
-        processes: number of children.
         stop_timeout: seconds for the handlers of a child at its end.
-        hang_timeout: seconds without a report after which a child that consumes is killed; 0:
-            never.
+        hang_timeout: seconds without a report after which a child is killed; 0: never.
         sources: files to watch; may be None.
 
     Life: ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
@@ -245,8 +226,6 @@ class Supervisor:
         self._status = 0
         self._passed = time.monotonic()
 
-    # -- for the status server
-
     def states(self) -> dict[str, ProcessState]:
         """Return the last report of each running process."""
         now = time.monotonic()
@@ -259,16 +238,12 @@ class Supervisor:
         return found
 
     def is_live(self) -> bool:
-        """True unless the loop is stuck."""
         return time.monotonic() - self._passed < _STUCK
-
-    # -- the loop
 
     def run(self, announce: Callable[[], None] = lambda: None) -> int:
         """Run until a signal, or until the children cannot run; return the exit status.
 
-        Args:
-            announce: prints the start. Signals are handled by then.
+        ``announce`` prints the start, once signals are handled.
         """
         with self._caught_signals():
             announce()
@@ -345,8 +320,6 @@ class Supervisor:
                              " killed", process.pid, self._hang_timeout)
                 process.signal(signal.SIGKILL)
 
-    # -- starts and ends
-
     def _spawn(self, slot: _Slot, now: float) -> _Process | None:
         try:
             child = spawn(f"process {slot.number}", not self._has_started, self._folder)
@@ -367,7 +340,6 @@ class Supervisor:
             logger.info("process %d runs with pid %d", slot.number, slot.current.pid)
 
     def _again(self, slot: _Slot, delay: float | None, now: float) -> None:
-        """Restart a slot after a delay; None: give up."""
         if delay is None:
             logger.error("process %d ended right after its start %d times in a row: the worker"
                          " ends", slot.number, MOST_DEATHS)
@@ -393,8 +365,8 @@ class Supervisor:
                 if slot.current is not None:
                     slot.current.kill_at = None
         if process.is_leaving or self._is_stopping:
-            # A child that does not consume yet dies of the signal, or of a terminal's Ctrl-C, with
-            # any status, and has nothing to hand back.
+            # A child that does not consume yet dies of the signal with any status, and has nothing
+            # to hand back.
             if status and process.is_started:
                 self._status = self._status or FAILED
                 logger.warning("process with pid %d %s", process.pid, _described(status))
@@ -425,8 +397,6 @@ class Supervisor:
             if slot.current is None and slot.start_at is None:
                 slot.start_at = now
 
-    # -- signals
-
     def _on_signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
             return
@@ -456,7 +426,6 @@ class Supervisor:
             process.signal(signal.SIGTERM)
 
     def _reload(self, now: float) -> None:
-        """Restart all children after a change of a source file."""
         if self._sources is not None and self._next_look <= now:
             changed = self._sources.changed()
             # A scan of many files takes long: at most a tenth of the time.
@@ -475,7 +444,6 @@ class Supervisor:
             self._slots[0].start_at = now
 
     def _advance_roll(self, now: float) -> None:
-        """Take the next step of a replacement by SIGHUP."""
         for slot in self._slots:
             successor = slot.successor
             if successor is not None and successor.can_take_over(now):

@@ -1,7 +1,6 @@
 """nsqclient in Django projects: ``"nsqclient.contrib.django"`` in INSTALLED_APPS.
 
-Publishing from views and models: at once, after a commit, or through the outbox, which is an app
-of its own. The manual is ``docs/topics/django.rst``.
+The manual is ``docs/topics/django.rst``.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ __all__ = ["get_producer", "publish", "publish_in_transaction", "publish_json",
 
 
 def read_settings() -> Settings:
-    """Read the setting NSQCLIENT.
-
-    Raises:
-        ImproperlyConfigured: it is missing or wrong.
-    """
+    """Read the setting NSQCLIENT. Raises ImproperlyConfigured."""
     try:
         return Settings.read(getattr(settings, "NSQCLIENT", None))
     except ConfigError as exc:
@@ -44,8 +39,7 @@ _process = ProcessProducer(lambda: read_settings().make_producer())
 def get_producer() -> Producer:
     """Return the producer of this process. Never close it: it is flushed at exit. Threads: any.
 
-    Raises:
-        ImproperlyConfigured: the setting NSQCLIENT is missing or wrong.
+    Raises ImproperlyConfigured if the setting NSQCLIENT is missing or wrong.
     """
     return _process.get()
 
@@ -88,11 +82,10 @@ def publish_on_commit(
     After a rollback nothing is published. Topic and body are checked before the commit.
 
     Args:
-        json: instead of ``body``: a value whose JSON is the body.
+        json: a value whose JSON is the body, instead of ``body``.
         using: alias of the database; None: the default one.
-        robust: log a publish that fails after the commit, instead of raising the error of
-            :meth:`nsqclient.Producer.publish`. In both cases the data is stored, and the message
-            is not, or the outcome is unknown: see :func:`publish_in_transaction`.
+        robust: log a publish that fails after the commit, instead of raising its error. In both
+            cases the data is stored, and the message is not, or the outcome is unknown.
 
     Raises:
         InvalidTopicError, InvalidMessageError: nsqd would reject it.
@@ -118,15 +111,15 @@ def publish_in_transaction(
 ) -> None:
     """Store one message in the outbox, in the open transaction; a relay publishes it.
 
-    Data and message are committed together: after the commit the message is published at least
-    once, after a rollback never. Needs ``"nsqclient.contrib.django.outbox"`` in INSTALLED_APPS,
-    and a running ``manage.py nsq_relay`` for the database. Threads: any.
+    After the commit the message is published at least once, after a rollback never. Needs
+    ``"nsqclient.contrib.django.outbox"`` in INSTALLED_APPS, and a running ``manage.py nsq_relay``.
+    Threads: any.
 
     Args:
-        json: instead of ``body``: a value whose JSON is the body.
+        json: a value whose JSON is the body, instead of ``body``.
         defer: seconds from now until it is delivered, up to ``nsqd_max_req_timeout``.
-        key: messages of a topic with the same key are published in the order of these calls,
-            one after the other; up to 255 characters. Not for deferred messages.
+        key: messages of a topic with the same key are published in the order of these calls; up to
+            255 characters. Not for deferred messages.
         using: alias of the database; None: the default one.
 
     Blocks: for one INSERT, without nsqd.
@@ -146,7 +139,7 @@ def publish_in_transaction(
         deliver_at = timezone.now() + timedelta(seconds=seconds)
     _check_key(key, defer)
     try:
-        # Here, since no model can be imported before the applications are loaded.
+        # Models cannot be imported before the applications are loaded.
         model = applications.get_model("nsqclient_outbox", "OutboxMessage")
     except LookupError as exc:
         raise ImproperlyConfigured(

@@ -15,7 +15,6 @@ from nsqclient.errors import ConfigError
 
 
 def check_settings(app_configs: Any = None, **_rest: Any) -> list[CheckMessage]:
-    """Check the setting NSQCLIENT for ``manage.py check``. No network."""
     try:
         Settings.read(getattr(settings, "NSQCLIENT", None))
     except ConfigError as exc:
@@ -24,8 +23,6 @@ def check_settings(app_configs: Any = None, **_rest: Any) -> list[CheckMessage]:
 
 
 class NSQClientConfig(AppConfig):
-    """Registers the system check, and handles settings that tests override."""
-
     name: str = "nsqclient.contrib.django"
     label: str = "nsqclient"
     verbose_name: str = "NSQ"

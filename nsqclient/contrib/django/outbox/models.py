@@ -8,15 +8,13 @@ from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-#: Characters of a key.
 LONGEST_KEY = 255
 
 
 class OutboxMessage(models.Model):
     """One message to publish. The row is deleted once nsqd has stored the message.
 
-    Created by :func:`nsqclient.contrib.django.publish_in_transaction`. Applications may read and
-    delete rows, and set ``retry_at`` to None for an immediate attempt.
+    Applications may read and delete rows, and set ``retry_at`` to None for an immediate attempt.
     """
 
     topic: models.CharField[str, str] = models.CharField(max_length=80)
@@ -32,8 +30,7 @@ class OutboxMessage(models.Model):
     created_at: models.DateTimeField[datetime, datetime] = models.DateTimeField(
         default=timezone.now
     )
-    #: Number of publishes that failed because of this message, the last error, and the time of the
-    #: next attempt.
+    #: Publishes that failed because of this message, the last error, the time of the next attempt.
     failures: models.PositiveIntegerField[int, int] = models.PositiveIntegerField(default=0)
     error: models.TextField[str, str] = models.TextField(blank=True, default="")
     retry_at: models.DateTimeField[datetime | None, datetime | None] = models.DateTimeField(

@@ -1,13 +1,11 @@
 """``Relay``: publishes the rows of the outbox and deletes them, until it is stopped.
 
-A row is deleted after nsqd has stored its message: a relay, an nsqd or a database that is killed in
-between costs a duplicate. ``publish_batch`` knows neither the database nor the relay.
+A row is deleted after nsqd has stored its message: a crash in between costs a duplicate.
 
 On PostgreSQL several relays share the table. Each takes rows that no other has (``FOR UPDATE SKIP
-LOCKED``), in a transaction that ends when they are published. An advisory lock in this transaction
-gives the rows with a key to one relay at a time, in their order. On another database no transaction
-is open during a publish, since on SQLite it would keep every other process from writing; so there
-it has to be one relay.
+LOCKED``), in a transaction that ends when they are published. An advisory lock gives the rows with
+a key to one relay at a time, in their order. On another database there may be only one relay, and
+no transaction is open during a publish: on SQLite it would lock out every other process.
 """
 
 from __future__ import annotations
@@ -40,10 +38,9 @@ from nsqclient.runtime.delays import reconnect_delay
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-#: Seconds until the second attempt with a message that failed; doubled with each failure.
+#: Seconds until the second attempt with a failed message; doubled with each failure.
 _RETRY_DELAY = 1.0
 _MAX_RETRY_DELAY = 300.0
-#: Seconds to find out whether an nsqd is connected.
 _PING_TIMEOUT = 1.0
 
 
@@ -80,8 +77,8 @@ class BatchResult:
 def split(rows: Sequence[Row], now: datetime) -> list[Part]:
     """Return the calls that publish these rows, in order. Pure.
 
-    A row that has failed before is published alone, so that others do not fail with it, and first:
-    later rows with its key were held back.
+    A failed row is published alone, so that others do not fail with it, and first, because later
+    rows with its key were held back.
     """
     single: list[Part] = []
     plain: dict[str, list[Row]] = {}
@@ -101,7 +98,6 @@ def retry_delay(failures: int) -> float:
 
 
 def is_rejection(error: NSQError) -> bool:
-    """True if the message caused the error. Pure."""
     if isinstance(error, PublishRejectedError):
         return not (isinstance(error, PublishNotSentError) or error.retryable)
     return isinstance(error, LocalProtocolError)
@@ -112,10 +108,8 @@ def publish_batch(
 ) -> BatchResult:
     """Publish rows, in order within each topic.
 
-    Args:
-        timeout: seconds for each call; after that time no further call is started.
-
-    Blocks: at most twice ``timeout``.
+    ``timeout``: seconds for each call; after that time no further call is started. Blocks: at most
+    twice that long.
     """
     result = BatchResult()
     deadline = Deadline(timeout)
@@ -166,16 +160,13 @@ def _may_be_of_message(producer: Producer, error: NSQError) -> bool:
 
 logger: logging.Logger = logging.getLogger("nsqclient.outbox")
 
-#: Rows with a key belong to the relay that has this advisory lock: "nsq_outb" as a number.
+#: Rows with a key belong to the relay with this advisory lock ("nsq_outb" as a number).
 _ORDER_LOCK = 0x6E73715F6F757462
 #: Seconds, beside twice the time of a publish, after which PostgreSQL ends the transaction of a
-#: relay that is frozen, so that others get its rows.
+#: frozen relay, and others get its rows.
 _FROZEN = 30.0
-#: Seconds between two attempts while nsqd or the database cannot be used.
 _MAX_PAUSE = 10.0
-#: Seconds between two looks at the table for the metrics.
 _MEASURE_INTERVAL = 5.0
-#: Characters of an error that are kept in its row.
 _LONGEST_ERROR = 1000
 
 
@@ -207,7 +198,6 @@ class OutboxCounters:
         self.waiting = Waiting(found["messages"], found["failed"], age)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics. Needs ``prometheus_client``."""
         from nsqclient.metrics.prometheus import counter, gauge
 
         def by_topic(name: str, text: str, counts: Counter[str]) -> Metric:
@@ -258,19 +248,13 @@ class Relay:
         self._next_measurement = Deadline(0.0)
 
     def run(self, stop: SignalFlag) -> None:
-        """Publish until ``stop`` is set, and finish the current batch.
-
-        Blocks: until then, and up to twice ``publish_timeout``.
-        """
+        """Publish until ``stop`` is set and the current batch is over."""
         pause = 0.0
         while not stop.wait(pause):
             pause = self.step()
 
     def step(self) -> float:
-        """Publish one batch; return the seconds to wait before the next.
-
-        A failure of nsqd or of the database is logged, and changes nothing.
-        """
+        """Publish one batch; return the seconds to wait before the next. Logs failures."""
         try:
             if self._measures and self._next_measurement.expired():
                 self.counters.measure(self._using)
@@ -279,7 +263,7 @@ class Relay:
         except NSQOutageError as exc:
             return self._pause_after(f"cannot publish: {exc}")
         except django.db.Error as exc:
-            # A connection that is broken is opened again by the next query.
+            # The next query opens a broken connection again.
             connections[self._using].close()
             return self._pause_after(f"the database failed: {exc}")
         if self._failures:
@@ -302,7 +286,7 @@ class Relay:
 
         Raises:
             NSQOutageError: nothing can be published now; rows published before are deleted.
-            django.db.Error: the database failed; messages may have been published.
+                django.db.Error: the database failed; messages may have been published.
         """
         timeout = self._producer.config.publish_timeout
         limit = self._limit

@@ -31,7 +31,6 @@ from nsqclient.worker.runner import run_worker
 if TYPE_CHECKING:
     from nsqclient.metrics.prometheus import WorkerMetrics
 
-#: Exit status of a command line that cannot be right, as argparse has it.
 _USAGE = 2
 #: The worker's flags that go with a function.
 _OF_FUNCTION = ("channel", "workers", "max-in-flight")
@@ -41,12 +40,11 @@ def database_connections(atomic: str | None = None) -> Middleware:
     """Return a middleware that treats database connections as a request does.
 
     Before and after each message it closes connections that are broken or older than
-    ``CONN_MAX_AGE``, so a restart of the database fails at most one message. Each worker thread has
-    its own connections.
+    ``CONN_MAX_AGE``. Each worker thread has its own connections.
 
     Args:
-        atomic: alias of a database: the handler runs in a transaction on it, which commits
-            before the message is finished and is rolled back if the handler raises.
+        atomic: alias of a database on which the handler runs in a transaction. It commits before
+            the message is finished, and is rolled back if the handler raises.
     """
 
     @contextmanager
@@ -68,10 +66,7 @@ def _fresh_connections() -> Iterator[None]:
 
 
 class Command(BaseCommand):
-    """Consumes until SIGINT or SIGTERM; with DEBUG it restarts when code changes.
-
-    The exit status is that of ``run_worker``, or 2 for a wrong command line.
-    """
+    """Consumes until SIGINT or SIGTERM; with DEBUG it restarts when code changes."""
 
     help = "Runs handlers for messages from NSQ topics until Ctrl-C or SIGTERM."
     # They run in each process that consumes, so a failing check does not end the supervisor.

@@ -21,17 +21,12 @@ from nsqclient.version import __version__
 from nsqclient.worker.loading import UsageError
 from nsqclient.worker.status_server import Response, live_response, serve_status
 
-#: Exit status of a command line that cannot be right, as argparse has it.
 _USAGE = 2
 _MOST_ROWS = 1000
 
 
 class Command(BaseCommand):
-    """Publishes until SIGINT or SIGTERM, or with ``--once`` until the table is empty.
-
-    Exit status: 0; 1 when it cannot start, or with ``--once`` after a failure; 2 for a wrong
-    command line.
-    """
+    """Publishes until SIGINT or SIGTERM, or with ``--once`` until the table is empty."""
 
     help = "Publishes the messages in the outbox to NSQ until Ctrl-C or SIGTERM."
 
@@ -91,7 +86,6 @@ def _check_command_line(options: dict[str, Any]) -> None:
 
 
 def _check_table(using: str) -> None:
-    """Raise CommandError if the database answers but lacks the table."""
     connection = connections[using]
     table = OutboxMessage._meta.db_table
     try:
