@@ -45,7 +45,7 @@ EXTRAS = {
     "otel": ["nsqclient.metrics.opentelemetry"],
     "partitions": ["nsqclient.protocol.partitioned.sharding", "mmh3"],
     "prometheus": ["nsqclient.metrics.prometheus"],
-    "zstd": ["nsqclient.cli.tools.nsq_to_file", "zstandard"],
+    "zstd": ["nsqclient.cli.nsq_to_file", "zstandard"],
 }
 #: Hundreds of megabytes: with --release only.
 LARGE_EXTRAS = {

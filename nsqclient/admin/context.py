@@ -13,8 +13,7 @@ import requests
 from flask import current_app, request
 
 from nsqclient.admin.access_control import RequestError, user_of
-from nsqclient.admin.collector import Collector
-from nsqclient.admin.lost_nodes import LostNodes
+from nsqclient.admin.collector import Collector, LostNodes
 from nsqclient.admin.messages import MessagePeeker, Replayer
 from nsqclient.admin.settings import AddressMap, AdminSettings
 from nsqclient.display import LONGEST_TEXT, counted, printable

@@ -24,7 +24,7 @@ from nsqclient.cli.flags import (
     positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_config
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_config
 from nsqclient.partitioned import Producer
 from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.consumer.connections import NsqdSources

@@ -14,7 +14,7 @@ from typing import Any
 from nsqclient import native
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     OPTIONS, POSITIVE, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
 from nsqclient.display import GREEN, RED, YELLOW, has_colors, paint

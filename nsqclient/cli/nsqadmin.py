@@ -11,7 +11,7 @@ from nsqclient import Config, TLSError
 from nsqclient.admin import AdminSettings
 from nsqclient.admin.settings import parse_rule
 from nsqclient.cli.command import Command
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     OPTIONS, Server, ServerCommand, add_http_timeouts, add_http_tls_flags,
     add_secret_flags, parse_listen_address, read_config as read_options, read_http_tls,
 )

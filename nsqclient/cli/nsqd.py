@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nsqclient.cli.command import Command
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     SECRET_FILE, Server, ServerCommand, parse_listen_address, read_key_password,
 )
 from nsqclient.cli.flags import (
-    BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError, Kind, Parsed, choice, positive,
+    BOOL, DURATION, INT, PATH, STRING, STRINGS, FlagError, Kind, Parsed, choice,
 )
 from nsqclient.devserver.nsqd import Nsqd
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
@@ -193,10 +193,7 @@ def _optional_address(values: Mapping[str, Any], flag: str) -> tuple[str | None,
 def _add_partitioned_flags(flags: Command) -> None:
     flags.group("Partitioned NSQ")
     flags.add("partitioned", BOOL, False,
-              "run a cluster of partitioned NSQ (nsqds and nsqlookupds) instead of one nsqd")
-    flags.add("partitioned-nsqds", positive(INT), 3, "with --partitioned: number of nsqds")
-    flags.add("partitioned-nsqlookupds", positive(INT), 2,
-              "with --partitioned: number of nsqlookupds")
+              "run a cluster of partitioned NSQ (three nsqds, two nsqlookupds) instead of one nsqd")
     flags.add("partitioned-lookupd-http-address", STRING, "127.0.0.1:4161",
               "with --partitioned: <addr>:<port> of the first nsqlookupd")
     flags.add("partitioned-topic", TOPICS, (),
@@ -216,7 +213,6 @@ def build_cluster(parsed: Parsed) -> PartitionedCluster:
         values["partitioned-lookupd-http-address"], "partitioned-lookupd-http-address"
     )
     cluster = PartitionedCluster(
-        values["partitioned-nsqds"], values["partitioned-nsqlookupds"],
         msg_timeout=values["msg-timeout"], max_msg_timeout=values["max-msg-timeout"],
         # The members give this address to clients.
         host=host or "0.0.0.0",  # nosec B104 # asked for

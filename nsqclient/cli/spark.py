@@ -15,7 +15,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, Kind, Parsed,
 )
 from nsqclient.cli.spark_shards import ingest_flags, status_flags
-from nsqclient.cli.tools.tool_flags import ToolFlags, add_secret_flags, read_secrets
+from nsqclient.cli.tool_flags import ToolFlags, add_secret_flags, read_secrets
 from nsqclient.display import counted, show_size
 from nsqclient.errors import NSQError
 from nsqclient.spark.options import BATCH, read_options
@@ -102,6 +102,9 @@ def _parse_timestamp(text: str) -> int | None:
 PARTITIONS = Kind("string", _parse_partitions, ",".join)
 TIMESTAMP = Kind("string", _parse_timestamp)
 
+#: Seconds between two compactions of --compact-to.
+_COMPACT_INTERVAL = 600.0
+
 _TRANSFORM_FLAGS = ("sql", "sql-file", "map", "transform", "for-each-batch")
 
 
@@ -116,7 +119,6 @@ def _archive_flags() -> ToolFlags:
     flags.add("files-per-batch", INT, 0, "maximum number of files per folder and batch; 0: one for"
               " each task")
     flags.add("compact-to", PATH, "", "folder for few large files of past hours")
-    flags.add("compact-every", DURATION, 600.0, "time between two compactions")
     flags.group("Transformation")
     flags.add("map", STRING, "", "function (package.module:function) that takes a body (bytes) and"
               " returns one body, several or None")
@@ -148,16 +150,16 @@ def _archive(parsed: Parsed) -> int:
 
     between = None
     if values["compact-to"]:
-        between = _compactor(values["path"], values["compact-to"], values["compact-every"])
+        between = _compactor(values["path"], values["compact-to"])
     return spark_run.run_query(values, f"nsqclient spark archive {source['topic']}", start, between)
 
 
-def _compactor(path: str, target: str, every: float) -> Callable[[Any, bool], None]:
+def _compactor(path: str, target: str) -> Callable[[Any, bool], None]:
     last = time.monotonic()
 
     def maybe_compact(spark: Any, is_over: bool) -> None:
         nonlocal last
-        if is_over or time.monotonic() - last >= every:
+        if is_over or time.monotonic() - last >= _COMPACT_INTERVAL:
             compact(spark, path, target)
             last = time.monotonic()
 

@@ -12,7 +12,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, NAME, PATH, STRING, CommandLineError, Kind, check_required,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, read_secrets
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
 from nsqclient.spark.pipelines.sources import open_session, source_options
 from nsqclient.spark.session import reason_of
 
@@ -71,7 +71,6 @@ def add_session(flags: ToolFlags) -> None:
     flags.add("master", STRING, "", "master URL of Spark (default: that of spark-submit, or"
               " local[*])")
     flags.add("conf", SETTING, (), "Spark setting; may be repeated")
-    flags.add("name", STRING, "", "name of the query in Spark's UI and in progress lines")
     flags.add_common()
 
 
@@ -87,8 +86,7 @@ def read_source(values: dict[str, Any]) -> dict[str, Any]:
     options = read_queue(values)
     place = {name: values[name] for name in ("topic", "channel", "checkpoint")}
     source_options(**place, options=options)
-    return {**place, "available_now": values["available-now"],
-            "query_name": values["name"] or None, **options}
+    return {**place, "available_now": values["available-now"], **options}
 
 
 def has_sources(values: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from nsqclient.cli.flags import (
     BOOL, INT, LISTEN, NAME, STRING, STRINGS, CommandLineError, Parsed, positive,
 )
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import ToolFlags
+from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
 from nsqclient.display import show_size, table

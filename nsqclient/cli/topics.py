@@ -6,18 +6,17 @@ Exit status 1 if a server did not answer, or did not carry out an action.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from nsqclient.cli.command import Command, CommandGroup
-from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed, choice
-from nsqclient.cli.tools.nsq_stat import Answer, Counters, make_cluster, rates, total
-from nsqclient.cli.tools.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
+from nsqclient.cli.flags import BOOL, CommandLineError, FlagError, Parsed
+from nsqclient.cli.nsq_stat import Answer, Counters, make_cluster, rates, total
+from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
 from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
 from nsqclient.cluster.ask_all import Failure, UpstreamError
@@ -56,8 +55,6 @@ def build_topics() -> Command:
     flags.group("Output")
     flags.add("interval", NOT_NEGATIVE, 1.0,
               "time over which messages per second are counted; 0: do not count")
-    flags.add("sort", choice("name", "depth"), "name", "order of the topics; depth: those with the"
-              " most waiting messages first")
     flags.add("json", BOOL, False, "print a JSON object")
     flags.add_common(quiet=True)
     return flags
@@ -186,8 +183,6 @@ def _topics(parsed: Parsed) -> int:
             time.sleep(values["interval"])
         after, failures = _read(cluster, found.nodes)
     lines = count(before if values["interval"] else {}, after, found.registered, wanted)
-    if values["sort"] == "depth":
-        lines = by_depth(lines)
     problems = [each.text() for each in (*found.failures, *failures)]
     if values["json"]:
         print(json.dumps({"topics": as_json(lines), "problems": problems}))
@@ -233,13 +228,6 @@ def count(
             row.egress if before and channel else None,
             row.counters if rows else Counters(), len(rows)))
     return lines
-
-
-def by_depth(lines: Iterable[Line]) -> list[Line]:
-    """Return lines with the topics first that have the most waiting messages. Pure."""
-    topics = [list(group) for _, group in itertools.groupby(lines, lambda line: line.topic)]
-    topics.sort(key=lambda group: -sum(line.counters.depth for line in group))
-    return [line for group in topics for line in group]
 
 
 def _by_name(stats: _Stats) -> dict[tuple[str, str], dict[str, Answer]]:

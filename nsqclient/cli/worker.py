@@ -18,7 +18,7 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, LISTEN, NAME, NAMES, STRINGS, CommandLineError, Flag, FlagError, Parsed,
     check_required, choice, positive,
 )
-from nsqclient.cli.tools.tool_flags import SOURCES, ToolFlags, option_texts, read_config
+from nsqclient.cli.tool_flags import SOURCES, ToolFlags, option_texts, read_config
 from nsqclient.config import OPTIONS
 from nsqclient.display import paint_result
 from nsqclient.errors import ConfigError, NSQError

@@ -5,8 +5,7 @@ import time
 import pytest
 
 from nsqclient.admin import collector
-from nsqclient.admin.collector import Collector
-from nsqclient.admin.lost_nodes import LostNodes
+from nsqclient.admin.collector import Collector, LostNodes
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Node, Nodes
 

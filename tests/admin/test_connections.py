@@ -9,7 +9,7 @@ import pytest
 
 from nsqclient.admin import AdminSettings, connections
 from nsqclient.admin.app import AdminServer
-from nsqclient.admin.connections import choose_victim
+from nsqclient.admin.app import choose_victim
 
 
 def channel(address, last_activity, has_request=False, will_close=False):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqclient.admin.lost_nodes import LostNodes, messages_in
+from nsqclient.admin.collector import LostNodes, messages_in
 from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Node, Nodes
 from tests.support.waiting import wait_until

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from nsqclient import Message
-from nsqclient.cli.tools.archiver import (
+from nsqclient.cli.archiver import (
     Archive, Archiver, FileNames, count_that_fit, rotation_reason,
 )
-from nsqclient.cli.tools.archive_files import OutputPaths, RotationRules, gzip_codec
+from nsqclient.cli.archive_files import OutputPaths, RotationRules, gzip_codec
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.log_lines import PrefixedLogger
 from nsqclient.testing import make_message

@@ -11,7 +11,7 @@ from nsqclient.cli.command import Command
 from nsqclient.cli.flags import (
     BOOL, DURATION, INT, PATH, STRING, STRINGS, CommandLineError, FlagError, misspelt_variables,
 )
-from nsqclient.cli.tools.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
+from nsqclient.cli.tool_flags import COUNT, OPTIONS, POSITIVE, ToolFlags, add_http_timeouts
 from tests.support.processes import CHECKOUT, LIMIT
 
 

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from nsqclient.cli import main
-from nsqclient.cli.tools import tool_flags
+from nsqclient.cli import tool_flags
 from nsqclient.cli.flags import CommandLineError
 from nsqclient.cli.nsqd import build_cluster, build_command, parse_topic
 from tests.support.certificates import Certificates
@@ -150,15 +150,15 @@ def test_an_invalid_topic_flag_is_rejected(text):
 
 def test_the_cluster_starts_with_its_topics():
     parsed = build_command().parse(
-        [*PARTITIONED, "--partitioned-nsqds=2", "--partitioned-topic=o:3:ordered"])
+        [*PARTITIONED, "--partitioned-topic=o:4:ordered"])
     with build_cluster(parsed) as cluster:
-        assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (2, 2)
-        assert [cluster.leader_of("o", partition) for partition in range(3)] == [0, 1, 0]
+        assert (len(cluster.nsqds), len(cluster.nsqlookupds)) == (3, 2)
+        assert [cluster.leader_of("o", partition) for partition in range(4)] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("flag", [
-    "--partitioned-nsqds=0", "--partitioned-nsqlookupds=0", "--partitioned-topic=x",
-    "--data-path=/somewhere", "--partitioned-lookupd-http-address=nowhere",
+    "--partitioned-topic=x", "--data-path=/somewhere",
+    "--partitioned-lookupd-http-address=nowhere",
 ])
 def test_invalid_flags_are_errors_with_a_reason(flag, capsys):
     assert main(["nsqd", *PARTITIONED, flag]) != 0

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.tools import nsq_stat
-from nsqclient.cli.tools.nsq_stat import (
+from nsqclient.cli import nsq_stat
+from nsqclient.cli.nsq_stat import (
     HEADER, Answer, Counters, Live, Row, Sampler, format_row, rates,
 )
 from nsqclient.devserver import Nsqd, Nsqlookupd

@@ -9,7 +9,7 @@ from nsqclient import Config, Requeue
 from nsqclient.cli import main
 from nsqclient.cli.consumers import make_guard
 from nsqclient.cli.lines import Renderer, gunzipped, parse_format, unescape
-from nsqclient.cli.tools.nsq_tail import Tail
+from nsqclient.cli.nsq_tail import Tail
 from nsqclient.devserver import Nsqd, PartitionedCluster
 from nsqclient.partitioned import Producer
 from nsqclient.testing import make_message

@@ -12,7 +12,7 @@ import pytest
 
 from nsqclient import Producer
 from nsqclient.cli import main
-from nsqclient.cli.tools.nsq_to_file import TopicWatcher
+from nsqclient.cli.nsq_to_file import TopicWatcher
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.http import NsqlookupdHTTP
 from nsqclient.cluster.cluster import Cluster

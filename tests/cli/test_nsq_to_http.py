@@ -9,10 +9,10 @@ import pytest
 
 from nsqclient import Consumer, DeadLetter, GiveUp, Requeue
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.tools.nsq_to_http import (
+from nsqclient.cli.nsq_to_http import (
     RequestFailed, Requester, Sender, parse_header, parse_rule,
 )
-from nsqclient.cli.tools.load_balancing import (
+from nsqclient.cli.load_balancing import (
     STRATEGIES, EpsilonGreedy, HostPool, RequestTimes, describe,
 )
 from nsqclient.devserver import Nsqd

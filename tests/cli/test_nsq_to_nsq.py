@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from nsqclient import Config, Consumer, PublishNotSentError, PublishUnknownError
 from nsqclient.cli import main
-from nsqclient.cli.tools import nsq_to_nsq
+from nsqclient.cli import nsq_to_nsq
 from nsqclient.cli.lines import Field, NotAnObject, parse_object
-from nsqclient.cli.tools.nsq_to_nsq import Destinations, JsonFilter, matches
+from nsqclient.cli.nsq_to_nsq import Destinations, JsonFilter, matches
 from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.testing import make_message
 from tests.support.docs.tool_runs import end, tool

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from nsqclient.cli import main, nsqadmin
-from nsqclient.cli.tools import tool_flags
+from nsqclient.cli import tool_flags
 from nsqclient.cli.flags import FlagError
 from nsqclient.cli.spark_run import read_source
 from nsqclient.devserver import Nsqd

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqclient.cli.tools import to_nsq
+from nsqclient.cli import to_nsq
 from nsqclient.cli import main
-from nsqclient.cli.tools.to_nsq import Publisher, split_records
+from nsqclient.cli.to_nsq import Publisher, split_records
 from nsqclient.devserver import Nsqd
 from tests.support.docs.tool_runs import run_tool
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqclient.cli import _is_ended_by_signals
-from nsqclient.cli.tools import tool_flags
+from nsqclient.cli import tool_flags
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import CommandLineError, FlagError
 from nsqclient.cli.signals import Signals

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nsqclient.cli import main
-from nsqclient.cli.topics import as_table, by_depth, count
+from nsqclient.cli.topics import as_table, count
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP, Stats
 from nsqclient.protocol.peer_json import JsonReader
 from tests.cli.test_terminal import Screen
@@ -40,7 +40,6 @@ def test_the_table_has_sums_over_nsqds_and_rates():
     assert [line.topic for line in count(before, after, frozenset({"x"}), ["x"])] == ["x"]
     assert {line.topic for line in count(before, after, frozenset({"x", "ox"}), ["o*"])} == {
         "orders", "ox"}
-    assert [line.topic for line in by_depth(lines[::-1])] == ["orders", "orders", "planned"]
 
 
 # -- on servers

@@ -22,8 +22,8 @@ from nsqclient.admin.metrics import to_text
 from nsqclient.admin.overview import RateHistory, build_rows, samples
 from nsqclient.cli.command import HelpRequested
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.tools.nsq_stat import build_command as nsq_stat_flags
-from nsqclient.cli.tools.nsq_tail import build_command as nsq_tail_flags
+from nsqclient.cli.nsq_stat import build_command as nsq_stat_flags
+from nsqclient.cli.nsq_tail import build_command as nsq_tail_flags
 from nsqclient.cli.nsqd import build_command as nsqd_flags
 from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_server import HTTPError

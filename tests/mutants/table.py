@@ -32,7 +32,7 @@ _TABLE = {
                "                try:\n"
                "                    producer.publish(target, DeliveredBody(body))",
                "test_a_letter_that_cannot_be_published_stays")],
-    ("nsqclient/cli/tools/archiver.py", "tests/cli/test_archive.py"): [
+    ("nsqclient/cli/archiver.py", "tests/cli/test_archive.py"): [
         Mutant("file_fin_after_failure", "nsq_to_file gives back what it could not sync",
                "message.requeue(delay=0, backoff=backoff)", "message.finish()",
                "test_messages_are_not_finished_after_a_failed_fsync"),
@@ -40,7 +40,7 @@ _TABLE = {
                "self._try(self._write_pending) and self._try(self._archive.sync)",
                "self._try(self._write_pending)",
                "test_messages_are_finished_after_fsync")],
-    ("nsqclient/cli/tools/archive_files.py", "tests/cli/test_archive.py"): [
+    ("nsqclient/cli/archive_files.py", "tests/cli/test_archive.py"): [
         Mutant("file_without_fsync", "nsq_to_file has a message on the disk before its FIN",
                "            os.fsync(self._fd)", "            pass",
                "test_messages_are_finished_after_fsync")],
@@ -59,11 +59,11 @@ _TABLE = {
         Mutant("replay_removes_first", "a dead letter is removed after its body is stored",
                "text = work(name, letter)", "remove(); text = work(name, letter)",
                "test_a_body_that_nsqd_refuses_stays")],
-    ("nsqclient/cli/tools/nsq_to_http.py", "tests/cli/test_nsq_to_http.py"): [
+    ("nsqclient/cli/nsq_to_http.py", "tests/cli/test_nsq_to_http.py"): [
         Mutant("http_error_finishes", "nsq_to_http does not finish what was refused",
                "if not 200 <= response.status_code < 300:", "if False:",
                "test_a_status_outside_200_to_299_is_a_failure")],
-    ("nsqclient/cli/tools/nsq_to_nsq.py", "tests/cli/test_nsq_to_nsq.py"): [
+    ("nsqclient/cli/nsq_to_nsq.py", "tests/cli/test_nsq_to_nsq.py"): [
         Mutant("copy_fin_too_soon", "nsq_to_nsq finishes what its destination has stored",
                "wait()\n            except", "pass\n            except",
                "test_a_message_is_finished_when_it_is_stored_and_only_then")],

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nsqclient import Config, Consumer
-from nsqclient.cli.tools.archiver import Archive, Archiver, FileNames, RecordFormatter
-from nsqclient.cli.tools.archive_files import (
+from nsqclient.cli.archiver import Archive, Archiver, FileNames, RecordFormatter
+from nsqclient.cli.archive_files import (
     CodecFactory, OutputPaths, OutsideError, RotationRules, gzip_codec, zstd_codec,
 )
 from nsqclient.cli.consumers import Consumers, make_dead_letters
@@ -33,7 +33,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import FORMATS, Renderer
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
 )
 from nsqclient.display import counted
@@ -116,7 +116,6 @@ def build_command() -> ToolFlags:
     flags.add("gzip-level", LEVEL, 6, "gzip compression level (1-9; 1 is the fastest)")
     flags.add("zstd", BOOL, False, "compress with zstd (needs the package zstandard)")
     flags.exclude("gzip", "zstd")
-    flags.add("zstd-level", INT, 3, "zstd compression level (1-22)")
     flags.group("Rotation (a file is also closed when <DATETIME> changes)")
     flags.add("rotate-size", COUNT, 0, "size in bytes, before compression, above which a file is"
               " closed; 0: no limit")
@@ -163,7 +162,7 @@ class _Tool:
         if values["gzip"]:
             self._codec = gzip_codec(values["gzip-level"])
         elif values["zstd"]:
-            self._codec = zstd_codec(values["zstd-level"])
+            self._codec = zstd_codec()
         self._work_dir: str = values["work-dir"] or values["output-dir"]
         self._rules = RotationRules(values["rotate-size"], values["rotate-interval"])
         # By topic; the watcher's thread changes it, whole entries at a time.

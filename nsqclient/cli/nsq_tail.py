@@ -15,7 +15,7 @@ from nsqclient.cli.consumers import Consumers, make_guard
 from nsqclient.cli.flags import BOOL, NAME, NAMES, CommandLineError, Kind, Parsed
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import COUNT, ToolFlags, read_consumer_config
+from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_consumer_config
 
 PROGRAM = "nsq_tail"
 

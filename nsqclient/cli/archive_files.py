@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
-from nsqclient.cli.flags import CommandLineError, FlagError
+from nsqclient.cli.flags import CommandLineError
 from nsqclient.runtime.files import rename_exclusive, sync_folder
 from nsqclient.runtime.log_lines import PrefixedLogger
 
@@ -35,16 +35,13 @@ def gzip_codec(level: int) -> CodecFactory:
     return lambda: zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
 
 
-def zstd_codec(level: int) -> CodecFactory:
+def zstd_codec() -> CodecFactory:
     try:
         zstandard: Any = importlib.import_module("zstandard")
     except ImportError:
-        raise CommandLineError("--zstd needs the package zstandard") from None
-    highest = zstandard.MAX_COMPRESSION_LEVEL
-    if not 1 <= level <= highest:
-        raise FlagError(f"invalid --zstd-level value ({level}), should be 1-{highest}")
-    compressor: Any = zstandard.ZstdCompressor(level=level)
-    make: CodecFactory = compressor.compressobj
+        raise CommandLineError(
+            "zstandard is missing: pip install 'nsqclient[zstd]'") from None
+    make: CodecFactory = zstandard.ZstdCompressor().compressobj
     return make
 
 

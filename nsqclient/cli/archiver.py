@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from nsqclient import AlreadyRespondedError, BatchHandler, Message, NSQConnectionError
-from nsqclient.cli.tools.archive_files import ClosedFile, OutputFile, OutputPaths, RotationRules
+from nsqclient.cli.archive_files import ClosedFile, OutputFile, OutputPaths, RotationRules
 from nsqclient.cli.flags import FlagError
 from nsqclient.consumer.batch import BatchDelegate
 from nsqclient.display import counted

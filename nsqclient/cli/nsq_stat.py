@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import POSITIVE, ToolFlags, read_http_tls
+from nsqclient.cli.tool_flags import POSITIVE, ToolFlags, read_http_tls
 from nsqclient.config import Config
 from nsqclient.http import ChannelStats, NsqdHTTP
 from nsqclient.cluster.ask_all import Failure, UpstreamError

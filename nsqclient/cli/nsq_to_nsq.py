@@ -24,10 +24,10 @@ from nsqclient import (
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import BOOL, NAME, NAMES, STRING, STRINGS, FlagError, Parsed, choice
 from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
-from nsqclient.cli.tools.load_balancing import EpsilonGreedy, HostPool, RequestTimes
+from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.to_nsq import make_producers
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.to_nsq import make_producers
+from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_addresses, read_config, read_consumer_config,
 )
 from nsqclient.protocol.commands import DeliveredBody

@@ -26,9 +26,9 @@ from nsqclient.cli.consumers import Consumers, make_dead_letters
 from nsqclient.cli.flags import (
     INT, STRING, STRINGS, FlagError, Kind, Parsed, choice, limited,
 )
-from nsqclient.cli.tools.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
+from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_http_timeouts, add_http_tls_flags, read_consumer_config, read_http_tls,
 )
 from nsqclient.display import masked_address, without_password

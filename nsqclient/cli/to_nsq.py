@@ -24,7 +24,7 @@ from nsqclient.cli.flags import (
 )
 from nsqclient.cli.lines import FORMATS, body_of, in_flags, key_of, unescape
 from nsqclient.cli.signals import Signals
-from nsqclient.cli.tools.tool_flags import (
+from nsqclient.cli.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
 from nsqclient.partitioned import Outgoing, Producer
