@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient.admin import AdminSettings, connections
-from nsqclient.admin.app import AdminServer
-from nsqclient.admin.app import choose_victim
+from nsqclient.admin import AdminSettings, app
+from nsqclient.admin.app import AdminServer, choose_victim
 
 
 def channel(address, last_activity, has_request=False, will_close=False):
@@ -27,8 +26,8 @@ def channel(address, last_activity, has_request=False, will_close=False):
 ])
 def test_the_address_with_the_most_connections_loses_one(monkeypatch, channels, victim):
     """The one that was idle for longest; a busy one only if all are busy: the newest."""
-    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 2)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(app, "MOST_OF_ADDRESS", 2)
+    monkeypatch.setattr(app, "MOST_CONNECTIONS", 4)
     found = [channel(*each) for each in channels]
     assert choose_victim(found) is (None if victim is None else found[victim])
 
@@ -46,7 +45,7 @@ def ping(sock):
 
 
 def test_idle_connections_of_one_client_do_not_take_the_page_away(page, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 5)
+    monkeypatch.setattr(app, "MOST_OF_ADDRESS", 5)
     with ExitStack() as stack:
         idle = [stack.enter_context(page()) for _ in range(30)]
         assert ping(stack.enter_context(page())) == b"HTTP/1.1 200"
@@ -57,7 +56,7 @@ def test_idle_connections_of_one_client_do_not_take_the_page_away(page, monkeypa
 @pytest.mark.parametrize("begin", [b"", b"GET / HT", b"POST /x HTTP/1.1\r\nA: b\r\n"])
 def test_the_head_of_a_request_has_to_come_soon(page, monkeypatch, begin):
     """Also if it comes byte by byte; a connection that has been used may stay idle."""
-    monkeypatch.setattr(connections, "HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr(app, "HEAD_TIMEOUT", 0.3)
     with page() as slow, page() as used:
         rest = ping(used)
         assert rest == b"HTTP/1.1 200"
