@@ -1,4 +1,4 @@
-"""The pages as they are served: valid, accessible, and without foreign assets."""
+"""The pages as they are served: complete, and without foreign assets."""
 
 import configparser
 import fnmatch
@@ -9,7 +9,6 @@ import pytest
 
 import nsqclient
 from nsqclient.admin.messages import source_of_dead_letters
-from tests.support.browser.accessibility import Html
 
 PATHS = ["/", "/topics/events", "/topics/events/archive", "/topics/orders.dead/keep", "/nodes",
          "/nodes/127.0.0.1:4151", "/lookup", "/producers"]
@@ -23,16 +22,16 @@ def admin(cluster):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_page_is_valid_html_and_every_file_that_it_loads_exists(admin, path):
-    """Every tag is closed, every field labelled, every button named, no script inline."""
+def test_every_file_that_a_page_loads_exists(admin, path):
+    """And comes from the page itself; no script is inline."""
     answer = admin.get(path)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/html")
-    page = Html(answer.text)
-    assert page.complaints() == []
+    foreign = re.search(
+        r"<script(?![^>]* src=)| on\w+=| style=|(src|href)=.(https?:|//)", answer.text)
+    assert foreign is None
     seen: set[str] = set()
-    wanted = {values[name] for _, values in page.tags
-              for name in ("src", "href") if "/static/" in values.get(name, "")}
+    wanted = set(re.findall(r'(?:src|href)="([^"]*/static/[^"]+)"', answer.text))
     while wanted - seen:
         asset = min(wanted - seen)
         seen.add(asset)
@@ -40,12 +39,6 @@ def test_a_page_is_valid_html_and_every_file_that_it_loads_exists(admin, path):
         assert answer.status_code == 200, asset
         wanted |= {f"/static/{name}" for name in re.findall(r'from "\./([\w.]+)"', answer.text)}
     assert len(seen) >= 8
-
-
-def test_the_current_page_is_marked_in_the_navigation(admin):
-    current = [values["href"] for _, values in Html(admin.get("/lookup").text).tags
-               if values.get("aria-current") == "page"]
-    assert current == ["/lookup"]
 
 
 @pytest.mark.parametrize("path, status, code", [
@@ -57,7 +50,6 @@ def test_a_wrong_link_is_an_error(admin, path, status, code):
 
 def test_a_page_without_nsqlookupd_offers_only_what_works(cluster):
     text = cluster.admin(direct=True).get("/lookup").text
-    assert Html(text).complaints() == []
     assert "registered at nsqlookupd" not in text and "on every nsqd, now" in text
 
 

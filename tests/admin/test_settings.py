@@ -4,7 +4,7 @@ import pytest
 
 from nsqclient import ConfigError
 from nsqclient.admin import AdminSettings
-from nsqclient.admin.settings import AddressMap, parse_rule
+from nsqclient.admin.settings import AddressMap
 
 LOOKUPD = {"lookupd_http_addresses": ("127.0.0.1:4161",)}
 
@@ -50,12 +50,6 @@ def test_an_announced_address_is_rewritten_by_port_or_host(host, port, address):
         ("[fd00::1]:4151", "[::1]:9"),
     ])
     assert rewrite(host, port) == address
-
-
-def test_a_rule_is_written_with_an_equals_sign():
-    assert parse_rule("a:1=b:2") == ("a:1", "b:2")
-    with pytest.raises(ValueError, match="172.17.0.2"):
-        parse_rule("a:1")
 
 
 @pytest.mark.parametrize("host", ["nsq.example.com", "my_host", "::1"])

@@ -4,8 +4,8 @@ import pytest
 
 from nsqclient.protocol import commands
 from nsqclient.protocol.frames import encode_frame, encode_message
-from tests.chaos import schedule, worker
-from tests.chaos.ledger import Ledger, LedgerWriter
+from tests.chaos import schedule
+from tests.chaos.ledger import Ledger
 from tests.chaos.record import Record, Sighting
 from tests.chaos.result import Losses, RunResult
 from tests.chaos.watch import PATIENCE, StuckMeter
@@ -26,41 +26,6 @@ def test_a_schedule_depends_on_its_seed_alone(seed, kill):
         assert event.at >= over.get(target, schedule.CALM_START)
         over[target] = event.at + event.seconds
     assert max(over.values()) < 60
-
-
-def test_only_the_second_schedule_kills_nsqds():
-    def killed(kill):
-        return [event for seed in range(20) for event in schedule.build(seed, 60, kill=kill)
-                if (event.action, event.target) == ("kill", "nsqd")]
-    assert not killed(False) and killed(True)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_schedule_of_a_worker_kills_a_child_and_a_supervisor(seed):
-    """The same seed gives the same events, in order; none is for consumers, which are not there."""
-    events = worker.build(seed, 20)
-    assert events == worker.build(seed, 20) == sorted(events)
-    assert {"kill_child", "kill_supervisor", "hangup"} <= {event.action for event in events}
-    assert {event.target for event in events} <= {"nsqd", "lookupd", "producer", "worker"}
-
-
-def test_a_ledger_is_read_as_it_grows(tmp_path):
-    """A line counts once, and an incomplete line waits for its end."""
-    writer = LedgerWriter(str(tmp_path / "p.ledger"))
-    writer.write("A", "1", "2")
-    writer.write("S", "1")
-    ledger = Ledger(tmp_path)
-    ledger.read()
-    writer.write("H", "1")
-    writer.write("H", "1")
-    writer.note_call("close", 0.5)
-    writer.note_call("close", 1.5)
-    writer.close()
-    with (tmp_path / "p.ledger").open("a") as file:
-        file.write("H 2")
-    ledger.read()
-    assert (ledger.attempted, ledger.stored) == ({"1", "2"}, {"1"})
-    assert ledger.handled == {"1": 2} and ledger.late_calls == ["p: close 1.500"]
 
 
 def test_lost_and_unwanted_messages_fail_a_run(tmp_path):

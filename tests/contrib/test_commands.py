@@ -79,26 +79,6 @@ nsq.handler("jobs", channel="c")(handle)
 
 
 @pytest.mark.long
-def test_flask_with_debug_restarts_when_code_changes(tmp_path, nsqd):
-    """It waits until an error is fixed, uses the new handler, and a signal ends both processes."""
-    (tmp_path / "slow.py").write_text(SLOW_HANDLER)
-    (tmp_path / "app.py").write_text(FLASK_APP)
-    words = ("-m", "flask", "--app", "app", "--debug", "nsq", "consume")
-    env = environment(tmp_path, nsqd.tcp_address)
-    with program(tmp_path, env, tmp_path / "log", *words) as process:
-        nsqd.publish("jobs", b"0")
-        wait_for(tmp_path, "ended b'0'")
-        (tmp_path / "slow.py").write_text("def handle(message:\n")
-        wait_for(tmp_path, "waiting for a change")
-        (tmp_path / "slow.py").write_text(SLOW_HANDLER.replace('"ended"', '"finished"'))
-        nsqd.publish("jobs", b"0.01")
-        wait_for(tmp_path, "finished b'0.01'")
-        assert "SyntaxError" in (tmp_path / "log").read_text()
-        assert end(process, signal.SIGINT) == 0
-    wait_until(lambda: not clients(nsqd), LIMIT, "the worker lives on")
-
-
-@pytest.mark.long
 def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, nsqd):
     """It waits until the settings are mended; a failing system check neither ends it."""
     settings = project / "shop" / "settings.py"

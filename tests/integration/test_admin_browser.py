@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nsqclient import Config, Consumer, DeadLetter, Producer
+from nsqclient import Config, Consumer, Producer
 from nsqclient.devserver import Nsqd
-from tests.support.browser.accessibility import CHECK_SHOWN
 from tests.support.browser.admin import Cluster, running_admin
 from tests.support.browser.browser import Browser, Page
 from tests.support.servers.http_recorder import recording
@@ -77,29 +76,6 @@ def test_every_page_is_reached_by_links(page, cluster):
         page.wait_text("#lookupds", cluster.lookupds[0].http_address)
 
 
-def pages(cluster: Cluster) -> list[str]:
-    return ["/", "/topics/events", "/topics/events/archive", "/nodes",
-            f"/nodes/{cluster.addresses[0]}", "/lookup", "/producers", "/consumers", "/doctor"]
-
-
-@OF_THE_PAGE
-def test_pages_are_accessible_in_every_theme_and_width(page, cluster):
-    """Names, labels, headings and contrast are right, light and dark, wide and on a phone."""
-    cluster.fill("events", "archive")
-    cluster.nsqds[0].post("/topic/pause", topic="events")
-    admin = cluster.admin(allow_peek=True)
-    for path in pages(cluster):
-        page.goto(admin.url + path)
-        page.wait("['live', 'problem'].includes(document.querySelector('#live').dataset.state)")
-        for scheme in ("light", "dark"):
-            page.prefer(scheme)
-            page.wait(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
-            assert page.eval(CHECK_SHOWN) == [], (path, scheme)
-        page.resize(360, 740, phone=True)
-        assert page.eval("document.documentElement.scrollWidth") <= 360, path
-        page.resize(1280, 860)
-
-
 @OF_THE_PAGE
 def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
     cluster.fill("events", "archive")
@@ -141,23 +117,6 @@ def test_a_topic_is_paused_emptied_and_deleted_from_its_page(page, cluster):
     confirm(page, "events")
     page.wait("location.pathname === '/'")
     assert all(not nsqd.stats("events") for nsqd in cluster.nsqds)
-
-
-def test_an_action_on_a_channel_acts_on_every_nsqd_that_has_it(page, cluster):
-    cluster.fill("events", "archive")
-    admin = cluster.admin()
-    page.goto(f"{admin.url}/topics/events/archive")
-    page.click("#pause")
-    page.wait_text("#pause", "Unpause")
-    assert is_paused(cluster, "events", "archive") == [True, True]
-    page.click("[data-action=empty]")
-    confirm(page, "archive")
-    page.wait("document.querySelector('#depth').innerText === '0'")
-    assert [nsqd.stats("events", "archive")["depth"] for nsqd in cluster.nsqds] == [0, 0]
-    page.click("[data-action=delete]")
-    confirm(page, "archive")
-    page.wait("location.pathname === '/topics/events'")
-    assert all(not nsqd.stats("events", "archive") for nsqd in cluster.nsqds)
 
 
 def test_an_action_in_the_row_of_an_nsqd_acts_there_alone(page, cluster):
@@ -242,23 +201,6 @@ def test_dead_letters_are_shown_and_requeued(page, cluster):
     depths = [nsqd.stats("orders.dead", "keep") for nsqd in cluster.nsqds]
     assert [each["depth"] for each in depths] == [2, 2]
     assert sum(nsqd.stats("orders", "work")["depth"] for nsqd in cluster.nsqds) == 1
-
-
-def test_a_dead_letter_is_published_again(page, cluster):
-    cluster.fill("orders.dead", "keep", 0)
-    cluster.fill("orders", "work", 0)
-    letter = DeadLetter(b"original", "other", "work", reason="no total", traceback="Traceback: x")
-    cluster.nsqds[0].post("/pub", letter.to_envelope(), topic="orders.dead")
-    admin = cluster.admin(allow_peek=True)
-    page.goto(f"{admin.url}/topics/orders.dead/keep")
-    page.wait_text("#depth", "1")
-    page.click("#peek-loan")
-    page.wait_text("#peek-list .why", "no total")
-    page.click("#peek-list button")
-    page.wait_text("#toasts", "Published a copy to orders")
-    with Consumer("orders", "work", nsqd_tcp_addresses=[
-            nsqd.tcp_address for nsqd in cluster.nsqds]) as consumer:
-        assert next(consumer.messages(timeout=20)).body == b"original"
 
 
 def test_a_killed_nsqd_is_named_and_comes_back(page, cluster):
@@ -387,7 +329,6 @@ def test_the_doctor_has_a_page(page, cluster):
     page.goto(f"{admin.url}/doctor")
     page.wait_text("#doctor-list li", "the topic is paused")
     page.wait_text("#doctor-list pre", "topic/unpause")
-    assert page.eval(CHECK_SHOWN) == []
     page.click("#doctor-run")
     page.wait_text("#doctor-summary", "1 error")
 
@@ -516,6 +457,7 @@ def test_no_page_has_a_serious_problem(page: Page, cluster: Cluster, axe: str) -
                 page.wait(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
                 if problems := page.eval(_CHECK):
                     found[path, scheme, width] = problems
+            assert page.eval("document.documentElement.scrollWidth") <= 360, path
         assert found == {}
     cluster.nsqds[1].kill()
     page.goto(f"{admin.url}/nodes")

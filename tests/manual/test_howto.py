@@ -1,6 +1,5 @@
 """The pages on other clients name only what exists."""
 
-import dataclasses
 import inspect
 import re
 
@@ -52,17 +51,3 @@ def test_every_option_of_go_nsq_is_in_the_table() -> None:
     for name, theirs in rows.items():
         field = theirs.split("``")[1]
         assert name == re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=RDY)(?=R)", "_", field).lower()
-
-
-def test_a_default_that_is_named_as_different_is_ours() -> None:
-    """'90 s by default' and its like in the third column are the defaults of Config."""
-    pattern = re.compile(r"(\d+) s by default")
-    for page in PAGES[1:]:
-        for row in list_tables(page)[1][1:]:
-            if found := pattern.search(row[2]):
-                option = OPTIONS[re.findall(r"``(\w+)``", row[1])[0]]
-                assert float(found[1]) == option.default, row
-
-
-def test_every_field_of_config_has_an_option() -> None:
-    assert {field.name for field in dataclasses.fields(nsqclient.Config)} == set(OPTIONS)
