@@ -1,3 +1,5 @@
+"""``Signals``: lets the main thread of a tool wait for SIGINT, SIGTERM and SIGHUP."""
+
 from __future__ import annotations
 
 import os
