@@ -39,8 +39,8 @@ def stop_error(reports: Iterable[StopReport]) -> str:
     if not abandoned:
         return ""
     return (
-        f"abandoned while being handled: {counted(abandoned, 'message')}; nsqd delivers again after"
-        " the msg_timeout, a longer --stop-timeout lets them finish"
+        f"without an answer at the stop: {counted(abandoned, 'message')}; nsqd delivers again. If"
+        " handlers still ran, a longer --stop-timeout lets them finish"
     )
 
 

@@ -32,6 +32,15 @@ def test_what_does_not_end_in_time_is_abandoned(worker, nsqd):
     assert states(nsqd) == ["in_flight"]
 
 
+def test_a_stop_while_nsqd_is_gone_says_what_is_delivered_again(worker, nsqd):
+    nsqd.publish("orders", b"1")
+    running = worker("shop")
+    wait_until(lambda: running.handled("began"), LIMIT)
+    nsqd.kill()
+    assert running.end() == 1 and running.handled() == ["1"]
+    assert "without an answer at the stop: 1 message; nsqd delivers again" in running.log
+
+
 def test_a_second_signal_ends_it_at_once(worker, nsqd):
     nsqd.publish("orders", b"60")
     running = worker("shop")
