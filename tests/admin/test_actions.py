@@ -57,7 +57,6 @@ def test_an_invalid_request_changes_nothing(cluster, values):
 
 
 def test_only_users_with_permission_act(cluster):
-    """On a read-only page nothing can be changed in this way either."""
     cluster.fill("orders.dead", "keep")
     admin = cluster.admin(allow_actions=False)
     assert bulk(admin, "delete", topics=["orders.dead"]).status_code == 403
@@ -119,7 +118,6 @@ def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster):
 
 
 def test_an_empty_channel_is_replayed_at_once(cluster, admin):
-    """And a channel that does not exist is an error."""
     cluster.fill("orders.dead", "keep", 0)
     assert steps(admin, topic="orders.dead", channel="keep", target="t") == [{"wanted": 0}]
     body = {"topic": "orders.dead", "channel": "keep"}
@@ -162,7 +160,6 @@ def test_the_doctor_uses_rewritten_addresses(cluster):
 
 
 def test_no_request_waits_for_the_run_of_another_one(cluster, monkeypatch):
-    """The first findings are on their way: 429; later the former ones are returned."""
     begun, may_end = threading.Event(), threading.Event()
     run = Diagnosis.run
 

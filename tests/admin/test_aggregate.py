@@ -27,7 +27,6 @@ def test_numbers_are_summed_and_parts_are_kept():
 
 
 def test_a_channel_of_one_node_is_not_the_sum():
-    """The channels of each nsqd have that nsqd's numbers; nsqadmin mixes them up."""
     found = merged(topic(), topic())
     assert found["channels"][0]["depth"] == 6
     assert [node["channels"][0]["depth"] for node in found["nodes"]] == [3, 3]
@@ -53,7 +52,6 @@ def test_latencies_are_weighted_by_how_many_messages_they_saw():
 
 
 def test_missing_and_invalid_numbers_count_as_zero():
-    """A field of an older nsqd, or of nonsense, is 0 or empty."""
     assert number({"depth": "many", "x": True}, "depth") == 0
     assert number({"x": True}, "x") == 0
     assert objects({"channels": None}, "channels") == []

@@ -121,7 +121,6 @@ def test_a_message_is_published_from_the_form(cluster, admin):
 
 
 def test_metrics_are_prometheus_text(cluster, admin, events):
-    """Prometheus' own parser reads the values, of servers that failed too."""
     node = cluster.addresses[0]
     found = admin.scrape()
     assert found["nsq_channel_depth", "archive", node, "events"] == 3

@@ -13,8 +13,6 @@ NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
 
 
 class FakeCluster:
-    """A cluster of one nsqd that counts its requests."""
-
     def __init__(self) -> None:
         self.rounds = 0
         self.is_down = False
@@ -26,7 +24,6 @@ class FakeCluster:
         return Nodes((NODE,), ())
 
     def each(self, nodes, call, progressive):
-        """A topic with as many messages as rounds."""
         self.rounds += 1
         topics = [{"topic_name": "t", "message_count": self.rounds, "channels": []}]
         return {node: ({"topics": topics}, self.at()) for node in nodes}, []
@@ -42,7 +39,6 @@ def collector_of(cluster, interval=0.0):
 
 
 def test_numbers_are_kept_for_one_interval(cluster):
-    """Without a page no server is asked."""
     found = collector_of(cluster, 500.0)
     assert cluster.rounds == 0
     assert found.overview() is found.overview() and cluster.rounds == 1

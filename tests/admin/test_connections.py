@@ -25,7 +25,6 @@ def channel(address, last_activity, has_request=False, will_close=False):
     ([("b", 1), ("a", 5), ("a", 6), ("c", 1), ("d", 1)], 1),
 ])
 def test_the_address_with_the_most_connections_loses_one(monkeypatch, channels, victim):
-    """The one that was idle for longest; a busy one only if all are busy: the newest."""
     monkeypatch.setattr(app, "MOST_OF_ADDRESS", 2)
     monkeypatch.setattr(app, "MOST_CONNECTIONS", 4)
     found = [channel(*each) for each in channels]
@@ -55,7 +54,6 @@ def test_idle_connections_of_one_client_do_not_take_the_page_away(page, monkeypa
 
 @pytest.mark.parametrize("begin", [b"", b"GET / HT", b"POST /x HTTP/1.1\r\nA: b\r\n"])
 def test_the_head_of_a_request_has_to_come_soon(page, monkeypatch, begin):
-    """Also if it comes byte by byte; a connection that has been used may stay idle."""
     monkeypatch.setattr(app, "HEAD_TIMEOUT", 0.3)
     with page() as slow, page() as used:
         rest = ping(used)

@@ -14,7 +14,6 @@ _LATENCY = '"e2e_processing_latency": {"count": 1000000000, "percentiles": [%s]}
 
 
 def stats(depth="1", channels="[]", more='"paused": false'):
-    """/stats with one topic, with parts that the test replaces."""
     return ('{"version": "1.3.0", "health": "OK", "topics": [%s]}' % (
         _TOPIC % (depth, channels, more))).encode()
 
@@ -47,7 +46,6 @@ PATHS = [
 
 
 def strict(answer):
-    """The JSON of an answer, parsed as strictly as in a browser."""
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
@@ -72,7 +70,6 @@ def answering(body):
 
 
 def test_an_unusable_answer_to_stats_affects_only_its_row(leak_guard, sound):
-    """Every page works, the other nsqd's numbers are correct, and the row has a reason."""
     with ExitStack() as stack:
         hostile = {stack.enter_context(answering(body)): name for name, body in UNUSABLE.items()}
         admin = stack.enter_context(running_admin(
@@ -94,7 +91,6 @@ def test_an_unusable_answer_to_stats_affects_only_its_row(leak_guard, sound):
 
 
 def test_an_odd_field_counts_as_nothing(leak_guard, sound):
-    """Every page works, and no sum falls."""
     with ExitStack() as stack:
         odd = [stack.enter_context(answering(body)) for body in ODD.values()]
         admin = stack.enter_context(running_admin(nsqd_http_addresses=[sound.http_address, *odd]))

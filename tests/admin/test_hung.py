@@ -34,7 +34,6 @@ def admin(cluster, lookupd):
 
 
 def test_every_page_shows_the_others_at_once(cluster, admin, hung):
-    """No answer of the UI API waits for the timeout of the hung nsqd."""
     good = set(cluster.addresses)
     begun = time.monotonic()
     assert {row["address"] for row in admin.json("/api/live/nodes")["list"] if row["is_up"]} == good

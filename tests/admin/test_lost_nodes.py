@@ -77,7 +77,6 @@ def test_at_most_200_are_kept():
 
 
 def test_a_dead_nsqd_stays_on_every_page_and_in_the_metrics(cluster, admin, events):
-    """Until somebody who may act forgets it."""
     dead = cluster.addresses[0]
     assert admin.scrape()["nsq_nsqd_up", dead] == 1
     admin.json("/api/live/nodes")

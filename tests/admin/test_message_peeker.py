@@ -17,7 +17,6 @@ def admin(cluster):
 
 @contextmanager
 def peek(admin, **values):
-    """A peek that runs beside the block; yields its lines, which grow."""
     lines: list[dict] = []
 
     def run():
@@ -96,7 +95,6 @@ def test_messages_of_a_loan_are_requeued(cluster, admin):
 
 
 def test_a_loan_from_a_channel_with_consumers_is_rejected(cluster, admin):
-    """Consumers would miss the messages that are shown."""
     cluster.fill("events", "archive", 0)
     addresses = [nsqd.tcp_address for nsqd in cluster.nsqds]
     with Consumer("events", "archive", print, nsqd_tcp_addresses=addresses):
@@ -117,7 +115,6 @@ def test_an_invalid_peek_is_rejected(cluster, values, status):
 
 
 def test_the_number_of_concurrent_peeks_is_limited(cluster, admin):
-    """A fifth concurrent peek is rejected, since each costs every nsqd a channel."""
     cluster.fill("events", "archive", 0)
     body = {"topic": "events", "count": 1, "seconds": 20}
     with peek(admin, **body), peek(admin, **body), peek(admin, **body), peek(admin, **body):

@@ -42,7 +42,6 @@ def panel_queries() -> list[str]:
 
 
 def test_nsqds_and_latencies_have_metrics():
-    """Version, health, start, and the end-to-end latency in seconds."""
     text = to_text({NODE: STATS}, {"n:1": True}, {})
     for line in (
         'nsq_nsqd_info{node="n:1",version="1.3.0"} 1.0', 'nsq_nsqd_healthy{node="n:1"} 1.0',
@@ -73,7 +72,6 @@ def test_promtool_accepts_the_files(words):
 
 @pytest.mark.external
 def test_a_real_prometheus_scrapes_the_page_and_evaluates_everything(cluster, admin, tmp_path):
-    """Values arrive, each alert and panel can be evaluated, and no rule fails."""
     prometheus.program("prometheus")
     cluster.fill("events", "archive")
     target = admin.url.removeprefix("http://")

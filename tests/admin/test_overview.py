@@ -9,12 +9,10 @@ from nsqclient.cluster.cluster import Node
 
 
 def sample(came, depth):
-    """Messages that came to each nsqd, all of which have left again but for the depth."""
     return Sample({node: Counts(count, count - depth) for node, count in came.items()}, depth)
 
 
 def rounds(*counts, step=2.0):
-    """The history after rounds in which nsqd "n" had these counts of "k"."""
     history = RateHistory()
     for index, count in enumerate(counts):
         history.add_round({"k": sample({"n": count}, count)}, {"n": index * step})
@@ -62,7 +60,6 @@ def test_rates_of_nsqds_are_summed(rounds, rate):
 
 
 def test_nsqds_that_come_and_go_leave_nothing_behind():
-    """A topic that stays forgets them with their counters, some minutes after they left."""
     history = RateHistory()
     for number in range(20):
         history.add_round({"k": sample({f"n{number}": 1}, 0)}, {f"n{number}": number * 200.0})

@@ -23,7 +23,6 @@ def admin(cluster):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_file_that_a_page_loads_exists(admin, path):
-    """And comes from the page itself; no script is inline."""
     answer = admin.get(path)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/html")
@@ -62,7 +61,6 @@ def test_topics_of_dead_letters_are_recognised_by_their_names(topic, source):
 
 
 def test_pages_and_assets_are_in_the_wheel():
-    """Every file of the pages matches the package data of setup.cfg."""
     package = Path(nsqclient.__file__).parent
     settings = configparser.ConfigParser()
     settings.read(package.parent / "setup.cfg")

@@ -56,7 +56,6 @@ def test_passwords_of_nsqds_are_not_shown(cluster, caplog):
 
 
 def test_an_address_may_be_set_as_it_is_shown(leak_guard):
-    """A PUT of the list from /config keeps the passwords that it does not show."""
     given = with_password("lookup:4161")
     asked = Cluster(given)
     asked.set_lookupds(["http://user:***@lookup:4161", "other:4161"])
@@ -66,7 +65,6 @@ def test_an_address_may_be_set_as_it_is_shown(leak_guard):
 
 @pytest.mark.parametrize("status, why", [(500, "HTTP 500"), (0, "ConnectionError")])
 def test_a_token_in_the_url_of_notifications_is_not_logged(cluster, caplog, status, why):
-    """Chat services have it in the path; the log has the host alone."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     with recording() as server:
         server.status = status

@@ -1,7 +1,4 @@
-"""``python -m tests.chaos SCENARIO``: runs with seeds, and the figures and failures of each.
-
-Exits with 1 when a run fails.
-"""
+"""``python -m tests.chaos SCENARIO``: runs with seeds, and the figures and failures of each."""
 
 import argparse
 import json
@@ -28,7 +25,6 @@ _MOST_SHOWN = 50
 
 
 def scenarios(given: argparse.Namespace) -> list[Scenario]:
-    """Return the scenarios to run: for ``jobs`` each kind of each job, which share the faults."""
     seconds, kill = given.seconds, given.kill
     if given.scenario == "cluster":
         return [("cluster and kills" if kill else "cluster", lambda folder, seed: run(
@@ -49,7 +45,6 @@ def scenarios(given: argparse.Namespace) -> list[Scenario]:
 
 
 def main() -> int:
-    """Run the scenarios; return 1 if one has failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     add = parser.add_argument
     add("scenario", choices=("cluster", "worker", "jobs", "outbox"))

@@ -69,7 +69,6 @@ class Programs:
         self._process.send_signal(number)
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the end; False when it was killed for it."""
         process = self._process
         if process is None:
             return True
@@ -110,7 +109,6 @@ class Cluster:
         self.programs: dict[tuple[str, int], Programs] = {}
 
     def start(self) -> None:
-        """Start the servers, create the channel everywhere, start the programs."""
         self._start_servers()
         settings: dict[str, Any] = {
             "seed": self._seed, "pace": PACE, "topics": self.topics,
@@ -126,7 +124,6 @@ class Cluster:
                 programs.start()
 
     def _roles(self) -> list[tuple[str, int]]:
-        """Which programs there are, and how many of each."""
         return [("consumer", schedule.CONSUMERS), ("producer", schedule.PRODUCERS)]
 
     def _start_servers(self) -> None:
@@ -157,7 +154,6 @@ class Cluster:
             nsqd.post("/channel/create", topic=topic, channel=CHANNEL)
 
     def perform(self, event: Event) -> None:
-        """Do it, wait, undo it. One at a time for each target."""
         target = (event.target, event.number)
         with self._lock:
             lock = self._locks.setdefault(target, threading.Lock())
@@ -177,8 +173,6 @@ class Cluster:
     def _mark(self, target: tuple[str, int], hurt: bool) -> None:
         with self._lock:
             self.hurt = self.hurt | {target} if hurt else self.hurt - {target}
-
-    # -- the faults, by their names in the schedule
 
     def _server(self, event: Event) -> RealNsqd | RealNsqlookupd:
         servers: list[Any] = self.nsqds if event.target == "nsqd" else self.lookupds
@@ -236,8 +230,6 @@ class Cluster:
         if event.seconds:  # else it is over at once
             self.is_over.wait(event.seconds)
             proxy.heal()
-
-    # -- the end
 
     def heal(self) -> None:
         for proxy in self.proxies:

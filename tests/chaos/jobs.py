@@ -1,11 +1,8 @@
 """Faults while jobs run that end by themselves: nothing is lost, and "empty" is never said wrongly.
 
-``python -m tests.chaos jobs`` (``make hard NAME=jobs-chaos``). A job drains a channel into a
-file, gives messages up into a DeadLetterDirectory or a DeadLetterTopic, or is ``nsqclient
-dead_letters replay`` of one. Each round has 2 real nsqds, which a real nsqlookupd lists. In the
-middle an nsqd is restarted, suspended (SIGSTOP) or killed, or the job is killed: at any time, a
-replay also at a point of one letter. If a job ends without an error, the nsqds and the directory
-must be empty; at the end of a round each body must have arrived.
+A job drains a channel into a file, gives messages up, or replays dead letters, while an nsqd is
+restarted, suspended or killed, or the job itself is killed. If a job ends without an error, the
+nsqds and the directory must be empty; at the end of a round each body must have arrived.
 """
 
 import logging
@@ -55,11 +52,7 @@ _MOST_JOBS = 8
 DURABLE = {"mem_queue_size": 0, "sync_every": 1_000_000, "sync_timeout": 3600.0}
 
 
-# -- the jobs, in processes of their own
-
-
 def drain(lookupd: str, topic: str, form: str, path: str) -> int:
-    """Drain into a file; a message is finished when its line is on the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     pause = threading.Event()  # never set
 
@@ -98,11 +91,7 @@ def give_up(lookupd: str, topic: str, place: str, target: str) -> int:
         return 0 if consumer.run_until_empty() else 1
 
 
-# -- the faults
-
-
 def disturb(name: str, nsqd: RealNsqd, rng: random.Random) -> None:
-    """Restart, suspend or kill an nsqd, and bring it back. The job works on meanwhile."""
     pause, seconds = threading.Event(), rng.uniform(*FAULTS[name])
     if name == "freeze":
         os.kill(nsqd.pid, signal.SIGSTOP)
@@ -141,7 +130,6 @@ class _Round:
         self._orders, self._dead = f"orders-{number}", f"dead-{number}"
         self._path = folder / f"dead-{number}"  # the directory, or the file of a drain
         self._output = folder / "output"
-        #: The source of the job (None: the directory), and the topic that it writes to.
         self._source: tuple[str, str] | None = (self._orders, "work")
         self._target = ""
         if job == "replay":
@@ -152,7 +140,6 @@ class _Round:
         self._bodies = [b"%d-%d" % (number, n) for n in range(len(nsqds) * _ROUND)]
 
     def fill(self) -> None:
-        """Write messages or letters; nsqd has them on its disk, as after an end in order."""
         self._ledger.stored.update(map(bytes.decode, self._bodies))
         for number, nsqd in enumerate(self._nsqds):
             bodies = self._bodies[number * _ROUND:(number + 1) * _ROUND]
@@ -200,7 +187,6 @@ class _Round:
         self._ledger.handled.update(map(bytes.decode, self._arrived()))
 
     def _run_job(self, pending: list[str]) -> tuple[int, list[str]]:
-        """Run one job under the remaining faults; return its status and the faults that it met."""
         met: list[str] = []
         point = "none"
         if self._job == "replay" and pending[:1] == ["kill job"]:

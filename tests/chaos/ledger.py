@@ -20,8 +20,6 @@ GRACE = 1.0
 
 
 class LedgerWriter:
-    """Appends lines, each with one system call. Thread-safe."""
-
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -29,7 +27,6 @@ class LedgerWriter:
         os.write(self._fd, "".join(f"{letter} {rest}\n" for rest in rests).encode())
 
     def close(self) -> None:
-        """Close the file. Optional: the end of the process closes it as well."""
         os.close(self._fd)
 
     def note_call(self, what: str, overrun: float) -> None:
@@ -39,8 +36,6 @@ class LedgerWriter:
 
 
 class Ledger:
-    """The notes of all processes; ``read()`` reads further ones."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._offsets: dict[Path, int] = {}
@@ -57,7 +52,6 @@ class Ledger:
         self.states: dict[str, dict[str, Any]] = {}
 
     def read(self) -> None:
-        """Read the lines that were appended since the last call."""
         for path in sorted(self._folder.glob("*.ledger")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))

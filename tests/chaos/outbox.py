@@ -1,11 +1,7 @@
 """Chaos for the outbox: relays, nsqd and PostgreSQL are killed while applications write.
 
-``python -m tests.chaos outbox``. Threads commit rows with their messages,
-or roll both back; two relays publish. At the end the table of rows says what must have arrived:
-each row at least once, nothing else, and the messages of a key in their order.
-
-The nsqd writes each message to disk before it answers (``--mem-queue-size=0 --sync-every=1``), and
-has no channel until the end: what else it loses with SIGKILL is not the outbox's.
+At the end the table of rows says what must have arrived: each row at least once, nothing else, and
+the messages of a key in their order.
 """
 
 import os
@@ -45,7 +41,7 @@ _TABLES = ("CREATE TABLE facts (id text PRIMARY KEY)",
 
 
 def misplaced(received: Iterable[str]) -> list[str]:
-    """Return the messages of a key that came before an earlier one of it. Pure.
+    """Return the messages of a key that came before an earlier one of it.
 
     A message is ``KEY:NUMBER:TRANSACTION``; repetitions do not count, nor does the key ``-``.
     """
@@ -65,8 +61,6 @@ class _RolledBack(Exception):
 
 
 class Application:
-    """Threads that commit rows with their messages, or roll both back."""
-
     def __init__(self, seed: int, ledger: Ledger) -> None:
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -124,15 +118,12 @@ class Application:
 
 
 class Relays:
-    """``manage.py nsq_relay``, several times."""
-
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder, self._environment = folder, environment
         self._processes: list[subprocess.Popen[bytes]] = []
         self._started = 0
 
     def start(self) -> None:
-        """Start one more, and wait until it publishes."""
         self._started += 1
         path = self._folder / f"relay{self._started}.log"
         with path.open("wb") as log:
@@ -150,7 +141,6 @@ class Relays:
         process.wait()
 
     def stop(self) -> list[int]:
-        """Stop all (SIGTERM); return their exit statuses."""
         for process in self._processes:
             process.terminate()
         return [process.wait(60) for process in self._processes]

@@ -35,10 +35,7 @@ def handle(message: Message, rng: Random, ledger: LedgerWriter, ending: threadin
 
 
 class Program:
-    """One process: settings as JSON in its first argument, ended by SIGTERM or the end of stdin.
-
-    The parent holds the other end of stdin, so a program never outlives it.
-    """
+    """One process: settings as JSON in its first argument, ended by SIGTERM or the end of stdin."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = json.loads(sys.argv[1])

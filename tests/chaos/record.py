@@ -1,8 +1,4 @@
-"""The proxies' record: the OKs and the deliveries of each nsqd. Thread-safe.
-
-It reads both directions of a plain dialogue with code of its own: the ledger has the client's
-view, the record has the bytes on the wire.
-"""
+"""The proxies' record: the OKs and the deliveries of each nsqd, read from the bytes on the wire."""
 
 import struct
 import threading

@@ -99,7 +99,6 @@ class RunResult:
 
     @property
     def failures(self) -> list[str]:
-        """One line for each thing that must not be."""
         lines = [
             f"{name}: {entry}"
             for name in ("lost", "unwanted", "late_calls", "stuck", "surprises", "errors")
@@ -112,7 +111,6 @@ class RunResult:
         return lines
 
     def summary(self) -> dict[str, object]:
-        """The figures, with lists as their lengths."""
         figures = {key: len(value) if isinstance(value, list) else value
                    for key, value in vars(self).items()}
         return {**figures, "faults": dict(self.faults)}

@@ -14,11 +14,7 @@ DRAIN = 60.0
 
 
 def run(cluster: Cluster, events: list[Event], result: RunResult) -> RunResult:
-    """Inject faults into a cluster for ``result.seconds``; fill in the result and return it.
-
-    The cluster's folder must be empty; ledgers, logs and data stay there. Blocks for these
-    seconds, the drain and a few seconds more.
-    """
+    """Inject faults into a cluster for ``result.seconds``; fill in the result and return it."""
     ledger, record = Ledger(cluster.folder), cluster.record
     result.events = len(events)
     try:
@@ -63,7 +59,6 @@ def perform(cluster: Cluster, events: list[Event], seconds: float) -> None:
 
 
 def drain(cluster: Cluster) -> int:
-    """Wait until every nsqd is empty; return how much is left."""
     pause = threading.Event()
     until = time.monotonic() + DRAIN
     while True:

@@ -57,10 +57,7 @@ _COUNTS = {"nsqd": NSQDS, "lookupd": LOOKUPDS, "producer": PRODUCERS, "consumer"
 
 
 def build(seed: int, seconds: float, *, kill: bool = False) -> list[Event]:
-    """Return the events of a run, in order; equal for equal arguments.
-
-    A target has one fault at a time, and rests between two. ``kill`` adds SIGKILL of nsqds.
-    """
+    """Return the events of a run, in order. ``kill`` adds SIGKILL of nsqds."""
     rng = random.Random(seed)
     actions = (*_ACTIONS, _KILL) if kill else _ACTIONS
     weights = [action.weight for action in actions]

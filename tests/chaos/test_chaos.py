@@ -16,7 +16,6 @@ OK = encode_frame(0, b"OK")
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_schedule_depends_on_its_seed_alone(seed, kill):
-    """The same twice, in order, with one fault for a target at a time."""
     events = schedule.build(seed, 60, kill=kill)
     assert events == schedule.build(seed, 60, kill=kill) != schedule.build(seed + 1, 60, kill=kill)
     assert 10 < len(events) < 100
@@ -43,7 +42,6 @@ def test_lost_and_unwanted_messages_fail_a_run(tmp_path):
 
 
 def test_the_record_reads_what_proxies_forward():
-    """OK, delivery and FIN of each message, however the bytes were cut."""
     record = Record()
     up = b"  V2" + commands.identify({}) + commands.pub("t", b"p1 x") + commands.mpub(
         "t", [b"p2 x", b"p3 x"])
@@ -77,7 +75,6 @@ def test_a_message_that_vanished_is_ours_unless_its_nsqd_ended():
 
 
 def test_a_consumer_that_is_idle_with_work_is_stuck():
-    """A consumer that is paused, in backoff, without work or busy is not stuck."""
     def found(**changes):
         meter = StuckMeter()
         for tick in range(int(2 * PATIENCE) + 3):

@@ -1,5 +1,3 @@
-"""The short form of each chaos scenario."""
-
 import pytest
 
 from tests.chaos import jobs, schedule, worker
@@ -16,7 +14,6 @@ from tests.support.servers.real_servers import program
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("is_worker", [False, True], ids=["cluster", "worker"])
 def test_a_cluster_under_faults_loses_nothing_and_leaves_no_process(tmp_path, is_worker):
-    """Consumers, or a worker whose children and supervisor are killed too."""
     program("nsqd")
     seed, seconds = (3, 15.0) if is_worker else (7, 10.0)
     events = (worker if is_worker else schedule).build(seed, seconds)
@@ -34,7 +31,6 @@ def test_a_cluster_under_faults_loses_nothing_and_leaves_no_process(tmp_path, is
 @pytest.mark.parametrize(
     "job, kind", [(job, kind) for job, kinds in jobs.JOBS.items() for kind in kinds])
 def test_a_job_under_faults_loses_nothing_and_never_ends_too_early(tmp_path, job, kind):
-    """Restarts, suspensions and kills of nsqd, and kills of the job."""
     result = jobs.run(job, kind, 3, tmp_path, seed=1)
     assert result.failures == [] and result.faults.total() == 3
 
@@ -44,7 +40,6 @@ def test_a_job_under_faults_loses_nothing_and_never_ends_too_early(tmp_path, job
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_kills_of_relay_nsqd_and_database_lose_nothing_and_publish_nothing_else(tmp_path):
-    """And the messages of a key stay in order; each is killed twice."""
     pytest.importorskip("django", reason="Django comes with the test extra")
     from tests.chaos import outbox
 

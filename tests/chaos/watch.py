@@ -72,7 +72,6 @@ class Watch:
 
     @property
     def stuck(self) -> list[str]:
-        """Every consumer that was found stuck, and how."""
         return self._meter.stuck
 
     def _run(self) -> None:
@@ -98,7 +97,6 @@ class Watch:
                 self._meter.observe(time.monotonic(), programs.name, state, work)
 
     def _note_listed(self, now: float) -> None:
-        """Keep since when each nsqd is listed by some nsqlookupd that lives."""
         ports: set[int] = set()
         for index, lookupd in enumerate(self._cluster.lookupds):
             if ("lookupd", index) in self._cluster.hurt:

@@ -1,9 +1,4 @@
-"""Chaos for ``nsqclient worker``: two processes and three topics, faults, kills, and no orphan.
-
-``python -m tests.chaos worker``. The servers, producers and faults are
-those of ``tests.chaos``; instead of consumers there is one worker, whose children and supervisor
-are killed, frozen and rolled. After each end of a supervisor its children must end as well.
-"""
+"""Chaos for ``nsqclient worker``: two processes and three topics, faults, kills, and no orphan."""
 
 import os
 import random
@@ -88,8 +83,6 @@ class WorkerCluster(Cluster):
     def _child(self) -> int:
         return random.choice(wait_until(self._alive, 60, "a process of the worker"))
 
-    # -- the faults of the worker
-
     def _kill_child(self, event: Event) -> None:
         os.kill(self._child(), signal.SIGKILL)
         wait_until(lambda: len(self._alive()) == PROCESSES, 60, "a new process")
@@ -127,7 +120,6 @@ class WorkerCluster(Cluster):
         self._start_worker()
 
     def end_consumers(self) -> None:
-        """Send SIGTERM; the worker and its children end in time."""
         assert self._worker is not None
         self._alive()
         self._worker.terminate()

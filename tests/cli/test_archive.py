@@ -70,7 +70,6 @@ def test_a_plain_file_is_appended_to_after_a_restart(tmp_path):
 
 
 def test_each_sync_ends_a_gzip_member(tmp_path):
-    """Each sync ends a member; a file without records is still a gzip file."""
     archive = make(tmp_path, "t<REV>.gz", codec=gzip_codec(6))
     archive.tick(1.0)
     archive.close()
@@ -145,7 +144,6 @@ def refuse(*_):
 
 
 def test_a_file_that_cannot_be_moved_is_set_aside(tmp_path, monkeypatch, caplog):
-    """It is said once, the next records are written, and the move is tried again."""
     archive = make(tmp_path, "t<REV>", work=tmp_path / "work", skip_empty=True)
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", refuse)
@@ -315,8 +313,6 @@ def test_messages_choose_their_file_by_their_own_time(tmp_path):
     assert tree(tmp_path / "out") == {"t-000000.01": b"a\nc\n", "t-000000.02": b"b\n"}
 
 
-# -- names and rotation
-
 #: 2026-01-04 was a Sunday.
 MOMENT = time.struct_time((2026, 1, 4, 15, 7, 9, 6, 4, 0), {"tm_zone": "CET", "tm_gmtoff": 3600})
 
@@ -359,12 +355,7 @@ def test_a_file_takes_records_until_it_is_over_its_limit(sizes, size, limit, exp
     assert count_that_fit(sizes, size, RotationRules(size=limit)) == expected
 
 
-# -- when a message is finished: after the disk has it
-
-
 class Consumer:
-    """A consumer of one worker thread: this one."""
-
     def is_starved(self):
         return False
 

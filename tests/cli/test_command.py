@@ -59,9 +59,6 @@ def read(monkeypatch, tmp_path):
     return run
 
 
-# -- the command line
-
-
 @pytest.mark.parametrize("words, flag, value", [
     (["-topic", "v"], "topic", "v"), (["--topic", "v"], "topic", "v"),
     (["-topic=v"], "topic", "v"), (["--topic=v"], "topic", "v"), (["--topic="], "topic", ""),
@@ -74,7 +71,6 @@ def read(monkeypatch, tmp_path):
     (["-nsqd-tcp-address=a", "-nsqd-tcp-address", "b"], "nsqd-tcp-address", ["a", "b"]),
 ])
 def test_a_command_line_has_the_habits_of_go(read, words, flag, value):
-    """One hyphen or two, with = or the next word; a switch takes no next word."""
     found = read(words)
     assert found.values[flag] == value and (flag in found.given) == bool(words)
 
@@ -161,11 +157,7 @@ def test_flags_that_go_together_or_not_are_checked_first(words, status, said, ca
     assert said in capsys.readouterr().err
 
 
-# -- the other places
-
-
 def test_each_place_wins_over_those_behind_it(read):
-    """The command line, the environment, the command's table, the top of the file, the default."""
     top, table = "max-in-flight = 1\n", "[nsq_tail]\nmax_in_flight = 2\n"
     environ = {"NSQ_MAX_IN_FLIGHT": "3"}
     found = [
@@ -207,7 +199,6 @@ def test_a_line_of_a_file_is_read_as_its_flag_is(read, line, flag, value):
 
 
 def test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it(read):
-    """A variable for every command does not forbid the other flag."""
     environ = {"NSQ_LOOKUPD_HTTP_ADDRESSES": "l:4161"}
     found = read(["--nsqd-tcp-address=a:1"], environ, 'lookupd_http_address = "m:4161"')
     assert (found.values["nsqd-tcp-address"], found.values["lookupd-http-address"]) == (["a:1"], [])

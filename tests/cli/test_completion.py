@@ -11,7 +11,6 @@ from nsqclient.cli import COMMANDS, SHELLS, SHORT, main, script
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script_with_every_command(shell, capsys):
-    """And with flags; it is made of the tools' own, so that a new one is there by itself."""
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
     assert all(command in text for command in (*COMMANDS, *SHORT))
@@ -27,7 +26,6 @@ def test_every_shell_has_a_script_with_every_command(shell, capsys):
     (["completion", "b"], {"bash"}),
 ])
 def test_bash_completes_commands_flags_and_values(tmp_path, words, offered):
-    """As if Tab were pressed behind the last word."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")

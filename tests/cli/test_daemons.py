@@ -24,8 +24,6 @@ ANY = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
 
 
 class Daemon:
-    """A running command and the addresses that it logged."""
-
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self._log = log
@@ -126,8 +124,6 @@ def test_https_is_served_on_its_own_address(tmp_path):
         assert requests.get(f"http://{daemon.http}/ping", timeout=5).ok
         assert "HTTPS: listening" not in (tmp_path / "nsqd.log").read_text()
 
-
-# -- partitioned
 
 PARTITIONED = ["--partitioned", *ANY, "--partitioned-lookupd-http-address=127.0.0.1:0"]
 

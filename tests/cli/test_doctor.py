@@ -96,7 +96,6 @@ def test_a_command_stands_alone_in_a_line_to_be_pasted(monkeypatch):
 
 
 def test_the_results_of_the_table_are_colored():
-    """Green, yellow and red, on the first word alone; the columns stay as they are."""
     findings = [ok("ok", "b:1", "ok"), warning("w", "c:1", "t", "h"), error("e", "d:1", "t", "h")]
     colored = as_table(findings, colored=True)
     assert "\x1b[32mok\x1b[0m" in colored and "\x1b[33mwarning\x1b[0m" in colored

@@ -14,14 +14,7 @@ from nsqclient.devserver import Nsqd, Nsqlookupd
 from nsqclient.cluster.cluster import Cluster
 
 
-# -- rates
-
-
 def test_a_poll_that_waits_for_one_nsqd_changes_no_rate_of_another():
-    """Each rate is over the time between the answers of its own nsqd.
-
-    What left is what came less what stayed.
-    """
     before = {"a": Answer(Counters(60, 50), 1.0), "slow": Answer(Counters(60), 7.0)}
     after = {"a": Answer(Counters(180, 30), 3.0), "slow": Answer(Counters(180), 9.5)}
     assert rates(before, after) == [
@@ -32,9 +25,6 @@ def test_a_restarted_nsqd_has_no_negative_rate():
     before = {"a": Answer(Counters(messages=100), 1.0)}
     [row] = rates(before, {"a": Answer(Counters(messages=10, depth=4), 2.0)})
     assert (row.ingress, row.egress) == (10.0, 6.0)
-
-
-# -- servers
 
 
 @pytest.fixture
@@ -105,9 +95,6 @@ def test_json_prints_an_object_for_each_interval(nsqd, capsys):
     assert second["nsqds"][nsqd.http_address]["messages"] == 4
 
 
-# -- the table
-
-
 def test_the_table_is_drawn_over_the_last_one(capsys, monkeypatch):
     view = Live("t/c", 2.0)
     view(None, {})
@@ -126,9 +113,6 @@ def test_a_small_terminal_is_not_overrun(capsys, monkeypatch):
     Live("t/c", 2.0)([Row(f"h:{n}", 0, 0, Counters()) for n in range(50)], {})
     lines = capsys.readouterr().out.removeprefix("\x1b[J").splitlines()
     assert len(lines) == 4 and max(map(len, lines)) < 20
-
-
-# -- the end
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

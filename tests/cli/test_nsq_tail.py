@@ -82,7 +82,6 @@ def test_the_guard_asks_the_http_address_that_was_given_with_the_nsqd():
 
 
 def test_gunzip_has_a_limit():
-    """1 MB of gzip can become 1 GB."""
     body = gzip.compress(bytes(1_000_000))
     assert len(gunzipped(body)) == 1_000_000
     assert gunzipped(body, 10) == bytes(10) + b"... (more than 10 bytes)"

@@ -108,12 +108,8 @@ def test_a_command_runs_for_each_finished_file(nsqd, tmp_path):
     assert said.count("--exec-on-close") == said.count(f"for {paths[1]}: exit status 3") == 1
 
 
-# -- --topic-pattern: topics that come and go, several nsqlookupds
-
-
 @contextmanager
 def archiving(folder, *lookupds, pattern="web", name="<TOPIC><REV>", log=subprocess.DEVNULL):
-    """The tool, for topics with "web" in their name; work-dir, so that a closed file shows."""
     words = [f"--lookupd-http-address={address}" for address in lookupds]
     with tool("ours", "nsq_to_file", f"--topic-pattern={pattern}", "--topic-refresh=100ms",
               f"--output-dir={folder}/out", f"--work-dir={folder}/work", "--datetime-format=%Y",
@@ -145,7 +141,6 @@ def test_the_files_of_a_deleted_topic_are_closed(leak_guard, tmp_path):
 
 
 def test_a_topic_whose_name_leads_out_of_the_directory_is_not_archived(leak_guard, tmp_path):
-    """It is not consumed, which is logged once; the other topics are archived."""
     with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
         nsqd.publish("..", b"evil")
         nsqd.publish("web", b"one")

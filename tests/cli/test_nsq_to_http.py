@@ -27,9 +27,6 @@ from tests.support.waiting import wait_until
 URLS = ["a", "b", "c"]
 
 
-# -- the choice
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES.values())
 def test_every_strategy_orders_all_urls(strategy):
     choice = strategy(URLS, random.Random(1))
@@ -40,7 +37,6 @@ def test_every_strategy_orders_all_urls(strategy):
 
 
 def test_a_failed_host_pauses_longer_each_time():
-    """30 s, doubling to 15 minutes; it is the last choice meanwhile, and a success revives it."""
     choice = HostPool(["a", "b"], random.Random(1))
     now = 0.0
     for rest in [30, 60, 120, 240, 480, 900, 900]:
@@ -71,15 +67,9 @@ def test_epsilon_greedy_prefers_the_fast_host_and_tries_the_others():
     assert counts["fast"] > 900 and counts["slow"] > 0 and 0 < counts["dead"] < 20
 
 
-# -- timings
-
-
 def test_the_status_line_has_percentiles_and_the_mean():
     values = [n / 1000 for n in range(1, 101)]
     assert describe("x", values) == "[x]: finished 100 - 99th: 99ms - 95th: 95ms - avg: 50.5ms"
-
-
-# -- requests
 
 
 @pytest.fixture
@@ -115,7 +105,6 @@ def test_redirects_that_keep_the_body_are_followed(server, status):
 @pytest.mark.parametrize("status", [307, 308])
 @pytest.mark.parametrize("is_get", [False, True])
 def test_a_redirect_to_another_host_carries_no_credentials(server, status, is_get):
-    """Nor one back from there. On the same host they are kept."""
     secrets = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "k"}
     elsewhere = server.url.replace("127.0.0.1", "localhost")
     ways = {"/": f"{server.url}/same", "/same": f"{elsewhere}/other", "/other": f"{server.url}/end"}
@@ -134,9 +123,6 @@ def test_a_redirect_to_another_host_carries_no_credentials(server, status, is_ge
                     ("/other", nothing, "text/x"), ("/end", nothing, "text/x")]
 
 
-# -- what happens to a message
-
-
 class Fake:
     """Sends nothing; URLs named "bad..." fail, and a number is the status of the answer."""
 
@@ -144,7 +130,6 @@ class Fake:
         self.sent = []
 
     def send(self, url, body):
-        """Note it, or fail."""
         self.sent.append(url)
         if url.startswith("bad"):
             raise RequestFailed("on purpose")
@@ -153,7 +138,6 @@ class Fake:
 
 
 def send(urls, mode="round-robin", rules=(), sample=1.0, times=1, fake=None):
-    """Handle messages; return the URLs that were tried, and how often a message was touched."""
     fake, messages = fake or Fake(), [make_message(b"x") for _ in range(times)]
     sender = Sender(
         urls, mode, fake, RequestTimes(urls, 0), sample, [parse_rule(rule) for rule in rules])
@@ -173,7 +157,6 @@ def test_one_bad_url_does_not_back_off_the_consumer(mode):
     ("all", ["bad", "good"], False), ("all", ["bad1", "bad2"], True),
 ])
 def test_a_message_that_did_not_arrive_is_requeued(mode, urls, backoff):
-    """Everywhere: the consumer backs off. At one of all: it does not."""
     with pytest.raises(Requeue) as caught:
         send(urls, mode)
     assert caught.value.backoff is backoff
@@ -182,9 +165,6 @@ def test_a_message_that_did_not_arrive_is_requeued(mode, urls, backoff):
 @pytest.mark.parametrize("sample, least, most", [(0.0, 0, 0), (0.3, 220, 380), (1.0, 1000, 1000)])
 def test_sample_sends_a_part_and_finishes_the_rest(sample, least, most):
     assert least <= len(send(["a"], sample=sample, times=1000)[0]) <= most
-
-
-# -- --on-status
 
 
 @pytest.mark.parametrize("text, first, last, outcome", [
@@ -214,9 +194,6 @@ def test_the_first_rule_that_fits_counts(status, error):
         send([status], rules=rules)
 
 
-# -- flags
-
-
 @pytest.mark.parametrize("text, parsed", [
     ("A: b", ("A", "b")), ("A:b:c", ("A", "b:c")), (" A :  b ", ("A", "b")),
 ])
@@ -228,9 +205,6 @@ def test_a_header_is_split_at_its_first_colon(text, parsed):
 def test_a_bad_header_is_an_error_that_shows_the_format(text):
     with pytest.raises(CommandLineError, match="write it as|invalid in a header"):
         parse_header(text)
-
-
-# -- the process
 
 
 @pytest.fixture

@@ -90,7 +90,6 @@ def test_a_time_is_a_date_with_its_zone_or_milliseconds(text, milliseconds):
      "shard n:1: offsets (0, 0]: no segments"),
 ])
 def test_a_dry_run_shows_what_a_log_has(capsys, tmp_path, words, found):
-    """Without Spark; the query may run."""
     pytest.importorskip("pyarrow")
     from nsqclient.spark.storage import open_store
     from tests.spark.logs import write_log

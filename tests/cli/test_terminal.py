@@ -11,8 +11,6 @@ CHECK = ["worker", "json:loads", "--topic=t", "--channel=c", "--nsqd-tcp-address
 
 
 class Screen(io.StringIO):
-    """A terminal."""
-
     def isatty(self) -> bool:
         return True
 

@@ -31,7 +31,6 @@ def test_a_tool_never_gives_up_and_names_itself():
 
 
 def test_consumer_options_are_those_of_config():
-    """Dashes, Go durations, a key alone, commas in the value, and the last one counts."""
     config = read("max-attempts,7", "snappy", "dial_timeout,2s", "auth_secret,a,b",
                   "dial_timeout,3s", "tls_root_ca_file,x", "tls_v1")
     assert (config.max_attempts, config.snappy, config.dial_timeout) == (7, True, 3.0)
@@ -61,7 +60,6 @@ def test_the_first_signal_asks_for_the_end(signum):
 
 
 def test_a_hangup_runs_its_hook_in_wait():
-    """SIGHUP is served in the thread that waits, and does not end it."""
     hangups = []
     with Signals(lambda: hangups.append(1)) as signals:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -113,10 +111,7 @@ COMMANDS = {
     *[(name, False) for name in COMMANDS], *[(name, True) for name in COMMANDS if "with" in name],
 ])
 def test_a_signal_at_the_start_is_the_documented_end(name, has_children, tmp_path):
-    """As soon as the handlers of ``main`` are there, while the command imports what it needs.
-
-    Or as soon as the first child is there, which may die of the signal that it is sent.
-    """
+    """Or as soon as the first child is there, which may die of the signal that it is sent."""
     process = subprocess.Popen(
         [sys.executable, "-m", "nsqclient", name.split()[0], *COMMANDS[name]], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

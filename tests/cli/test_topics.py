@@ -24,9 +24,6 @@ def stats(messages: int, depth: int, paused: bool = False) -> Stats:
     }]}, "stats"))
 
 
-# -- the table, by value
-
-
 def test_the_table_has_sums_over_nsqds_and_rates():
     before = {"a": (stats(100, 50), 10.0), "b": (stats(0, 0), 10.0)}
     after = {"a": (stats(120, 40), 12.0), "b": (stats(10, 4, paused=True), 15.0)}
@@ -40,9 +37,6 @@ def test_the_table_has_sums_over_nsqds_and_rates():
     assert [line.topic for line in count(before, after, frozenset({"x"}), ["x"])] == ["x"]
     assert {line.topic for line in count(before, after, frozenset({"x", "ox"}), ["o*"])} == {
         "orders", "ox"}
-
-
-# -- on servers
 
 
 @pytest.fixture

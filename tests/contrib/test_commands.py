@@ -22,14 +22,12 @@ def handle(message):
 
 
 def clients(nsqd) -> int:
-    """The number of workers on the slow handler's channel."""
     (topic,) = nsqd.stats("jobs", "c")["topics"]
     return len(topic["channels"][0]["clients"])
 
 
 @pytest.fixture
 def project(tmp_path, nsqd):
-    """Make a copy of the Django project, with a handler of configurable duration."""
     folder = tmp_path / "project"
     shutil.copytree(PROJECTS["django"][0], folder,
                     ignore=shutil.ignore_patterns("__pycache__", "*.sqlite3"))
@@ -38,7 +36,6 @@ def project(tmp_path, nsqd):
 
 
 def start(project, tmp_path, nsqd, *flags, **env):
-    """Run the slow handler for the topic ``jobs``."""
     return program(
         project, environment(tmp_path, nsqd.tcp_address, **env), tmp_path / "log", "manage.py",
         "nsq_consume", "slow.handle", "--topic", "jobs", "--channel", "c", *flags,
@@ -80,7 +77,6 @@ nsq.handler("jobs", channel="c")(handle)
 
 @pytest.mark.long
 def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, nsqd):
-    """It waits until the settings are mended; a failing system check neither ends it."""
     settings = project / "shop" / "settings.py"
     right = settings.read_text()
     with start(project, tmp_path, nsqd, DEBUG="1") as process:
@@ -96,7 +92,6 @@ def test_a_broken_settings_module_does_not_end_the_reloader(project, tmp_path, n
 
 
 def probes(tmp_path) -> str:
-    """Wait until a worker of two processes is ready; return its output."""
     pattern = re.compile(r"answering .* on (http://\S+)")
     log = tmp_path / "log"
     found = wait_until(lambda: pattern.search(log.read_text()), LIMIT, "no address of probes")

@@ -24,7 +24,6 @@ django_settings.configure()
 
 @pytest.fixture
 def project(nsqd, tmp_path, monkeypatch):
-    """A project with its own database that publishes to the running nsqd."""
     connection.close()
     monkeypatch.setitem(connection.settings_dict, "NAME", str(tmp_path / "db.sqlite3"))
     with override_settings(NSQCLIENT={
@@ -98,7 +97,6 @@ def test_a_missing_setting_raises_improperly_configured():
 
 
 def test_dead_letters_may_be_kept_in_the_database(project):
-    """retry and on_giving_up use it as a handler does: their connections do not stay open."""
     in_use = []
 
     def keep(message):
@@ -169,7 +167,6 @@ def test_a_failed_publish_after_the_commit_is_raised_or_logged(project, robust, 
 
 @pytest.fixture
 def consume(project):
-    """Run a handler, as the command would, until the channel is empty."""
     def run(handler, **options):
         config = {"default_requeue_delay": 0, "max_backoff_duration": 0}
         with Consumer("jobs", "c", handler, nsqd_tcp_addresses=[project.tcp_address],
@@ -179,7 +176,6 @@ def consume(project):
 
 
 def test_each_message_leaves_no_old_connection(project, consume):
-    """A worker's connection is closed after its message, since CONN_MAX_AGE is 0."""
     seen = []
 
     def handler(message):
@@ -205,7 +201,6 @@ def test_a_handler_in_a_transaction_does_all_or_nothing(project, consume):
 
 
 def test_queries_are_not_kept(project, consume):
-    """With DEBUG Django keeps queries; a worker clears them with each message."""
     counts = []
 
     def handler(message):
@@ -233,7 +228,6 @@ def test_the_command_rejects_wrong_arguments(project, words, message, status):
 
 
 def test_the_command_needs_good_settings():
-    """Like every command it runs the system checks; called from code it reads the settings."""
     with override_settings(NSQCLIENT={}):
         with pytest.raises((CommandError, ImproperlyConfigured), match="NSQCLIENT"):
             call_command("nsq_consume", "json.loads", "--topic", "t", "--channel", "c")

@@ -75,7 +75,6 @@ def test_a_handler_has_an_app_context_of_its_own(nsq, app, nsqd):
 
 
 def test_a_handler_has_a_retry_policy_and_dead_letters(nsq, app, nsqd):
-    """Both are called in an application context, so the extension itself can publish them."""
     asked = []
 
     def retry(message, exception):

@@ -15,13 +15,11 @@ SETTING = {
 
 
 def read_settings(mapping, parsed):
-    """Return the settings of a command."""
     return Settings.read(changed_setting(mapping, parsed.values))
 
 
 @pytest.fixture
 def read(monkeypatch, tmp_path):
-    """Read a command line, variables and the text of a file; return the values."""
     def run(given=(), environ=(), file=""):
         for name, value in dict(environ).items():
             monkeypatch.setenv(name, value)
@@ -34,7 +32,6 @@ def read(monkeypatch, tmp_path):
 
 
 def test_each_source_wins_over_those_behind_it(read):
-    """The command line, the environment, the table of the worker."""
     file = "[worker]\nprocesses = 2\n"
     assert read().values["processes"] == 0
     assert read((), (), file).values["processes"] == 2
@@ -51,7 +48,6 @@ def test_the_setting_comes_last(read):
 
 
 def test_addresses_replace_those_of_the_setting(read):
-    """Both lists: an nsqd of the environment is not asked beside nsqlookupds of the setting."""
     found = read_settings(SETTING, read((), {"NSQD_TCP_ADDRESSES": "e:4150,f:4150"}))
     assert found.consumer_addresses() == {"nsqd_tcp_addresses": ("e:4150", "f:4150")}
 

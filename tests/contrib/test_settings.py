@@ -43,7 +43,6 @@ def test_options_may_be_text():
 
 
 def test_consumers_discover_and_producers_use_the_given_nsqd():
-    """With both kinds of address, each side uses its own kind."""
     settings = Settings.read(NSQD | {"LOOKUPD_HTTP_ADDRESSES": ["127.0.0.1:4161"]})
     assert settings.consumer_addresses() == {"lookupd_http_addresses": ("127.0.0.1:4161",)}
     producer = settings.make_producer()
@@ -66,7 +65,6 @@ def test_all_threads_get_the_same_producer(holder):
 
 
 def test_a_forked_child_publishes_with_its_own_producer(holder, nsqd):
-    """Also when another thread was creating the producer at the moment of the fork."""
     with holder._lock:
         assert in_child(lambda: holder.get().publish("events", b"child")) == 0
     holder.get().publish("events", b"parent")

@@ -36,7 +36,6 @@ def application(environ, start_response):
 
 @pytest.fixture(scope="module")
 def uwsgi() -> Path:
-    """The program, built from PyPI once."""
     program = UWSGI / "bin" / "uwsgi"
     if not program.exists():
         built = subprocess.run(
@@ -49,7 +48,6 @@ def uwsgi() -> Path:
 
 @pytest.mark.parametrize("server_kind", ["real"], indirect=True)
 def test_workers_of_uwsgi_publish_over_their_own_connections(server, uwsgi, tmp_path):
-    """Every request has its two messages in nsqd, also when several threads are the first."""
     (tmp_path / "app.py").write_text(APPLICATION)
     url, log = f"127.0.0.1:{free_port()}", tmp_path / "log"
     with log.open("w") as output:

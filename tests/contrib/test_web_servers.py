@@ -15,7 +15,6 @@ THREADS = ("--workers", "2", "--worker-class", "gthread", "--threads", "4")
 
 
 def consumed(nsqd, topic: str, count: int) -> list[str]:
-    """Consume the topic until nothing is left; return the names in the messages."""
     names = []
 
     def handler(message):
@@ -34,7 +33,6 @@ def consumed(nsqd, topic: str, count: int) -> list[str]:
     ("flask", (*SYNC, "--preload"), "embedded"),
 ], indirect=["server_kind"])
 def test_a_graceful_reload_under_load_loses_no_publish(server, tmp_path, framework, flags):
-    """Every successful request has its message in nsqd; gunicorn ends without errors."""
     with Gunicorn(framework, tmp_path, server.tcp_address, *flags) as web:
         over = threading.Event()
         numbers = iter(range(100_000))

@@ -52,7 +52,6 @@ def make_channel(server: ServerUnderTest, topic: str) -> None:
 
 
 def consume(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -> dict[str, int]:
-    """Handle three messages and stop, whatever the fault; then nothing is left."""
     for body in BODIES:
         server.post("/pub", body, topic=topic)
     seen = Seen()
@@ -73,10 +72,7 @@ def drain(
     server: ServerUnderTest, topic: str, expected: frozenset[bytes] = frozenset(),
     seconds: float = 1 + SCAN + RECOVERY,
 ) -> set[bytes]:
-    """Consume the remaining messages, since FINs may have been lost. Fails if any stay.
-
-    ``expected`` must be among it; it may still be on its way from the topic to the channel.
-    """
+    """Consume the remaining messages, since FINs may have been lost. Fails if any stay."""
 
     def left() -> int:
         channel = server.stats(topic, "c")
@@ -96,7 +92,6 @@ def drain(
 
 
 def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -> dict[str, int]:
-    """Publish in three ways, whatever the fault; each is stored."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config) as producer:
@@ -110,7 +105,6 @@ def publish(server: ServerUnderTest, topic: str, config: Config, fault: Fault) -
 def publish_once(
     server: ServerUnderTest, topic: str, config: Config, fault: Fault
 ) -> dict[str, int]:
-    """Publish without retries of unknown outcomes, so that no message is duplicated."""
     with FaultProxy(server.tcp_address) as proxy:
         fault(proxy)
         with Producer([proxy.address], config=config, retry_unknown=False) as producer:
@@ -139,7 +133,6 @@ DIALOGUES: dict[str, Dialogue] = {
 
 
 def positions(length: int, seed: int, count: int) -> list[int]:
-    """All positions of a dialogue, or ``most`` of them."""
     if FULL or count >= length:
         return list(range(length))
     return sorted(random.Random(seed).sample(range(length), count))
@@ -152,12 +145,7 @@ def try_all(
     faults: Iterable[tuple[str, Fault]],
     prefix: str,
 ) -> int:
-    """Play the dialogue once for each named fault, several at a time.
-
-    Each has a topic of its own: the prefix, and its number with five digits.
-
-    Returns: how many. Raises: AssertionError with the names of the failed ones.
-    """
+    """Play the dialogue once for each named fault, several at a time; return how many."""
     failures: list[str] = []
     lock = threading.Lock()
 

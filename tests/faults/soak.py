@@ -1,9 +1,7 @@
 """``python -m tests.faults.soak``: half of the maximum rate for a long time, on a real nsqd.
 
-A producer and a consumer in this process go through a proxy that drops all connections every ten
-seconds. Every five seconds memory, threads, descriptors and timers are looked at. Exits with 1
-when memory has grown by 5 % or more from the second sixth of the run to the last, when threads,
-descriptors or timers have become more, or when a message that was stored was not handled.
+Exits with 1 when memory has grown by 5 % from the second sixth of the run to the last, when
+threads, descriptors or timers have become more, or when a stored message was not handled.
 """
 
 import argparse
@@ -92,7 +90,6 @@ class Soak:
             pause.wait(0.01)
 
     def run(self, seconds: float) -> None:
-        """Publish at half of the maximum rate, drop connections, take samples."""
         with self._consumer, self._producer:
             rate = self.measure_rate(min(10.0, seconds / 6)) / 2
             print(f"half of the maximum rate: {rate:.0f} messages in a second", flush=True)

@@ -21,7 +21,6 @@ LIMIT = 150 * MIB
 
 
 def pour(sock: socket.socket, data: bytes, total: int) -> None:
-    """Send the same bytes again and again, until the server has enough."""
     block = data * max(1, min(65536, total) // len(data))
     with contextlib.suppress(OSError):
         for _ in range(max(1, total // len(block))):
@@ -31,7 +30,6 @@ def pour(sock: socket.socket, data: bytes, total: int) -> None:
 def bomb() -> bytes:
     """A deflate stream of zeros that expands a thousandfold."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    # After a full flush a block needs nothing of those before it.
     block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
     return block * 300 + packer.flush()
 
@@ -42,7 +40,6 @@ def snappy_claim(size: int) -> bytes:
     while left > 127:
         digits += bytes([left & 127 | 128])
         left >>= 7
-    # As many copies of 64 bytes, from one byte back, as fit into a chunk.
     block = digits + bytes([left]) + b"\x00x" + b"\xfe\x01\x00" * 24_000
     chunk = bytes(4) + block  # its checksum is wrong, which is seen when it was expanded
     return b"\x00" + len(chunk).to_bytes(3, "little") + chunk
@@ -51,7 +48,6 @@ def snappy_claim(size: int) -> bytes:
 def snappy_stream(data: bytes, times: int) -> bytes:
     """A whole stream of snappy with ``data`` so many times; expands twentyfold at most."""
     compressor = snappy.StreamCompressor()
-    # After the stream's head the same data gives the same bytes.
     return compressor.compress(data) + compressor.compress(data) * (times - 1)
 
 

@@ -47,7 +47,6 @@ class Ended:
 
 
 def pour(peer: Peer, data: bytes, total: int = ENDLESS) -> None:
-    """Send the same bytes again and again, until the client has enough."""
     block = data * max(1, min(65536, total) // len(data))
     with contextlib.suppress(OSError):
         for _ in range(max(1, total // len(block))):
@@ -78,7 +77,6 @@ def opening(answer: bytes, *, limit: int = LIMIT, timeout: float = 3.0, **option
 
 
 def test_an_answer_of_ten_megabytes_is_refused():
-    """No answer of nsqd is that long; it is not even received."""
     answer = b'{"max_rdy_count":1,"x":"' + b"y" * 10 * MIB + b'"}'
     refused = opening(response(answer), limit=30 * MIB)
     assert isinstance(refused, RemoteProtocolError) and "10485" in str(refused)
@@ -141,8 +139,6 @@ def test_endless_error_frames_are_counted_and_not_kept():
 
 @pytest.mark.parametrize("text", ["E_INVALID ", "E_FIN_FAILED "])
 def test_an_error_of_many_megabytes_ends_the_connection(text):
-    """nsqd's errors are short; this one is not received as a whole."""
-
     def attack(peer: Peer) -> None:
         peer.send(struct.pack(">II", 60 * MIB, 1), text.encode())
         pour(peer, b"x", 60 * MIB)

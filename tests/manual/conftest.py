@@ -13,14 +13,11 @@ from tests.support.waiting import wait_until
 
 
 class Cluster(NamedTuple):
-    """One embedded nsqd that is registered with one nsqlookupd."""
-
     nsqd: Nsqd
     lookupd: Nsqlookupd
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The usual addresses, and their replacements here."""
         return {
             "127.0.0.1:4150": self.nsqd.tcp_address, "127.0.0.1:4151": self.nsqd.http_address,
             "127.0.0.1:4160": self.lookupd.tcp_address,

@@ -12,7 +12,6 @@ from tests.support.docs.terminal import Terminal
 
 @pytest.fixture
 def orders(cluster: Cluster) -> Cluster:
-    """A cluster with 700 orders, in each of the channels of the page."""
     cluster.create_topic("orders")
     for channel in ("export", "database", "rows"):
         cluster.nsqd.create_channel("orders", channel)

@@ -1,7 +1,4 @@
-"""Blocks of code of the manual: programs that run as they stand, and what must be right in all.
-
-That each block is run or says why not is held by ``tests/test_docs.py``.
-"""
+"""Blocks of code of the manual: programs that run as they stand, and what must be right in all."""
 
 import ast
 import builtins

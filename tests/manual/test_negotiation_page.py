@@ -36,7 +36,6 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def terminal(empty_terminal: Terminal, etc: Path) -> Terminal:
-    """A terminal with these files and the parts that the page leaves out."""
     empty_terminal.replace.update({
         "/etc/nsq": str(etc), "--tls-cert=...": f"--tls-cert={etc}/nsqd.pem",
         "--tls-key=...": f"--tls-key={etc}/nsqd-key.pem",

@@ -1,7 +1,4 @@
-"""The commands on the pages of the tools, typed into a terminal beside an embedded cluster.
-
-What a page leaves out (``...``) is given here; tools that run until Ctrl-C get one.
-"""
+"""The commands on the pages of the tools, typed into a terminal beside an embedded cluster."""
 
 import json
 import re
@@ -28,7 +25,6 @@ def soon(condition: Callable[[], object], what: str) -> None:
 
 
 def channels(nsqd: Nsqd, topic: str) -> list[str]:
-    """Return the channels of a topic that somebody consumes."""
     return [
         channel["channel_name"] for found in nsqd.stats(topic)["topics"] or []
         for channel in found["channels"] if channel["clients"]
@@ -46,7 +42,6 @@ def complete(command: str, flags: str = NSQD) -> str:
 
 
 def end(*commands: Command) -> None:
-    """Press Ctrl-C in each terminal: all end with 0."""
     for command in commands:
         assert command.interrupt() == 0, f"{command.text}: {command.output}{command.log}"
 

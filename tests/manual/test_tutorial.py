@@ -39,7 +39,6 @@ def test_the_commands_of_the_quick_start_work(empty_terminal: Terminal) -> None:
 
 
 def _taken(stats: str) -> int:
-    """Return how many messages are with nsq_to_file or already finished."""
     [topic] = requests.get(stats, timeout=10).json()["topics"]
     return sum(
         channel["message_count"] - channel["depth"]
@@ -60,7 +59,6 @@ def known(text: str, terminal: Terminal) -> list[str]:
 
 
 def shown(blocks: list[Block]) -> str:
-    """Return the output in the only block of a name, without the command above it."""
     text = text_of(blocks)
     return text.partition("\n")[2] if text.startswith("$ ") else text
 

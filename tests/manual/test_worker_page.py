@@ -25,7 +25,6 @@ PAGE = "docs/topics/worker.rst"
 
 @pytest.fixture
 def shop(terminal: Terminal, cluster: Cluster) -> Terminal:
-    """Return a terminal in a folder with the module of the page; its topics exist."""
     (terminal.folder / "shop").mkdir()
     (terminal.folder / "shop" / "__init__.py").write_text("")
     (terminal.folder / "shop" / "handlers.py").write_text(text_of(named("worker handlers")))
@@ -78,7 +77,6 @@ def test_the_other_commands_of_the_page_work(shop: Terminal, cluster: Cluster) -
 
 
 def test_the_unit_for_systemd_is_well_formed() -> None:
-    """Its flags exist, it stops later than the worker, and reloads with SIGHUP."""
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # keys have capitals
     unit.read_string(text_of(named("worker systemd unit")))
@@ -126,7 +124,6 @@ def consumed(program: str, nsqd: Nsqd, found: dict[str, object]) -> None:
 def test_the_program_with_opentelemetry_publishes_and_handles(
     nsqd: Nsqd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without an SDK the spans lead nowhere, and the message is handled all the same."""
     page: dict[str, object] = {}
     try:
         consumed(text_of(named("OpenTelemetry")), nsqd, page)

@@ -50,7 +50,6 @@ class Worker:
 
     @property
     def ledger(self) -> list[list[str]]:
-        """What its handlers have noted: verb, body, process id."""
         path = self.folder / "ledger"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -100,7 +99,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def save(folder: Path, verb: str = "handled", code: str = HANDLERS) -> None:
-    """Write the module ``shop``, in one step."""
     new = folder / "shop.new"
     new.write_text(code.replace("VERB", verb))
     os.replace(new, folder / "shop.py")

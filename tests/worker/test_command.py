@@ -139,7 +139,6 @@ def test_probes_and_metrics_are_answered(worker, nsqd, processes):
 
 
 def test_with_reload_it_restarts_when_code_changes(worker, nsqd, project):
-    """Broken code does not end it: it waits until the code is mended."""
     running = worker("shop", "--reload")
     nsqd.publish("orders", b"a")
     wait_until(lambda: running.handled() == ["a"], LIMIT)
@@ -172,7 +171,6 @@ def test_with_reload_a_wrong_command_line_ends_it_at_once(worker):
 
 @pytest.mark.parametrize("words", [[], ["--processes=2"]])
 def test_with_reload_ctrl_c_in_a_terminal_is_one_signal(worker, nsqd, words):
-    """All processes get it, and the supervisor hands it on: a running handler finishes."""
     nsqd.publish("orders", b"1")
     running = worker("shop", "--reload", *words)
     wait_until(lambda: running.handled("began"), LIMIT)

@@ -22,7 +22,6 @@ def group_of(nsqd=None, **arguments):
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_each_message_is_handled_inside_the_middleware(nsqd, batched):
-    """The context is entered and left for each message, or for each batch, of every topic."""
     entered, inside, seen = [], threading.local(), []
 
     @contextlib.contextmanager
@@ -84,7 +83,6 @@ def test_the_banner_says_what_is_not_default():
 
 
 def test_an_error_of_a_consumer_names_its_handler():
-    """Options that contradict each other are refused before anything starts."""
     registration = register("orders", "c", BatchHandler(print), ordered=True)
     with pytest.raises(ConfigError, match="orders/c: a BatchHandler cannot keep an order"):
         group_of().add(registration)

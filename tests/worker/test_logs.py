@@ -58,7 +58,6 @@ def test_the_lines_of_the_program_look_like_those_of_the_worker(logged):
 
 
 def test_a_program_that_has_configured_logging_logs_itself(logged):
-    """All that comes, once: a handler and a level of its own."""
     configure, theirs = configured(logging.getLogger())
     assert logged(configure) == [] and theirs == ["handled 7", "details"] * 2
 
@@ -75,7 +74,6 @@ def test_a_level_of_the_command_line_counts_for_the_library(logged):
 
 
 def test_json_is_an_object_for_each_record(logged):
-    """With the fields of the library, and every ``extra`` of the program."""
     lines = logged(lambda: USERS.addFilter(add_order), as_json=True, process="process 2")
     USERS.filters.clear()
     first, second = map(json.loads, lines)
@@ -150,7 +148,6 @@ def bill(message):
 
 
 def test_a_line_of_a_handler_comes_once_and_names_the_process(worker, project, nsqd):
-    """As does the line of a message that is given up, with its topic and channel."""
     save(project, code=LOGGING)
     running = worker("shop", "--processes=1")
     nsqd.publish("orders", b"a")

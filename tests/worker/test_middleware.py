@@ -52,9 +52,6 @@ def handling(*messages, is_stopping=lambda: False) -> Handling:
     return Handling("t", "c", messages or (make_message(b"x"),), False, is_stopping)
 
 
-# -- TimeLimit
-
-
 def test_a_handler_past_its_limit_is_interrupted_and_its_message_requeued(nsqd, caplog):
     tries = []
 
@@ -74,7 +71,6 @@ def test_a_handler_past_its_limit_is_interrupted_and_its_message_requeued(nsqd, 
 
 
 def test_the_exception_arrives_within_the_handler_or_not_at_all():
-    """Handlers that end at their limit: none is interrupted behind the with statement."""
     limit, hold, ends = TimeLimit(0.002), threading.Lock(), 0
     hold.acquire()
     for _ in range(200):
@@ -118,9 +114,6 @@ def test_limits_are_above_0():
             make()
 
 
-# -- RateLimit
-
-
 @pytest.fixture
 def clock(monkeypatch) -> SimpleNamespace:
     """The clock of the middleware: a sleep moves it on."""
@@ -135,7 +128,6 @@ def clock(monkeypatch) -> SimpleNamespace:
 
 
 def test_messages_begin_at_the_rate_of_their_consumer(clock):
-    """The first at once; each channel has the whole rate."""
     limit = RateLimit(30, window=60)
     for _ in range(5):
         limit(handling())
@@ -145,7 +137,6 @@ def test_messages_begin_at_the_rate_of_their_consumer(clock):
 
 
 def test_a_batch_waits_for_all_its_messages(clock):
-    """A pause has saved up a tenth of a second's messages."""
     limit = RateLimit(100)
     limit(handling(*[make_message(b"x") for _ in range(51)]))
     assert clock.now == pytest.approx(100.5)
@@ -163,7 +154,6 @@ def test_a_wait_ends_with_the_consumer(clock):
 
 
 def test_a_message_that_has_expired_in_the_wait_is_not_handled(clock):
-    """nsqd has given it to another consumer: it is dropped; the rest of a batch is requeued."""
     dropped = []
     responder = SimpleNamespace(drop_expired=dropped.append)
     old = Message(b"x", b"1" * 16, 1, 0, 0, time.monotonic(), responder)

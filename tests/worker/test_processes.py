@@ -28,7 +28,6 @@ def clients(nsqd) -> int:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_running_handlers_finish_in_every_process(pair, nsqd, signum):
-    """Also where all processes get the signal, as from systemd or a terminal, and once more."""
     nsqd.publish_many("orders", [b"1"] * 8)  # more than one process may have at once
     wait_until(lambda: len({pid for _, _, pid in pair.ledger}) == 2, LIMIT)
     began, pids = len(pair.handled("began")), pair.children()
@@ -118,7 +117,6 @@ def bill(message):
 
 @pytest.mark.parametrize("words", [[], ["--processes=1"]], ids=["alone", "supervised"])
 def test_a_handler_may_use_multiprocessing_with_fork(worker, nsqd, project, words):
-    """Its children end at terminate(), which sends SIGTERM, and the programs that it runs do."""
     save(project, code="""
 import multiprocessing, signal, subprocess, sys
 import nsqclient

@@ -35,7 +35,6 @@ def test_the_front_door_registers_with_the_registry_of_the_process():
 
 
 def test_a_handler_may_serve_several_channels():
-    """Decorators are stacked; a BatchHandler and a partial are handlers as well."""
     own = HandlerRegistry()
     own.handler("a", "c")(own.handler("b", "c")(handle))
     own.handler("c", "c")(BatchHandler(handle))

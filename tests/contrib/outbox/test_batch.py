@@ -17,8 +17,6 @@ BAD = PublishRejectedError("too big", "E_BAD_MESSAGE")
 
 @dataclass
 class Row:
-    """A row without a database."""
-
     pk: int
     topic: str = "t"
     key: str = ""
@@ -31,8 +29,6 @@ class Row:
 
 
 class Publisher:
-    """A producer that notes calls and raises the error planned for a body."""
-
     def __init__(self, is_connected=True, **errors) -> None:
         self.calls: list[tuple] = []
         self.is_connected = is_connected
@@ -64,7 +60,6 @@ def run(publisher, *rows):
 
 
 def test_rows_of_a_topic_are_one_call_in_their_order():
-    """Topics come in the order of their first row."""
     publisher = Publisher()
     result = run(publisher, Row(1, "b"), Row(2, "a"), Row(3, "b"))
     assert publisher.calls == [("b", "1,3", None), ("a", "2", None)]
@@ -86,7 +81,6 @@ def test_a_rejected_row_alone_has_failed():
 
 @pytest.mark.parametrize("error", [BAD, InvalidMessageError("empty"), PublishUnknownError("lost")])
 def test_a_rejected_call_of_several_rows_is_ambiguous(error):
-    """None of them has failed yet: fewer are published next."""
     result = run(Publisher(of_2=error), Row(1), Row(2), Row(3, "u"))
     assert result.is_ambiguous and not result.failed and ids(result.stored) == [3]
 
@@ -115,7 +109,6 @@ def test_an_unknown_outcome_is_an_outage_unless_an_nsqd_is_connected(is_connecte
 
 
 def test_rows_behind_a_failed_one_with_their_key_are_not_published():
-    """Others of the topic are, and the key in another topic."""
     publisher = Publisher(of_1=BAD)
     result = run(publisher, Row(1, key="k", failures=2), Row(2, key="k"), Row(3, key="l"), Row(4),
                  Row(5, "u", key="k"))
@@ -135,7 +128,6 @@ def test_no_call_begins_when_the_time_is_over():
     (PublishUnknownError("lost"), False), (ClosedError("closed"), False),
 ])
 def test_a_rejection_is_about_the_message(error, expected):
-    """Anything else may succeed with the same message."""
     assert is_rejection(error) is expected
 
 

@@ -67,7 +67,6 @@ def test_without_the_table_it_says_what_to_run(alias, producer):
 
 @pytest.fixture
 def relay(alias, producer, nsqd, tmp_path):
-    """Start the command as a process; return how."""
     def start(*flags):
         at = connections[alias].settings_dict
         place = {"POSTGRES": at["HOST"]} if alias == "postgres" else {"DATABASE": at["NAME"]}

@@ -82,7 +82,6 @@ def test_without_a_transaction_it_raises(alias, producer):
     ("t", b"x", {"key": "k", "defer": 1}, InvalidMessageError),
 ])
 def test_an_invalid_message_is_refused_at_the_call(alias, producer, topic, body, options, error):
-    """So the transaction fails, and not the relay."""
     with pytest.raises(error), transaction.atomic(using=alias):
         publish_in_transaction(topic, body, using=alias, **options)
 
@@ -131,14 +130,12 @@ def test_messages_outlive_an_outage_of_nsqd(alias, store, producer, nsqd, caplog
 
 @pytest.fixture
 def nsqd_with_limit(nsqd_factory):
-    """An nsqd that takes messages of 100 bytes, and a producer that does not know it."""
     nsqd = nsqd_factory(max_msg_size=100)
     with Producer([nsqd.tcp_address]) as producer:
         yield nsqd, producer
 
 
 def test_a_message_that_nsqd_refuses_holds_nobody_up(alias, store, nsqd_with_limit):
-    """Neither those before it nor those after; it stays, with the reason and its next attempt."""
     nsqd, producer = nsqd_with_limit
     store(*"abc", "x" * 200, *"def")
     relay = Relay(alias, producer)
@@ -149,7 +146,6 @@ def test_a_message_that_nsqd_refuses_holds_nobody_up(alias, store, nsqd_with_lim
 
 
 def test_messages_of_a_key_wait_for_a_failed_one(alias, store, nsqd_with_limit):
-    """Until it is published, or deleted; other keys and topics do not wait."""
     nsqd, producer = nsqd_with_limit
     store("k1", "x" * 200, "k3", key="k")
     store("l1", key="l")

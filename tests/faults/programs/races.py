@@ -1,8 +1,6 @@
 """Eight threads use a consumer and a producer and end them: ADDRESS ROUNDS SEED SWITCH_INTERVAL.
 
-Each round makes both, lets eight threads call stop, close, publish, pause, set_max_in_flight and
-fork against each other in a seeded order, and checks for leftovers. Prints the outcomes of each
-call, as a JSON object; exits with 1 when a call hung or raised what no docs name.
+Prints the outcomes of each call as JSON; exits with 1 when a call hung or raised what no docs name.
 """
 
 import faulthandler
@@ -30,7 +28,6 @@ outcomes: Counter[str] = Counter()
 
 
 def fork(consumer: Consumer, producer: Producer) -> None:
-    """A child that uses its own copies, and ends."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(20)  # should it hang, the parent sees the signal
