@@ -6,7 +6,6 @@ from pathlib import Path
 
 
 def read_tree(folder: Path) -> dict[str, bytes]:
-    """Return every file under ``folder`` with its content, unpacked."""
     return {
         str(path.relative_to(folder)):
         b"".join(_members(path.read_bytes())) if path.suffix == ".gz" else path.read_bytes()

@@ -9,10 +9,8 @@ trustme = pytest.importorskip("trustme", reason="trustme has no wheel for this P
 
 
 class Certificates:
-    """PEM files in a folder: an authority, a server and a client of it, and strangers.
-
-    The server's certificate is for 127.0.0.1 and ``localhost``, the client's common name is
-    ``worker-1``.
+    """PEM files in a folder: an authority, a server and a client (``worker-1``) of it, and
+    strangers.
     """
 
     def __init__(self, folder: Path) -> None:

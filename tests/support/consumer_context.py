@@ -13,7 +13,6 @@ def make_context(
     run_in_background: Callable[[Callable[[], None]], None] = lambda task: task(),
     topic: str = "t", channel: str = "c",
 ) -> ConsumerContext:
-    """Return one with a timer of the test's, whose background tasks run at once."""
     return ConsumerContext(
         topic, channel, Config() if config is None else config,
         VirtualTimer() if timer is None else timer, run_in_background,

@@ -34,15 +34,11 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot() -> Snapshot:
-    """Take a snapshot. Costs well under a millisecond."""
     return Snapshot(frozenset(_our_threads()), frozenset(_children()), frozenset(_descriptors()))
 
 
 def find_leaks(before: Snapshot) -> list[str]:
-    """Return a description of everything alive now that was not in ``before``.
-
-    Blocks: up to GRACE seconds, only where something is still alive.
-    """
+    """Return a description of everything alive now that was not in ``before``."""
     # Most of it is about to end, and a collection costs more than all the rest.
     if not any(_new_since(before)) or _ends(before, COLLECT_AFTER):
         return []
@@ -52,7 +48,6 @@ def find_leaks(before: Snapshot) -> list[str]:
 
 
 def _ends(before: Snapshot, seconds: float) -> bool:
-    """Wait until nothing is left; return False where something still is after so long."""
     try:
         wait_until(lambda: not any(_new_since(before)), timeout=seconds)
     except AssertionError:
@@ -61,7 +56,6 @@ def _ends(before: Snapshot, seconds: float) -> bool:
 
 
 def _new_since(before: Snapshot) -> Snapshot:
-    """Return everything that was not there before."""
     now = take_snapshot()
     # No pipes and the like, and no devices.
     opened = {
@@ -88,7 +82,6 @@ def _our_threads() -> list[threading.Thread]:
 
 
 def _children() -> list[int]:
-    """Return the process ids of our children, also of those nobody waited for."""
     pids: list[int] = []
     try:
         for task in _PROC.joinpath("task").iterdir():
@@ -133,7 +126,6 @@ def _foreign_sockets() -> set[str]:
 
 
 def _system_table(name: str) -> list[list[str]]:
-    """Return the fields of every line of a table of sockets."""
     try:
         lines = _PROC.joinpath("net", name).read_text().splitlines()
     except FileNotFoundError:
@@ -142,7 +134,6 @@ def _system_table(name: str) -> list[list[str]]:
 
 
 def _sockets(process: Path = _PROC) -> list[str]:
-    """Return the inode of every socket that a process holds open."""
     return [link for link in _descriptors(process) if link.startswith("socket:")]
 
 

@@ -10,7 +10,6 @@ _STATUS = Path("/proc/self/status")
 
 
 def resident() -> tuple[int, int]:
-    """Bytes of memory that this process has now, and had at most."""
     fields = dict(
         line.split(":", 1) for line in _STATUS.read_text().splitlines() if line.startswith("Vm")
     )

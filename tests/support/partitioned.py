@@ -11,7 +11,6 @@ from nsqclient.partitioned import Producer
 
 @contextlib.contextmanager
 def producers(cluster: PartitionedCluster, default: Config) -> Iterator[Callable[..., Producer]]:
-    """Give a factory of producers that end with the block: ``produce(sharding="java")``."""
     made: list[Producer] = []
 
     def produce(config: Config = default, **options: Any) -> Producer:

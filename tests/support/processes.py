@@ -50,12 +50,10 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def exit_status(pid: int) -> int:
-    """Wait for a child; return its exit status, or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Run ``work`` in a forked child and wait for it; return its exit status."""
     return exit_status(fork(work))
 
 
@@ -72,7 +70,6 @@ def handles(pid: int, number: int) -> bool:
 
 
 def run_program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``tests/support/programs/NAME.py`` and wait for it."""
     return subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py"), *arguments],
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},

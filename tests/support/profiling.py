@@ -9,8 +9,6 @@ from types import FrameType
 
 @contextmanager
 def calls_passed_to(note: Callable[[FrameType], None]) -> Iterator[None]:
-    """Call ``note`` with the frame of each Python function that is called, in its thread."""
-
     def profile(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             note(frame)

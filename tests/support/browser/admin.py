@@ -24,7 +24,6 @@ class Admin:
         return self.raw("GET", path, headers=headers)
 
     def json(self, path: str) -> Any:
-        """GET a path that answers 200; return its JSON."""
         answer = self.get(path)
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -43,7 +42,6 @@ class Admin:
         return self.raw("POST", path, json={} if values is None else values, headers=headers)
 
     def delete(self, path: str, values: Any = None, **headers: str) -> requests.Response:
-        """DELETE, with JSON when there is some."""
         return self.raw("DELETE", path, json=values, headers=headers)
 
     def raw(self, method: str, path: str, **options: Any) -> requests.Response:
@@ -100,7 +98,6 @@ class Cluster:
         wait_until(lambda: self.registered(topic) == set(self.addresses))
 
     def registered(self, topic: str) -> set[str]:
-        """The nsqds that an nsqlookupd lists for a topic."""
         return {
             f"{each['broadcast_address']}:{each['http_port']}"
             for each in self.lookupds[0].get("/nodes").json()["producers"]

@@ -25,7 +25,6 @@ _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 
 def find_chromium() -> str | None:
-    """Return the path of Chromium: the variable CHROMIUM, or the system's."""
     given = os.environ.get("CHROMIUM")
     if given:
         return given if os.access(given, os.X_OK) else None
@@ -108,7 +107,6 @@ class Browser:
         return lines if len(lines) == 2 else []
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
-        """Send one command; return its result."""
         with self._lock:
             number = next(self._numbers)
             message = {"id": number, "method": method, "params": params}
@@ -147,7 +145,6 @@ class Browser:
         return page
 
     def close(self) -> None:
-        """End Chromium."""
         try:
             self.call("Browser.close")
             self._socket.close()
@@ -173,11 +170,9 @@ class Page:
         self.errors: list[str] = []
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send one command of the DevTools protocol."""
         return self._browser.call(method, self._session, **params)
 
     def on_event(self, method: str, params: dict[str, Any]) -> None:
-        """Record errors of the console."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(str(details.get("exception", {}).get("description", details)))
@@ -191,12 +186,10 @@ class Page:
             self.errors.append(str(params["args"]))
 
     def goto(self, url: str) -> None:
-        """Open a URL; wait until it is loaded."""
         self.call("Page.navigate", url=url)
         self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def eval(self, script: str) -> Any:
-        """Return the value of an expression; a promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True,
                            awaitPromise=True, userGesture=True)
         if "exceptionDetails" in answer:
@@ -205,7 +198,6 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script: str, timeout: float = TIMEOUT) -> Any:
-        """Wait until an expression is true; return its value."""
         def value() -> Any:
             try:
                 return self.eval(script)
@@ -252,17 +244,14 @@ class Page:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def type(self, text: str) -> None:
-        """Type into the focused element."""
         self.call("Input.insertText", text=text)
 
     def fill(self, selector: str, text: str) -> None:
-        """Click into a field, empty it, and type."""
         self.click(selector)
         self.eval(f"document.querySelector({json.dumps(selector)}).select()")
         self.type(text)
 
     def press(self, key: str) -> None:
-        """Press a key: Tab, Enter, Escape or a character."""
         code = _KEYS.get(key, ord(key.upper()) if len(key) == 1 else 0)
         text = "\r" if key == "Enter" else key if len(key) == 1 else ""
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text,
@@ -270,12 +259,10 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
-        """Give the window a size, in CSS pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=phone)
 
     def prefer(self, scheme: str) -> None:
-        """Set the colour scheme that the system prefers: light or dark."""
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
 
@@ -284,7 +271,6 @@ class Page:
         path.write_bytes(base64.b64decode(data))
 
     def close(self) -> None:
-        """Delete what its site has stored, and close it."""
         origin = self.eval("location.origin")
         if origin.startswith("http"):
             self.call("Storage.clearDataForOrigin", origin=origin, storageTypes="all")

@@ -11,7 +11,6 @@ from nsqclient.cli import main
 
 @functools.cache
 def flags_of(*command: str) -> frozenset[str]:
-    """Return the names of the flags that a command's help lists, without hyphens."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         with contextlib.suppress(SystemExit):

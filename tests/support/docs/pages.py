@@ -37,18 +37,15 @@ class Block(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Return page and line, for messages and ids of tests."""
         return f"{self.page}:{self.line}"
 
     @property
     def commands(self) -> list[str]:
-        """The commands behind prompts, continued lines joined."""
         text = re.sub(r"\\\n\s*", "", self.text)
         return [line[2:].strip() for line in text.splitlines() if line.startswith("$ ")]
 
 
 def read(page: str) -> str:
-    """Return the source of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 

@@ -43,8 +43,6 @@ def _listen_to_ctrl_c() -> None:
 
 
 class Command:
-    """A running command, with its output so far."""
-
     def __init__(self, text: str, terminal: Terminal, number: int) -> None:
         self.text = text
         self._stdout = terminal.folder / f".stdout-{number}"
@@ -58,31 +56,25 @@ class Command:
 
     @property
     def output(self) -> str:
-        """Its stdout."""
         return self._stdout.read_text(encoding="utf-8")
 
     @property
     def log(self) -> str:
-        """Its stderr."""
         return self._stderr.read_text(encoding="utf-8")
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has said something, on stdout or stderr."""
         wait_until(lambda: text in self.output + self.log or self._process.poll() is not None,
                    LIMIT, f"it does not say {text!r}: {self.text}")
         assert text in self.output + self.log, f"{self.text}: {self.output} {self.log}"
 
     def end(self, timeout: float = LIMIT) -> int:
-        """Wait for its end; return the exit status."""
         return self._process.wait(timeout)
 
     def interrupt(self) -> int:
-        """Press Ctrl-C, and wait for its end; return the exit status."""
         os.killpg(self._process.pid, signal.SIGINT)
         return self.end()
 
     def kill(self) -> None:
-        """End whatever is left of it."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -113,13 +105,11 @@ class Terminal:
             self.add_program(name, f'exec {words} "$@"')
 
     def add_program(self, name: str, script: str) -> None:
-        """Put a shell script on the PATH."""
         path = self._programs / name
         path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         path.chmod(0o755)
 
     def here(self, text: str) -> str:
-        """Return a text of the page with the replacements made."""
         if not self.replace:
             return text
         longest = sorted(self.replace, key=len, reverse=True)
@@ -127,7 +117,6 @@ class Terminal:
         return re.sub(pattern, lambda found: self.replace[found[0]], text)
 
     def start(self, command: str) -> Command:
-        """Type a command, and leave it running."""
         started = Command(self.here(command), self, len(self._commands))
         self._commands.append(started)
         return started
@@ -147,13 +136,11 @@ class Terminal:
         return server
 
     def run(self, command: str) -> str:
-        """Type a command, wait until it has succeeded, and return its output."""
         started = self.start(command)
         status = started.end()
         assert status == 0, f"{started.text}: status {status}: {started.output}{started.log}"
         return started.output
 
     def close(self) -> None:
-        """End everything."""
         for command in self._commands:
             command.kill()

@@ -20,7 +20,6 @@ def command(kind: str, name: str, *words: str) -> list[str]:
 def run_tool(
     kind: str, name: str, *words: str, stdin: bytes = b"", timeout: float = 60.0
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a utility to its end."""
     return subprocess.run(
         command(kind, name, *words), input=stdin, capture_output=True, timeout=timeout
     )
@@ -42,6 +41,5 @@ def tool(kind: str, name: str, *words: str, **options: Any) -> Iterator[subproce
 
 
 def end(process: subprocess.Popen[bytes], signum: int = signal.SIGTERM) -> int:
-    """Send a signal to a utility; return its exit status."""
     process.send_signal(signum)
     return process.wait(20)

@@ -30,8 +30,6 @@ def control_characters(text: str) -> list[str]:
 
 
 class HttpApi(Recorder):
-    """Answers with what ``respond(path, query)`` returns: a status and JSON."""
-
     def __init__(self, respond: Callable[[str, dict[str, str]], tuple[int, Any]]) -> None:
         super().__init__()
 
@@ -49,8 +47,6 @@ class HttpApi(Recorder):
 
 
 class _Hostile:
-    """Runs servers in threads while the ``with`` block lasts."""
-
     def __init__(self) -> None:
         self.http = HttpApi(self.respond)
         #: Cleared: HTTP requests hang until it is set.
@@ -122,7 +118,6 @@ class HostileNsqd(_Hostile):
         return f"127.0.0.1:{self._tcp.server_address[1]}"
 
     def as_producer(self) -> dict[str, Any]:
-        """How it is listed by an nsqlookupd."""
         return {
             "remote_address": NASTY, "hostname": NASTY, "broadcast_address": "127.0.0.1",
             "tcp_port": self._tcp.server_address[1], "http_port": self.http.port,
@@ -199,7 +194,6 @@ class HostileNsqlookupd(_Hostile):
         super().__init__()
         self._topic = topic
         self._nsqds = list(nsqds)
-        #: Further producers, as JSON objects.
         self.listed: list[dict[str, Any]] = []
 
     def respond(self, path: str, query: dict[str, str]) -> tuple[int, Any]:

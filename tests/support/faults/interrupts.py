@@ -20,15 +20,7 @@ _THREADING = threading.__file__
 
 
 def interrupt_everywhere(function: Any, work: Callable[[], Callable[[], None]]) -> int:
-    """Run something again and again, each time interrupted one point later.
-
-    Args:
-        function: in which KeyboardInterrupt is raised.
-        work: does it, and returns what to call to check the state that is left. It catches
-            KeyboardInterrupt itself.
-
-    Returns: how often it was interrupted.
-    """
+    """Run something again and again, each time interrupted one point later."""
     code = function.__code__
 
     def run(number: int) -> bool:
@@ -45,7 +37,6 @@ def interrupt_everywhere(function: Any, work: Callable[[], Callable[[], None]]) 
 
 
 def is_library(code: CodeType) -> bool:
-    """True for code of the library, or of the standard library's threading."""
     return code.co_filename.startswith(_LIBRARY) or code.co_filename == _THREADING
 
 
@@ -65,9 +56,7 @@ class Interruption:
         self._left = number
         self._is_wanted = is_wanted
         self._error = error
-        #: It was raised.
         self.has_come = False
-        #: Where: file name, line and name of the function.
         self.place = ""
         self._before: Any = None
 

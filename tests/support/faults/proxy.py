@@ -23,8 +23,6 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class _Pipe:
-    """One direction of one link: reads from ``source``, writes to ``target``."""
-
     def __init__(self, link: _Link, source: socket.socket, target: socket.socket) -> None:
         self.link = link
         self.source = source
@@ -36,8 +34,6 @@ class _Pipe:
 
 
 class _Link:
-    """A client's connection and its connection to the server."""
-
     def __init__(self, number: int, client: socket.socket, server: socket.socket) -> None:
         self.number = number
         self.sockets = (client, server)
@@ -84,8 +80,6 @@ class FaultProxy:
         self.accepted = 0
         self.forwarded = {CLIENT: 0, SERVER: 0}
 
-    # --- life ---
-
     def __enter__(self) -> FaultProxy:
         self._thread.start()
         self.start()
@@ -96,11 +90,9 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """Where clients connect: ``127.0.0.1:port``."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Listen (again, on the same port)."""
         self._do(self._listen)
 
     def stop(self) -> None:
@@ -108,12 +100,9 @@ class FaultProxy:
         self._do(lambda: (self._stop_listening(), self._drop_all(reset=False)))
 
     def close(self) -> None:
-        """Stop permanently; idempotent."""
         if self._thread.is_alive():
             self._do(self._finish)
             self._thread.join(10)
-
-    # --- faults ---
 
     def reset(self) -> None:
         """Drop the open connections with a TCP RST on both sides; go on listening."""
@@ -136,10 +125,7 @@ class FaultProxy:
         self._do(lambda: [self._half_close(link.pipes[direction]) for link in self._links])
 
     def set_black_hole(self) -> None:
-        """Let all bytes vanish, of the open connections permanently, without closing them.
-
-        New connections are accepted and vanish too, until ``heal()``.
-        """
+        """Let all bytes vanish without closing the connections, until ``heal()``."""
         self._do(self._open_hole)
 
     def cut_after(self, count: int, direction: str = SERVER, *, reset: bool = False) -> None:
@@ -158,10 +144,7 @@ class FaultProxy:
         """Listen, and forward faithfully again; the end of every fault."""
         self._do(self._heal)
 
-    # --- the thread ---
-
     def _do(self, action: Callable[[], object]) -> None:
-        """Run ``action`` in the thread, and wait for it."""
         assert self._thread.is_alive(), "the proxy is used inside `with`"
         done = threading.Event()
         failure: list[BaseException] = []
@@ -229,7 +212,6 @@ class FaultProxy:
             yield from link.pipes.values()
 
     def _move(self, direction: str, pipe: _Pipe) -> None:
-        """Forward what can be forwarded now on one pipe."""
         if self._deaf or pipe.not_before > time.monotonic():
             return
         size = _CHUNK if self._slow is None else self._slow[0]
@@ -287,8 +269,6 @@ class FaultProxy:
             self._drop(pipe.link, reset=False)
         else:
             pipe.target.shutdown(socket.SHUT_WR)
-
-    # --- done by the thread alone ---
 
     def _listen(self) -> None:
         if self._listener is None:

@@ -24,7 +24,6 @@ LIMIT = 25.0
 
 
 def blocks(size: int):
-    """Yield messages without end."""
     body = b"x" * size
     # All ids of a block have the same first half.
     block = b"".join(
@@ -36,7 +35,6 @@ def blocks(size: int):
 
 
 def attack(listener: socket.socket, size: int) -> None:
-    """Serve one connection after the other: the handshake, then the flood."""
     while True:
         peer, _ = listener.accept()
         with peer:

@@ -23,7 +23,6 @@ LIMIT = 30.0
 
 @contextlib.contextmanager
 def prepared_producer():
-    """Yield what a child does with a producer that the parent has used."""
     with Producer([ADDRESS]) as producer:
         producer.publish("events", b"parent")
         producer.publish_async("events", b"parent").result(LIMIT)
@@ -65,7 +64,6 @@ def prepared_producer():
 
 @contextlib.contextmanager
 def prepared_consumer():
-    """Yield what a child does with a consumer that the parent has started."""
     held = []
 
     def handle(message):

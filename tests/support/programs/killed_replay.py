@@ -14,7 +14,6 @@ point, left = sys.argv[1], int(sys.argv[2])
 
 
 def pass_by(name):
-    """Kill the process at the chosen point and letter."""
     global left
     if name == point:
         left -= 1
@@ -23,7 +22,6 @@ def pass_by(name):
 
 
 def around(cls, method, before, after):
-    """Put two points around a method."""
     inner = getattr(cls, method)
 
     def outer(*args, **options):

@@ -1,7 +1,4 @@
-"""A fake of Google Cloud Storage: the XML API as far as obstore uses it, in memory.
-
-fake-gcs-server rejects obstore's uploads ("invalid uploadType"), so it cannot stand in here.
-"""
+"""A fake of Google Cloud Storage's XML API, which fake-gcs-server refuses to obstore."""
 
 import datetime
 import email.utils
@@ -29,7 +26,6 @@ class FakeGcs(ThreadingHTTPServer):
 
     @property
     def key_file(self) -> str:
-        """The text of a service account's key file that leads obstore here."""
         return json.dumps({
             "gcs_base_url": f"http://127.0.0.1:{self.server_port}", "disable_oauth": True,
             "client_email": "", "private_key": "", "private_key_id": ""})

@@ -19,13 +19,11 @@ class HttpApi:
         self.address = address
 
     def get(self, path: str, **params: str) -> requests.Response:
-        """GET ``path``; raises on a status that is not 2xx."""
         answer = requests.get(f"http://{self.address}{path}", params=params, timeout=TIMEOUT)
         answer.raise_for_status()
         return answer
 
     def post(self, path: str, body: bytes = b"", **params: str) -> requests.Response:
-        """POST ``body`` to ``path``; raises on a status that is not 2xx."""
         answer = requests.post(
             f"http://{self.address}{path}", data=body, params=params, timeout=TIMEOUT
         )
@@ -39,10 +37,7 @@ class HttpApi:
             self.post("/channel/create", topic=topic, channel=channel)
 
     def stats(self, topic: str | None = None, channel: str | None = None) -> dict[str, Any]:
-        """Return nsqd's /stats as JSON; with ``topic`` (and ``channel``), that one's part.
-
-        A topic or channel that does not exist is an empty dict.
-        """
+        """Return nsqd's /stats, or the part of a topic or channel; empty if it does not exist."""
         names = {} if topic is None else {"topic": topic}
         everything: dict[str, Any] = self.get("/stats", format="json", **names).json()
         if topic is None:
@@ -65,7 +60,6 @@ class ServerUnderTest(HttpApi):
 
     @property
     def http_address(self) -> str:
-        """The HTTP API as ``host:port``."""
         return self.address
 
     @property
@@ -74,7 +68,6 @@ class ServerUnderTest(HttpApi):
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it, and wait until it listens; on new ports the first time."""
         is_new = not self.tcp_address
         for left in reversed(range(_START_ATTEMPTS if is_new else 1)):
             if is_new:
@@ -86,7 +79,6 @@ class ServerUnderTest(HttpApi):
                     raise
 
     def stop(self) -> None:
-        """Stop it in order, if it runs."""
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -94,16 +86,11 @@ class ServerUnderTest(HttpApi):
         raise NotImplementedError
 
     def restart(self) -> None:
-        """Stop it, and start it on the same ports with the same data."""
         self.stop()
         self.start()
 
     def _launch(self) -> None:
-        """Start it on its ports.
-
-        Raises:
-            OSError: it did not come to listen, say, since a port is taken.
-        """
+        """Start it on its ports. Raises OSError if it did not come to listen."""
         raise NotImplementedError
 
 

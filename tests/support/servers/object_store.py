@@ -12,11 +12,7 @@ import pytest
 
 @contextlib.contextmanager
 def object_store() -> Iterator[str]:
-    """Run the server; give its endpoint. One request at a time.
-
-    moto looks whether an object is there, and then stores it, so that two requests at once could
-    both create it; a real store decides between them.
-    """
+    """Run the server, one request at a time, because moto's conditional put is not atomic."""
     pytest.importorskip("obstore")
     moto = pytest.importorskip("moto.moto_server.werkzeug_app")
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -41,7 +37,6 @@ def object_store() -> Iterator[str]:
 
 @contextlib.contextmanager
 def serve(server: HTTPServer) -> Iterator[str]:
-    """Run a server in a thread; give its endpoint."""
     thread = threading.Thread(target=server.serve_forever, name="object-store", daemon=True)
     thread.start()
     try:
@@ -53,7 +48,6 @@ def serve(server: HTTPServer) -> Iterator[str]:
 
 
 def s3_variables(endpoint: str) -> dict[str, str]:
-    """Return the variables of the AWS libraries for a server at this endpoint."""
     return {
         "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
@@ -63,7 +57,6 @@ def s3_variables(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Set the variables of the AWS libraries."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
             patch.delenv(name, raising=False)
@@ -73,7 +66,6 @@ def environment(endpoint: str) -> Iterator[None]:
 
 
 def make_bucket(name: str) -> None:
-    """Create a bucket of the server that the environment names."""
     import boto3
 
     boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"]).create_bucket(Bucket=name)
