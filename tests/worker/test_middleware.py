@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqclient import ConfigError, Consumer, Handling, Message, Requeue
+from nsqclient import Config, ConfigError, Consumer, Handling, Message, Requeue
 from nsqclient.testing import make_message
 from nsqclient.worker import middleware
 from nsqclient.worker.middleware import LogContext, RateLimit, TimeLimit, TimeLimitExceeded
@@ -62,11 +62,12 @@ def test_a_handler_past_its_limit_is_interrupted_and_its_message_requeued(nsqd, 
 
     nsqd.publish("t", b"x")
     with Consumer("t", "c", handler, nsqd_tcp_addresses=[nsqd.tcp_address],
-                  middleware=[TimeLimit(0.05)], retry=lambda message, error: Requeue(delay=0)
+                  config=Config(max_backoff_duration=0), middleware=[TimeLimit(0.05)],
+                  retry=lambda message, error: Requeue(delay=0)
                   if isinstance(error, TimeLimitExceeded) else None) as consumer:
         nsqd.wait_until_empty("t", "c")
         wait_until(lambda: consumer.stats().total.finished == 1)
-    assert tries == [1, 2]
+    assert tries[:2] == [1, 2]  # on a busy machine also the second one may be late
     assert "ran for longer than its time limit" in caplog.text
 
 
