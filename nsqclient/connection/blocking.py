@@ -59,6 +59,8 @@ class BlockingConnection(NsqdSocket):
     ``cut()`` and ``has_unread()``: any.
     """
 
+    has_begun: bool = True  # nsqd may have read a part of a publish that waits
+
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config)
         self._error: NSQError | None = None  # the reason given to cut(); written under _lock
@@ -201,11 +203,11 @@ class BlockingConnection(NsqdSocket):
             return not self.is_closed and self._transport is not None \
                 and self._transport.has_input()
 
-    def cut(self, error: NSQError) -> None:
-        """Shut the connection down; a waiting publish raises ``error``."""
+    def cut(self, reason: str) -> None:
+        """Shut the connection down; a waiting publish raises ConnectionLostError."""
         with self._lock:
             if self._error is None:
-                self._error = error
+                self._error = ConnectionLostError(self.address, reason)
             self.is_ended = True
             if not self.is_closed:
                 self._shut_down()

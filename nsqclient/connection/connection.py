@@ -183,7 +183,7 @@ class Connection(NsqdSocket):
         Call ``close()`` next.
         """
         try:
-            return not self.is_closed and self._writer.drain(timeout)
+            return not self.is_ended and self._writer.drain(timeout)
         except NSQError as exc:
             logger.debug("%s: not all was written: %s", self.address, exc,
                          extra=log_fields(nsqd=self.address))

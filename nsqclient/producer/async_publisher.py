@@ -18,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from nsqclient.display import counted
@@ -43,9 +42,8 @@ from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol import commands
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock, Monitor
-from nsqclient.runtime.threads import (
-    LibraryThread, keep_running, need_threads, owner_of_thread,
-)
+from nsqclient.runtime.threads import need_threads, owner_of_thread
+from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
@@ -125,16 +123,16 @@ class AsyncPublisher:
         #: All messages without an outcome; changed by single calls, as the next four.
         self._unsettled: set[PublishFuture] = set()
         self._queues: dict[str, Destination] = {}  # by topic
-        self._ready: SimpleQueue[Destination | None] = SimpleQueue()  # for the next worker
+        self._workers: WorkerPool[Destination] = WorkerPool(
+            "nsq-publisher", _MAX_WORKERS, self._serve_called)
+        self._is_started = False
         self._resting: deque[tuple[float, Destination]] = deque()  # the timer calls them then
-        self._idle: set[threading.Thread] = set()  # workers that wait
         self._turns = Lock()  # held while a worker begins to serve a queue
         #: Bytes of all bodies without an outcome. Without the interpreter's lock, threads may
         #: miscount it; it is right again when nothing is pending.
         self._bytes = 0
         self._space = Monitor()  # threads wait for space in the window, or in flush()
         self._unretrieved = UnretrievedErrors()
-        self._threads: list[threading.Thread] = []
         self._closed = False
         timer.checks.append(self.check)
 
@@ -144,11 +142,6 @@ class AsyncPublisher:
 
     def topics(self) -> list[str]:
         return sorted({item.topic for item in self._unsettled.copy() if not item.done()})
-
-    def ended(self) -> list[str]:
-        """Return the names of workers that have ended and should not."""
-        return [thread.name for thread in self._threads.copy()
-                if thread.ident is not None and not thread.is_alive() and not self._closed]
 
     # -- for the callers
 
@@ -208,8 +201,7 @@ class AsyncPublisher:
 
     def _is_own_thread(self) -> bool:
         """True on a worker, the timer or the reader of a connection."""
-        thread = threading.current_thread()
-        return (thread in self._threads or self._timer.is_current()
+        return (self._workers.is_worker() or self._timer.is_current()
                 or isinstance(owner_of_thread(), PipelinedConnection))
 
     def _wait(self, condition: Callable[[], bool], timeout: float | None) -> bool:
@@ -224,11 +216,12 @@ class AsyncPublisher:
 
     def call(self, destination: Destination) -> None:
         """Let a worker serve it. Raises RuntimeError if no thread can be started."""
-        if not self._threads:
+        if not self._is_started:
             self._timer.start()
-            self._start_worker()
+            self._workers.start_another()
+            self._is_started = True
         destination.is_called = True  # before it can be served, which ends that
-        self._ready.put(destination)
+        self._workers.put(destination)
 
     def call_later(self, destination: Destination, at: float) -> None:
         """Let a worker serve it at this time, on ``time.monotonic()``."""
@@ -236,71 +229,29 @@ class AsyncPublisher:
         if at < self._timer.due:
             self._timer.wake()
 
-    def _start_worker(self) -> None:
-        thread = LibraryThread(self._run, f"nsq-publisher-{len(self._threads) + 1}")
-        thread.launch()
-        self._note_worker(thread)
-
-    def _note_worker(self, thread: threading.Thread) -> None:
-        """Remember a thread to join. Called twice: an interrupted launch may start it anyway."""
-        if thread not in self._threads:
-            self._threads.append(thread)
-
-    def _run(self) -> None:
+    def _serve_called(self, destination: Destination) -> None:
+        """Serve one destination, unless enough other workers do. On a worker."""
         worker = threading.current_thread()
-        self._note_worker(worker)
-        in_hand: list[Destination] = []
-
-        def on_failure(error: BaseException) -> None:
-            self._idle.discard(worker)
-            for destination in in_hand:
-                destination.serving.discard(worker)
-            in_hand.clear()  # the timer calls another worker for the messages that are left
-            if self._closed:
-                self._ready.put(None)
-            logger.error("a publisher was interrupted; it continues", exc_info=error)
-
-        keep_running(lambda: self._serve_ready(worker, in_hand), on_failure)
-
-    def _serve_ready(self, worker: threading.Thread, in_hand: list[Destination]) -> None:
-        while True:
-            self._idle.add(worker)
-            destination = self._ready.get()
-            self._idle.discard(worker)
-            if destination is None:
-                self._ready.put(None)  # for the others
-                return
-            in_hand.append(destination)
-            destination.is_called = False
-            self._keep_one_idle()
-            if not self._take_turn(worker, destination):  # the other worker sees new messages
-                in_hand.clear()
-                continue
-            try:
-                destination.serve()
-            except Exception:
-                logger.exception("the publisher failed; it continues")
-            destination.serving.discard(worker)
-            in_hand.clear()
-            if destination.is_due(time.monotonic()):
-                self.call(destination)
-            del destination
-            self._unretrieved.report()
-
-    def _take_turn(self, worker: threading.Thread, destination: Destination) -> bool:
-        with self._turns:
-            has_turn = destination.has_turn()
-            if has_turn:
+        destination.is_called = False
+        self._start_another()  # this worker may be busy for long
+        try:
+            with self._turns:
+                if not destination.has_turn():
+                    return  # the other worker sees new messages
                 destination.serving.add(worker)
-            return has_turn
+            destination.serve()
+        finally:
+            destination.serving.discard(worker)
+        if destination.is_due(time.monotonic()):
+            self.call(destination)
+        self._unretrieved.report()
 
-    def _keep_one_idle(self) -> None:
-        """Start another worker if none is idle: this one may be busy for long."""
-        if not self._idle and not self._closed and len(self._threads) < _MAX_WORKERS:
-            try:
-                self._start_worker()
-            except RuntimeError as exc:
-                logger.debug("no thread for a further worker: %s", exc)
+    def _start_another(self) -> None:
+        """Start a worker if all are busy."""
+        try:
+            self._workers.start_another()
+        except RuntimeError as exc:
+            logger.debug("no thread for a further worker: %s", exc)
 
     def check(self, now: float) -> float:
         """Fail late messages, call workers for queues without one. On the timer."""
@@ -326,6 +277,7 @@ class AsyncPublisher:
                     self.refuse(item, deadline_error())
         for queue in list(self._queues.copy().values()):
             if queue.is_due(now):
+                self._start_another()  # a time limit may have ended one
                 self.call(queue)
         return min(due, now + _SWEEP)
 
@@ -426,12 +378,7 @@ class AsyncPublisher:
         """Refuse new messages, fail all messages without an outcome, and end the threads."""
         self._closed = True
         self._end()
-        self._ready.put(None)
-        is_clean = True
-        for thread in self._threads:  # the last one may start another meanwhile
-            if thread is not threading.current_thread():
-                thread.join(deadline.remaining())
-                is_clean = is_clean and not thread.is_alive()
+        is_clean = not self._workers.stop(deadline)
         self._end()
         for item in self._unsettled.copy():
             if not item.done():

@@ -115,8 +115,7 @@ class ProducerCore:
         """True if messages can be published, and why not."""
         if self.is_closed:
             return Health(False, "closed")
-        ended = [*self.nodes.timer.ended(), *self.queues.ended()]
-        if ended:
+        if ended := self.nodes.timer.ended():
             return Health(False, f"these threads have ended: {', '.join(ended)}")
         missing = self.nodes.missing()
         if self.nodes.connected:

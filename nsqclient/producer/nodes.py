@@ -26,7 +26,6 @@ from nsqclient.errors import (
     with_hint,
 )
 from nsqclient.log_records import log_fields
-from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.producer.pool import C, ConnectionPool, Pipeline, PoolConnection
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.protocol.events import ServerSettings
@@ -90,13 +89,9 @@ class NsqdNode:
         """True if a publish waits for a connection to it."""
         return any(pool.waiting for pool in self.pools)
 
-    def dials(self) -> dict[PoolConnection, bool]:
-        """Return the connections to dial; True once dialing has begun."""
-        return {conn: has_begun for pool in self.pools for conn, has_begun in pool.dialing.items()}
-
-    def pool_of(self, conn: PoolConnection) -> ConnectionPool[Any] | None:
-        """Return the pool for which a connection is dialed; None if it is not needed any more."""
-        return next((pool for pool in self.pools if conn in pool.dialing), None)
+    def dials(self) -> list[PoolConnection]:
+        """Return the connections to dial, and those that are being dialed."""
+        return [conn for pool in self.pools for conn in pool.dialing]
 
     def release_waiters(self) -> None:
         """Wake the waiting publishes so that each chooses another nsqd."""
@@ -184,9 +179,8 @@ class NodePool:
             for address, names in sources.items():
                 node = self._node(address)
                 node.sources = names
-                for conn, has_begun in node.dials().items():
-                    if not has_begun:
-                        self._dials.put(conn, names)
+                for conn in node.dials():
+                    self._dials.put(conn, names)
             for address in set(self._nodes).difference(sources):
                 self._drop_unconnected(self._nodes[address])
         self.timer.wake()
@@ -208,13 +202,12 @@ class NodePool:
         return node
 
     def _drop_unconnected(self, node: NsqdNode) -> None:
-        """Forget an nsqd, unless it is connected or about to be. Needs _changed."""
-        dials = node.dials()
-        if any(dials.values()) or node.is_awaited or node.connections():
-            return
-        for conn in dials:
-            self._dials.discard(conn)
-        del self._nodes[node.address]
+        """Forget an nsqd that is not connected. Needs _changed."""
+        if not node.connections():
+            for conn in node.dials():
+                self._dials.discard(conn)
+            node.close()
+            del self._nodes[node.address]
 
     def count_connections(self) -> dict[str, int]:
         with self._changed.lock:
@@ -401,7 +394,7 @@ class NodePool:
                 continue
             for _ in range(number):
                 conn = pool.new_connection()
-                pool.dialing[conn] = False
+                pool.dialing.add(conn)
                 self._dials.put(
                     conn, node.sources, has_worked=node.has_worked, failures=node.failures)
         return due
@@ -415,23 +408,22 @@ class NodePool:
         """For the DialScheduler: open one more connection to an nsqd."""
         with self._changed.lock:
             node = self._nodes.get(conn.address)
-            pool = None if node is None else node.pool_of(conn)
-            if node is None or pool is None:
-                return  # dropped meanwhile
-            pool.dialing[conn] = True
+            pools = () if node is None else node.pools
+            pool = next((pool for pool in pools if conn in pool.dialing), None)
+        if node is None or pool is None:
+            return  # dropped meanwhile
         try:
             error = self._open(conn, HANDSHAKE_TIMEOUT)
         except BaseException:  # of a time limit, for this thread: dial again
             with self._changed.lock:
-                del pool.dialing[conn]
+                pool.dialing.discard(conn)
             conn.close()
             self.timer.wake()
             raise
         with self._changed.lock:
-            del pool.dialing[conn]
+            pool.dialing.discard(conn)
             node.last_error = error
             is_news, node.is_failing = not node.is_failing, error is not None
-            is_kept = error is None and not self._closed
             if error is not None:
                 node.rest(self._rng)
                 if node.is_hopeless:
@@ -440,13 +432,13 @@ class NodePool:
                 node.has_worked = True
                 node.dialed_at = time.monotonic()
                 node.version = conn.settings.version
-            if is_kept:
                 pool.add(conn)
-                if node not in self.connected:
+                if not pool.is_closed and node not in self.connected:
                     self._changed.notify_all()
                     self.connected += (node,)
-        self._report_dial(node, error, is_news)
-        if not is_kept:
+        if not pool.is_closed:
+            self._report_dial(node, error, is_news)
+        if error is not None:
             conn.close()
             self.on_refused(node)
         self.timer.wake()
@@ -466,8 +458,6 @@ class NodePool:
         return None
 
     def _report_dial(self, node: NsqdNode, error: NSQError | None, is_news: bool) -> None:
-        if self._closed:
-            return
         if error is None:
             self._on_connected(node)
             return
@@ -489,13 +479,10 @@ class NodePool:
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
-            opening = [conn for node in nodes for conn in node.dials()]
         self._dials.close()
         for node in nodes:
             node.close()
         stuck = self._dials.join(deadline)
-        stuck += [f"nsq-reader-{conn.address}" for conn in opening
-                  if isinstance(conn, PipelinedConnection) and not conn.join(deadline)]
         stuck += [f"nsq-reader-{node.address}" for node in nodes
                   if not node.pipeline.join(deadline)]
         return stuck if self.timer.stop(deadline) else [*stuck, "nsq-timer"]

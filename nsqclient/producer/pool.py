@@ -12,6 +12,7 @@ it, and then the connection is not its own any more.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 import weakref
@@ -21,7 +22,7 @@ from typing import Generic, TypeVar, Union
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import BlockingConnection
-from nsqclient.errors import ConnectionLostError, ReentrantCallError
+from nsqclient.errors import ReentrantCallError
 from nsqclient.producer.pipelined import PipelinedConnection
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.lock import Lock
@@ -36,6 +37,8 @@ _FRESH = 0.001
 _CHECK_INTERVAL, _CHECK_PART = 1.0, 0.25
 #: Seconds between two looks of a publish that waits for a connection.
 _LOOK_INTERVAL = 0.5
+#: Asynchronous publishes that may share a connection at once.
+_SHARES = 64
 
 
 class _Waiter:
@@ -72,7 +75,7 @@ class ConnectionPool(Generic[C]):
         self._idle_timeout = config.idle_timeout
         #: Seconds without a byte after which a connection is lost. Without heartbeats silence
         #: means nothing, and only TCP's keepalive detects a lost connection.
-        self.silence: float = float("inf")
+        self.silence: float = math.inf
         self._check_interval = _CHECK_INTERVAL
         if config.heartbeat_interval > 0:
             self._check_interval = min(_CHECK_INTERVAL, config.heartbeat_interval * _CHECK_PART)
@@ -81,17 +84,18 @@ class ConnectionPool(Generic[C]):
         self.idle: deque[C] = deque()  # changed by single calls
         self.waiting: deque[_Waiter] = deque()  # changed by single calls
         self._lock = Lock()
-        self._live: list[weakref.ref[C]] = []  # replaced, under _lock
+        self._refs: list[weakref.ref[C]] = []  # replaced, under _lock
         self.is_closed: bool = False
-        #: Connections to dial; the value is True once dialing has begun. Guarded by NodePool.
-        self.dialing: dict[C, bool] = {}
+        self.dialing: set[C] = set()  # to dial, or being dialed; guarded by NodePool
         #: When the last dial succeeded, on time.monotonic().
         self.dialed_at: float = 0.0
 
+    def _referenced(self) -> list[C]:
+        return [conn for conn in [ref() for ref in self._refs] if conn is not None]
+
     def connections(self) -> list[C]:
         """Return the connections that are alive."""
-        found = [ref() for ref in self._live]
-        return [conn for conn in found if conn is not None and not conn.is_closed]
+        return [conn for conn in self._referenced() if not conn.is_closed]
 
     def shortage(self, seconds: float) -> str:
         """Return why a publish got no connection after waiting for ``seconds``."""
@@ -212,14 +216,14 @@ class ConnectionPool(Generic[C]):
     # -- for the NodePool
 
     def add(self, conn: C) -> None:
-        """Take a connection that was dialed."""
+        """Take a connection that was dialed; close it if the pool is closed."""
         with self._lock:
-            self._live = [*(ref for ref in self._live if ref() is not None), weakref.ref(conn)]
+            self._refs = [*(ref for ref in self._refs if ref() is not None), weakref.ref(conn)]
         self.dialed_at = time.monotonic()
         self.idle.append(conn)
         self.serve()
 
-    def close_idle(self, heard_before: float = float("inf")) -> None:
+    def close_idle(self, heard_before: float = math.inf) -> None:
         """Close idle connections, if nsqd was last heard before this time on them."""
         for conn in self.idle.copy():
             if max(conn.used_at, conn.heard_at) < heard_before and self._remove(conn):
@@ -235,14 +239,14 @@ class ConnectionPool(Generic[C]):
     def close(self) -> None:
         """Cut all connections off, and the dials under way."""
         self.is_closed = True
-        for conn in [*self.connections(), *self.dialing.copy()]:
-            conn.cut(ConnectionLostError(self._address, "the producer was closed"))
+        for conn in [*self._referenced(), *self.dialing.copy()]:
+            conn.cut("the producer was closed")
         self.close_idle()
         self.release_waiters()
 
     def abandon(self) -> None:
         """In a forked child: close the parent's sockets without sending anything to nsqd."""
-        for conn in [*self.connections(), *self.dialing]:
+        for conn in [*self._referenced(), *self.dialing]:
             conn.abandon()
 
     # -- for the timer
@@ -255,9 +259,6 @@ class ConnectionPool(Generic[C]):
         for conn in self.idle.copy():
             if now - conn.used_at >= self._check_interval:
                 self._check_idle(conn, now)
-        with self._lock:
-            alive = self.connections()
-            self._live = [ref for ref in self._live if ref() in alive]
         return now + self._check_interval
 
     def _check_idle(self, conn: C, now: float) -> None:
@@ -278,48 +279,43 @@ class ConnectionPool(Generic[C]):
 
 
 class Pipeline(ConnectionPool[PipelinedConnection]):
-    """The connection to one nsqd that all asynchronous publishes share. It is always "idle"."""
+    """The connection to one nsqd that all asynchronous publishes share.
+
+    It lies on the stack once for each of the publishes that may use it at once.
+    """
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         super().__init__(PipelinedConnection, address, config, want)
-        self._limit = 1
+        self._limit, self._idle_timeout = 1, math.inf
 
     def add(self, conn: PipelinedConnection) -> None:
-        """Replace the former connection by one that was dialed. Its publishes are sent again."""
-        former = self.idle.copy()
-        self.idle.clear()
+        """Replace the former connection by one that was dialed."""
+        self.close_idle()
+        self.idle.extend([conn] * (_SHARES - 1))
         super().add(conn)
-        for each in former:
-            each.close()
-
-    def take(self, now: float, is_in_turn: bool = False) -> PipelinedConnection | None:
-        """Return the connection; None if it is not dialed, or has ended."""
-        return next((conn for conn in self.idle.copy() if not conn.is_closed), None)
-
-    def _has_turn(self, waiter: _Waiter) -> bool:
-        return True
-
-    def serve(self) -> None:
-        """Serve all waiting publishes with a connection that was dialed."""
-        if self.is_closed:
-            self.close_idle()
-        if self.take(0.0):
-            for waiter in self.waiting.copy():
-                self._wake(waiter)
 
     def drop(self, conn: PipelinedConnection) -> None:
-        """End one publish; its reader closes a connection that has ended."""
+        """End one publish. The connection stays for the others."""
         conn.leave()
+        if not conn.is_closed:
+            self.idle.append(conn)
+        elif self.waiting:
+            self._want()
 
-    def close_idle(self, heard_before: float = float("inf")) -> None:
-        """End the connection for all publishes. Its reader hears it, whatever ``heard_before``."""
-        if heard_before == float("inf"):
-            for conn in self.idle.copy():
-                conn.close()
+    def close_idle(self, heard_before: float = math.inf) -> None:
+        """Retire the connection, unless ``heard_before`` is given: its reader hears nsqd."""
+        if heard_before == math.inf:
+            for conn in self.connections():
+                conn.retire()
+            self.idle.clear()
+
+    def check(self, now: float) -> float:
+        """Serve the waiting publishes: an exception may have ended some that had a share."""
+        for conn in self.connections():
+            self.idle.extend([conn] * len(self.waiting))
+        self.serve()
+        return math.inf
 
     def join(self, deadline: Deadline) -> bool:
-        """Wait for the end of its threads, after ``close()``; return True if they have ended."""
-        return all([conn.join(deadline) for conn in self.idle.copy()])
-
-    def _check_idle(self, conn: PipelinedConnection, now: float) -> None:
-        """Do nothing: the reader answers heartbeats."""
+        """Wait for the end of the readers, after ``close()``; return True if they have ended."""
+        return all([conn.join(deadline) for conn in self._referenced()])

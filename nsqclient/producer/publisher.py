@@ -124,7 +124,6 @@ class Publisher:
         Raises:
             PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
-        attempt = self.attempt_shared if is_async else self.attempt
         interval = seconds * INTERVAL_PART
         if interval > INTERVAL:
             interval = INTERVAL
@@ -138,7 +137,7 @@ class Publisher:
                 node = nodes[0 if self._sticky else next(self._turn) % len(nodes)]
             else:
                 node = self._acquire(until, attempts or self._attempts(seconds, command), is_async)
-            error = attempt(node, command, until, interval).error
+            error = self.attempt(node, command, until, interval, is_async).error
             if error is None:
                 return
             attempts = attempts or self._attempts(seconds, command)
@@ -185,13 +184,14 @@ class Publisher:
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
-        read_answer: Callable[[bytes], Any] = expect_ok,
+        is_async: bool = False, *, read_answer: Callable[[bytes], Any] = expect_ok,
         closes_after_error: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
 
         Args:
             interval: seconds between two looks for progress.
+            is_async: share a connection with other such publishes.
             read_answer: reads the response; the outcome has what it returns.
             closes_after_error: nsqd may not have read the whole command then.
             only_here: no other nsqd can store the message.
@@ -203,7 +203,8 @@ class Publisher:
         Raises:
             ReentrantCallError: the calling thread would wait for itself.
         """
-        pool, began = node.pool, time.monotonic()
+        pool: ConnectionPool[Any] = node.pipeline if is_async else node.pool
+        began = time.monotonic()
         conn = pool.take(began)
         has_waited = conn is None
         if conn is None:
@@ -249,35 +250,6 @@ class Publisher:
             pool.serve()
         return answer
 
-    def attempt_shared(
-        self, node: NsqdNode, command: bytes, until: float, interval: float
-    ) -> Answer:
-        """As ``attempt``, on the connection that asynchronous publishes share."""
-        pool, began = node.pipeline, time.monotonic()
-        conn = pool.take(began) or self._nodes.wait_for_connection(
-            node, pool, until, interval, lambda: False)
-        now = time.monotonic()
-        if conn is None:
-            return Answer(StaleConnection(node.address, pool.shortage(now - began)))
-        responses = node.responses
-        try:
-            answer = conn.exchange(command, min(now + interval, until)) or self._wait_on(
-                node, pool, conn, False, Patience(
-                    now, until, interval, conn.used_at, pool.silence, (0, responses)))
-            node.responses += 1
-        except NSQError as exc:
-            is_new = conn.used_at == conn.opened_at
-            conn.leave()
-            self._nodes.on_lost(node, exc, is_new)
-            return Answer(exc)
-        finally:
-            conn.leave()
-        if answer.error is None:
-            node.failures = 0
-        elif conn.is_closed:
-            self._nodes.on_refused(node)
-        return answer
-
     def _wait_on(
         self, node: NsqdNode, pool: ConnectionPool[C], conn: C, only_here: bool, patience: Patience
     ) -> Answer:
@@ -288,6 +260,8 @@ class Publisher:
                 other is not node for other in self._nodes.connected)
             step = patience.decide(
                 now, (conn.progress, node.responses), conn.heard_at, has_others, pool.dialed_at)
+            if conn.is_closed and (self.retry_unknown or not conn.has_begun):
+                step = Step.REPLACED
             if step is Step.PROBE:
                 pool.close_idle(patience.began)
                 conn.suspected_at = now
@@ -298,8 +272,9 @@ class Publisher:
             if step is Step.SILENT:
                 raise ConnectionLostError(node.address, f"silent for {pool.silence:g} s")
             if step not in (Step.WAIT, Step.PROBE):
+                error = ConnectError if conn.has_begun else StaleConnection
                 hint = NOT_NSQD if step in (Step.LATE, Step.STALLED) else ""
-                raise ConnectError(node.address, step.value, hint)
+                raise error(node.address, step.value, hint)
             answer = conn.wait(patience.next_look(now))
             if answer is not None:
                 return answer

@@ -67,6 +67,20 @@ class WorkerPool(Generic[T]):
                     return
                 thread.launch()
 
+    def start_another(self) -> None:
+        """Start one more thread, unless a thread sleeps or all run. Replace one that has ended.
+
+        Raises RuntimeError without a thread.
+        """
+        if self._sleepers or self._stopping:
+            return
+        for number, thread in enumerate(self._threads):
+            if thread.ident is not None and not thread.is_alive():
+                thread = self._threads[number] = LibraryThread(self._run, thread.name)
+            if thread.ident is None:
+                thread.launch()
+                return
+
     @property
     def has_threads(self) -> bool:
         return any([thread.is_alive() for thread in self._threads])

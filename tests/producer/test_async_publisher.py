@@ -19,6 +19,7 @@ from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.threads import LibraryThread
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.waiting import wait_until
 
@@ -92,14 +93,12 @@ class ScriptedPublisher(Publisher):
         #: Raised by the next attempt.
         self.broken = None
 
-    def attempt(self, node, command, until, interval, **options):
+    def attempt(self, node, command, until, interval, is_async):
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
         self.sent.append(Sent(command))
         return self.sent[-1].wait(until)
-
-    attempt_shared = attempt
 
     def settle_all(self):
         for sent in self.sent:
@@ -455,8 +454,9 @@ def test_an_interrupted_worker_goes_on(world, error):
     busy(world, publisher).settle()
     assert publisher.flush(Deadline(WAIT))
     # None of them starts another one then: the exception would meet a thread that begins.
-    wait_until(lambda: publisher._idle >= set(publisher._threads))
-    for thread in publisher._threads:
+    threads = started(publisher)
+    wait_until(lambda: len(publisher._workers._sleepers) == len(threads))
+    for thread in threads:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(error))
     items = put(publisher, future(), future())
@@ -464,7 +464,48 @@ def test_an_interrupted_worker_goes_on(world, error):
         wait_until(lambda number=number: len(world.sends.sent) > number or items[1].done())
         world.sends.settle_all()
     assert items[1].result(WAIT) is None
-    assert all(thread.is_alive() for thread in publisher._threads)
+    assert all(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_workers_that_end_in_their_first_instruction_are_replaced(world):
+    """A time limit has raised in them before they could catch anything."""
+    publisher, left = world.publisher(), [MemoryError] * 3
+
+    def end_thread(frame, event, argument):
+        if frame.f_code.co_name == "run" and "nsq-publisher" in threading.current_thread().name:
+            if left:
+                raise left.pop()
+        return end_thread
+
+    threading.settrace(end_thread)
+    try:
+        put(publisher, future())
+        assert world.sends.line(0) == b"PUB t" and not left
+    finally:
+        threading.settrace(None)
+
+
+def test_there_are_no_more_workers_than_documented(world, monkeypatch):
+    """Also if two of them find at once that all are busy."""
+    monkeypatch.setattr("nsqclient.producer.async_publisher._MAX_WORKERS", 3)
+    launch, both = LibraryThread.launch, threading.Barrier(2)
+
+    def launch_together(thread):
+        try:
+            both.wait(0.3)
+        except threading.BrokenBarrierError:
+            both.reset()
+        launch(thread)
+
+    publisher = world.publisher()
+    with monkeypatch.context() as context:
+        context.setattr(LibraryThread, "launch", launch_together)
+        put(publisher, *[future(f"t{number}") for number in range(12)])
+        wait_until(lambda: len(world.sends.sent) == 3)
+    assert len([one for one in threading.enumerate() if "nsq-publisher" in one.name]) == 3
+    for number in range(12):
+        world.sends.token(number).settle()
 
 
 def test_an_interrupted_worker_gives_its_turn_back(world):
@@ -481,6 +522,10 @@ def test_an_interrupted_worker_gives_its_turn_back(world):
     assert isinstance(second.exception(0), PublishUnknownError)
     put(publisher, future())
     assert world.sends.line(0) == b"PUB t"
+
+
+def started(publisher):
+    return [thread for thread in publisher._workers._threads if thread.ident is not None]
 
 
 class TestPartitionedCluster:

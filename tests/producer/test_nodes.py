@@ -228,26 +228,22 @@ def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(make_link
     pool = nodes.node_at("127.0.0.1:1").pool
     conn = pool.new_connection()
     conn.open = unittest.mock.Mock(side_effect=TimeLimitError)
-    pool.dialing[conn] = False
+    pool.dialing.add(conn)
     with pytest.raises(TimeLimitError):
         nodes.dial(conn)
-    assert pool.dialing == {} and conn.is_closed
-
-
-def is_dialed(node):
-    """Whether a connection to it is being opened."""
-    return any(node.pool.dialing.values())
+    assert pool.dialing == set() and conn.is_closed
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
+    """Nor are the dials that have begun carried on."""
     with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
         nodes = make_links(*silent)
         with pytest.raises(ConnectError, match="in time"):
             acquire(nodes, 0.1)
-        wait_until(lambda: sum(map(is_dialed, nodes._nodes.values())) == MAX_DIALS)
+        wait_until(lambda: len(nodes._dials._under_way) == MAX_DIALS)
         nodes.set_addresses({DIRECT: []})
-        assert len(nodes.addresses) == MAX_DIALS
-        assert all(map(is_dialed, nodes._nodes.values()))
+        assert nodes.addresses == []
+        wait_until(lambda: not nodes._dials._under_way)
 
 
 def test_without_any_address_the_reason_is_that_of_the_lookup(make_links):
