@@ -7,7 +7,7 @@ from functools import partial
 
 from nsqclient.cluster.ask_all import Failure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
-from nsqclient.partitioned.http import QUERY_ARGUMENT, led_partitions
+from nsqclient.partitioned.http import QUERY_ARGUMENT, led_topics
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
 from nsqclient.http.nsqd import NsqdHTTP
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
@@ -164,15 +164,15 @@ class ClusterActions:
             instead = _INSTEAD.get(action, _CHANNELS_INSTEAD).format_map(where)
             raise ActionError("PARTITIONED_CLUSTER", f"to {action} topic {topic}, {instead}")
         led, failures = self._cluster.each(
-            nodes, lambda nsqd: led_partitions(nsqd.stats_json(
+            nodes, lambda nsqd: led_topics(nsqd.stats_json(
                 topic, include_clients=False), topic), is_action=waits)
         if not is_one:
             failures += self._without_leader(topic, set().union(*led.values()))
         calls = {
             (node, number): (f"{node.address} partition {number}", node, partial(
                 _act_on_channel, action, topic, channel, {QUERY_ARGUMENT: str(number)}))
-            for node, partitions in led.items() for number, channels in partitions.items()
-            if action == "create" or channel in channels}
+            for node, partitions in led.items() for number, found in partitions.items()
+            if action == "create" or found.channel(channel) is not None}
         try:
             done, failed = self._cluster.run(calls, is_action=waits)
         finally:

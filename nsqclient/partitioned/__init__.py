@@ -1,8 +1,6 @@
 """Consumer and Producer for partitioned NSQ as well as for the stock one.
 
-Both are classes with further arguments, in a layer above the stock classes.
-``docs/topics/partitions.rst`` is the manual; ``docs/topics/architecture.rst`` lists the methods of
-the stock classes that are overridden here.
+``docs/topics/architecture.rst`` lists the methods of the stock classes that are overridden here.
 """
 
 import importlib

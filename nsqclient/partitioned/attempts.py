@@ -1,8 +1,7 @@
 """The attempts of publishes to partitions: of one publish, and all that are under way.
 
-Synchronous and asynchronous publishes share the decisions, which follow the article's table
-"publish retry", except for codes that the servers use differently. See
-``docs/topics/partitions.rst``.
+The decisions follow the article's table "publish retry", except for codes that the servers use
+differently: see ``docs/topics/partitions.rst``.
 """
 
 from __future__ import annotations
@@ -38,17 +37,15 @@ _DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
 _LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
 #: The least time for an attempt before the deadline, in seconds.
 _LAST_ATTEMPT = 0.02
-#: Seconds that an attempt waits for fresh leaders if no nsqlookupd answers.
-LOOKUP_WAIT = 0.5
-#: Most asynchronous publishes to one nsqd at once; most of them that partitions which left
-#: publishes unanswered may occupy, so that others always get their turn.
+#: Most asynchronous publishes to one nsqd at once, and most of them to partitions that have left
+#: publishes unanswered, so that others always get their turn.
 MAX_AT_ONCE, _MAX_SUSPECT = 32, 16
 #: Seconds for which a partition that left a publish unanswered may leave further ones so.
 _SUSPECT_TIME = 5.0
 
 
 def is_final(code: str, text: str, attempts: int) -> bool:
-    """Return True if retrying is pointless after ``attempts`` attempts failed with this error."""
+    """True if retrying is pointless after ``attempts`` attempts failed with this error."""
     if code in _RETRY_ONCE:
         return attempts > 1 or text.startswith("invalid command")  # a server without this command
     return code in _RAISE
@@ -69,17 +66,11 @@ def retry_delay(
     return min(delay, left / 2) if left > _LAST_ATTEMPT else None
 
 
-def lookup_wait(left: float | None) -> float:
-    """Seconds to wait for fresh leaders before an attempt: at most half of ``left``."""
-    return LOOKUP_WAIT if left is None else min(LOOKUP_WAIT, max(0.0, left / 2))
-
-
 class PartitionAttempts(Attempts):
     """The attempts of one publish, or of one batch. Not thread-safe.
 
     Args:
         partition: None with a key, or if any partition will do.
-        messages: how many the command brings.
         size: bytes of the largest message on an extended topic; see ``extended_size``.
     """
 
@@ -104,7 +95,6 @@ class PartitionAttempts(Attempts):
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether the leader may be another one by now."""
         return self.is_leader_moving or isinstance(self.reason, ServerError)
 
     def check(self, meta: TopicMeta | None) -> None:
@@ -133,12 +123,7 @@ class PartitionAttempts(Attempts):
     ) -> int | None:
         """Return the partition of the next attempt; None if none can be written to now.
 
-        Args:
-            avoid: partitions that are used only if no other is left.
-            may_learn_more: an nsqlookupd has not answered yet.
-
-        Raises:
-            PartitionError, InvalidMessageError: no attempt can succeed.
+        Raises an error if no attempt can succeed. ``avoid``: used only if no other is left.
         """
         self.check(routes.meta)
         if self.is_free:
@@ -182,7 +167,7 @@ class PartitionAttempts(Attempts):
     def on_partition_failure(
         self, error: NSQError, nsqd: str, partition: int, is_sent: bool = True
     ) -> None:
-        """Record a failed attempt; raise the final error if another attempt cannot help."""
+        """Record a failed attempt. Raises the final error if another attempt cannot help."""
         if isinstance(error, ClosedError):
             raise self.last(error)
         self.reason: NSQError | None = error
@@ -202,11 +187,11 @@ class PartitionAttempts(Attempts):
                 raise PublishUnknownError(f"{nsqd}: no outcome: {error}")
 
     def final_error(self) -> PublishError:
-        """Return the error of a publish after its last attempt."""
         times = "once" if self.count == 1 else f"{self.count} times"
         known = "outcome unknown" if self.maybe_stored else "not stored"
-        text = f"{known} in {self.topic}, tried {times}: {self.reason}"
-        return final_error(text, self.reason, self.maybe_stored)
+        return final_error(
+            f"{known} in {self.topic}, tried {times}: {self.reason}", self.reason,
+            self.maybe_stored)
 
 
 class _Attempt(NamedTuple):
@@ -217,15 +202,18 @@ class _Attempt(NamedTuple):
 
 
 class PartitionLoad:
-    """Thread-safe without a lock: its dicts are changed and copied by single calls."""
+    """Thread-safe without a lock: its dicts are changed and copied by single calls.
+
+    A partition has its topic and number as its name; see ``partition_name``.
+    """
 
     def __init__(self) -> None:
-        self._suspects: dict[tuple[str, str], float] = {}  # (nsqd, name) -> until when
+        self._suspects: dict[str, float] = {}  # partition -> until when
         self._under_way: dict[object, _Attempt] = {}
 
     @contextlib.contextmanager
     def attempt(self, nsqd: str, name: str, is_async: bool) -> Iterator[None]:
-        """The block publishes to a partition: ``name``, its topic and number."""
+        """The block publishes to a partition."""
         ticket = object()
         try:
             self._under_way[ticket] = _Attempt(nsqd, name, time.monotonic(), is_async)
@@ -233,23 +221,25 @@ class PartitionLoad:
         finally:
             self._under_way.pop(ticket, None)
 
-    def note(self, nsqd: str, name: str, is_answered: bool, seconds: float) -> None:
+    def note(self, name: str, is_answered: bool, seconds: float) -> None:
         """Record whether a partition answered a publish within ``seconds``."""
         if not is_answered:
-            self._suspects[nsqd, name] = time.monotonic() + seconds + _SUSPECT_TIME
+            self._suspects[name] = time.monotonic() + seconds + _SUSPECT_TIME
         elif self._suspects:
-            self._suspects.pop((nsqd, name), None)
+            self._suspects.pop(name, None)
+
+    def _suspected(self) -> set[str]:
+        now = time.monotonic()
+        return {name for name, until in self._suspects.copy().items() if until > now}
 
     def unanswered(self, seconds: float) -> set[str]:
         """Return the partitions that left a publish unanswered for so long, or just did.
 
         0 seconds: also partitions that a publish uses just now.
         """
-        now = time.monotonic()
+        before = time.monotonic() - seconds
         under_way = self._under_way.copy().values()
-        found = {attempt.name for attempt in under_way if attempt.began <= now - seconds}
-        found.update(name for (_, name), until in self._suspects.copy().items() if until > now)
-        return found
+        return self._suspected().union(one.name for one in under_way if one.began <= before)
 
     def may_begin(self, nsqd: str, name: str) -> bool:
         """True if another asynchronous publish to that partition may begin."""
@@ -257,7 +247,6 @@ class PartitionLoad:
                   if attempt.is_async and attempt.nsqd == nsqd]
         if len(beside) >= MAX_AT_ONCE:
             return False
-        now = time.monotonic()
-        suspects = {name for (_, name), until in self._suspects.copy().items() if until > now}
+        suspects = self._suspected()
         return name not in suspects or (
             len([one for one in beside if one.name in suspects]) < _MAX_SUSPECT)

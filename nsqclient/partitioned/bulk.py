@@ -19,22 +19,20 @@ from nsqclient.protocol.frames import RawMessage
 
 
 def partition_source(partition: int) -> str:
-    """Return the source of a partition: the nsqd that leads it may change."""
     return f"partition-{partition}"
 
 
 def text_id(message_id: bytes) -> bytes:
     """Return the id of a message of a partition as 16 hexadecimal digits.
 
-    They are the internal id, which grows with the offset in the partition and survives reconnects
-    and moves of the leader. The trace id, the other half of the 16 bytes, is left out.
+    They are the internal id, which survives reconnects and moves of the leader; the trace id, the
+    other half of the 16 bytes, is left out.
     """
     return message_id[:8].hex().encode()
 
 
 def _wire_id(text: bytes) -> bytes:
-    """Return 16 bytes for FIN and REQ, of which nsqd reads the first eight."""
-    return bytes.fromhex(text.decode()) + bytes(8)
+    return bytes.fromhex(text.decode()) + bytes(8)  # nsqd reads the first eight
 
 
 class BulkPartitionSubscription(BulkSubscription):
@@ -59,7 +57,6 @@ class BulkPartitionSubscription(BulkSubscription):
 
     @property
     def max_rdy(self) -> int:
-        # Of an ordered partition the server sends one message at a time, whatever RDY is.
         return 1 if self.is_ordered else super().max_rdy
 
     def finish_ids(self, ids: Sequence[bytes]) -> None:
@@ -82,11 +79,7 @@ class BulkPartitionSubscription(BulkSubscription):
 
 
 class BulkConsumer(StockBulkConsumer):
-    """A BulkConsumer that also consumes partitioned topics, and ordered topics in order.
-
-    Args:
-        partitions: partitions to consume. None: all of them.
-    """
+    """A BulkConsumer that also consumes partitioned topics, and ordered topics in order."""
 
     def __init__(
         self, topic: str, channel: str, handler: BulkHandler, *arguments: Any,

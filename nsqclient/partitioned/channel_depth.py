@@ -6,20 +6,15 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery
-from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
-from nsqclient.http.models import TopicStats
+from nsqclient.consumer.channel_depth import DepthQuery as StockDepthQuery, depth_of
+from nsqclient.consumer.drain_decision import ChannelDepths
 from nsqclient.partitioned.connections import choose_routes
 from nsqclient.partitioned.discovery import lookup_routes
 from nsqclient.partitioned.http import led_topics
 
 
 class DepthQuery(StockDepthQuery):
-    """The stock DepthQuery, which also asks the leader of each partition of a partitioned topic.
-
-    Args:
-        partitions: the partitions that the Consumer uses. None: all of them.
-    """
+    """The stock DepthQuery, which also asks the leader of each partition of a partitioned topic."""
 
     def __init__(
         self, *args: Any, partitions: Container[int] | None = None, **options: Any
@@ -38,14 +33,15 @@ class DepthQuery(StockDepthQuery):
         return found.is_known, nsqds, routes.http_addresses
 
     def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
-        """Ask the nsqds for the partitions that they lead; each must have a leader that answers."""
+        """Ask the nsqds for the partitions that they lead."""
         if not self._numbers:
             return None
         answers, failures = self._ask(
             dict.fromkeys([*self._sources.nsqd_http, *filter(None, self._http.values())]),
             lambda nsqd: led_topics(
                 nsqd.stats_json(self._topic, include_clients=False), self._topic))
-        found = {number: _depth_of(topic, self._channel)
+        # A new channel begins at the end of its partition.
+        found = {number: depth_of(topic, self._channel, creates_channel=False)
                  for topics in answers.values() for number, topic in topics.items()}
         missing = sorted(self._numbers.difference(found))
         reason = "; ".join(map(str, failures.values())) or "no nsqd that was asked leads it"
@@ -53,17 +49,3 @@ class DepthQuery(StockDepthQuery):
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]
              for number in sorted(self._numbers.intersection(found))}, unknown)
-
-
-def _depth_of(partition: TopicStats, channel_name: str) -> ChannelDepth:
-    """The channel in a partition; a new channel gets nothing that is there.
-
-    Its depth is all that is not finished, including messages with a short delay. Messages with a
-    long delay are in a queue of their own, and count as deferred only.
-    """
-    channel = partition.channel(channel_name)
-    if channel is None:
-        return ChannelDepth(0, 0, 0)
-    return ChannelDepth(
-        channel.depth, channel.in_flight_count, channel.client_count,
-        channel.deferred_count, channel.paused)

@@ -31,7 +31,7 @@ MAX_LEADER_WAIT = 4.0
 def choose_routes(
     sources: NsqdSources, routes: TopicRoutes, partitions: Container[int] | None
 ) -> TopicRoutes:
-    """Return the routes chosen by the user. Exceptions of the user's function propagate."""
+    """Return the routes that the user has chosen. Raises what ``discovery_filter`` raises."""
     routes = routes.only(partitions)
     if sources.discovery_filter is None:
         return routes
@@ -50,20 +50,15 @@ def choose_routes(
 class PartitionsOwner(ConnectionsOwner[S], Protocol[S]):
     """The interface that PartitionedConnections reports to."""
 
-    def make_partition_subscription(self, target: PartitionTarget) -> S:
-        """Build a Subscription to a partition that is not open yet."""
-        ...
+    def make_partition_subscription(self, target: PartitionTarget) -> S: ...
 
     def on_partitions(self, count: int) -> None:
-        """The topic has so many partitions; called when their number is known or changes."""
+        """The number of partitions is known, or has changed."""
         ...
 
 
 class PartitionedConnections(ConnectionManager[S]):
-    """Keeps a consumer connected, to all nsqds of a topic, or to the leaders of its partitions.
-
-    An nsqlookupd that another one listed uses the dials of that one.
-    """
+    """Keeps a consumer connected, to all nsqds of a topic, or to the leaders of its partitions."""
 
     _entries: dict[Endpoint, PartitionEntry]  # type: ignore[assignment]  # as make_entry makes
 
@@ -76,9 +71,9 @@ class PartitionedConnections(ConnectionManager[S]):
         self._partition_owner = owner
         self._leaders = PartitionLeaders(context.topic, sources.lookupds, options)
         self._table = self._leaders.table
-        #: nsqlookupd that was ever named -> the given one through which it is known
+        #: nsqlookupd that was ever named -> the given one through which it is known, and whose
+        #: share of the dials it uses
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
-        self._is_extended = False  # as the topic is, messages of new entries have headers
         self._partition_count = 0  # that was reported
         super().__init__(context, sources, owner, max_dials=max_dials)
 
@@ -91,10 +86,8 @@ class PartitionedConnections(ConnectionManager[S]):
         unread = self.unread_partitions()
         return f"no reader for {show_partitions(unread)}" if unread else ""
 
-    # -- one nsqd, or one partition
-
     def make_entry(self, *, is_direct: bool) -> PartitionEntry:
-        return PartitionEntry(is_direct, extended=self._is_extended)
+        return PartitionEntry(is_direct)
 
     def make_subscription(self, place: Endpoint, entry: NsqdEntry) -> S:
         if place.partition is None:
@@ -106,7 +99,7 @@ class PartitionedConnections(ConnectionManager[S]):
 
     def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[S]:
         mine = self._entries[place]
-        mine.has_toggled_extend = mine.has_followed_order = False
+        mine.extended, mine.has_followed_order = None, False
         return self._forget(self._leaders.take_over(place, self._entries))
 
     def on_refused(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
@@ -126,13 +119,12 @@ class PartitionedConnections(ConnectionManager[S]):
 
     def _want_other_leader(self, refused: Endpoint) -> None:
         """Dial the nsqd that another nsqlookupd names for this partition. Needs _lock."""
-        merged = self._table.merged()
-        leader = merged.partitions.get(refused.partition or 0)
+        leader = self._table.merged().partitions.get(refused.partition or 0)
         if refused.partition is None or leader is None or leader == refused.address:
             return
         other = Endpoint(leader, refused.partition)
         for lookupd in self._table.naming(other):
-            self._want_all(lookupd, [other], merged)
+            self._want([other], lookupd)
 
     def limit_wait(self, delay: float, place: Endpoint | None = None) -> float:
         if place is None:
@@ -142,8 +134,6 @@ class PartitionedConnections(ConnectionManager[S]):
         # An election takes half a minute, and its end is to be noticed within 5 s.
         longest = MAX_LEADER_WAIT * (0.5 + 0.5 * self._rng.random())
         return min(delay, longest) if may_change else delay
-
-    # -- lookups
 
     def poll(self) -> None:
         super().poll()
@@ -202,7 +192,7 @@ class PartitionedConnections(ConnectionManager[S]):
             former, news = self.incompatibility, self._leaders.incompatibility()
             self.incompatibility = news
             if news is None:
-                self._want_all(lookupd, places, merged)
+                self._want(places, lookupd)
             is_late = self._rounds.next_at - time.monotonic() > MAX_LEADER_WAIT
             if is_late and self._leaders.unread(self._entries):
                 self._schedule_round()
@@ -216,13 +206,3 @@ class PartitionedConnections(ConnectionManager[S]):
         for sub in gone:
             sub.conn.close("its partition is not there any more")
         self._report_incompatibility(former, news)
-
-    def _want_all(self, lookupd: str, places: list[Endpoint], merged: TopicRoutes) -> None:
-        """Queue dials, with or without headers depending on the topic. Needs _lock."""
-        self._is_extended = self._leaders.is_extended(merged)
-        for place in places:
-            entry = self._entries.get(place)
-            if entry is not None and entry.sub is None and place not in self.dials:
-                if not entry.has_toggled_extend:
-                    entry.extended = self._is_extended
-        self._want(places, lookupd)

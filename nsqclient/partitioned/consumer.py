@@ -20,7 +20,7 @@ from nsqclient.errors import ConfigError, NSQError
 from nsqclient.message import Message
 from nsqclient.partitioned.connections import PartitionedConnections
 from nsqclient.partitioned.leaders import PartitionTarget, warn_of_few_in_flight
-from nsqclient.partitioned.options import PartitionOptions, check_partition_options
+from nsqclient.partitioned.options import PartitionOptions, check_partitions, check_start
 from nsqclient.partitioned.ordered import BlockedPolicy, OrderedProcessor
 from nsqclient.partitioned.subscription import OrderedSubscription, PartitionSubscription
 from nsqclient.partitioned.tracing import TraceSwitch
@@ -90,8 +90,6 @@ class PartitionedCore(ConsumerCore):
 
 
 class ConsumerArguments(TypedDict, total=False):
-    """The arguments of the stock Consumer."""
-
     nsqd_tcp_addresses: Addresses
     lookupd_http_addresses: Addresses
     max_in_flight: int | None
@@ -156,12 +154,15 @@ class Consumer(StockConsumer):
     ) -> None:
         if on_blocked is not None:
             check_function(on_blocked, "on_blocked", "message", "error")
-        self._options = check_partition_options(
-            checked_config(arguments.get("config")), ordered=ordered, partitions=partitions,
-            start_at=start_at, with_offsets=with_offsets, desired_tag=desired_tag,
-            header_filter=header_filter, has_nsqds=bool(arguments.get("nsqd_tcp_addresses")),
-            is_batch=isinstance(handler, BatchHandler), has_policy=on_blocked is not None,
-        )
+        self._options = PartitionOptions(
+            ordered, check_partitions(partitions), check_start(start_at), with_offsets,
+            desired_tag, header_filter)
+        self._options.check(
+            checked_config(arguments.get("config")), bool(arguments.get("nsqd_tcp_addresses")))
+        if on_blocked is not None and not ordered:
+            raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
+        if ordered and isinstance(handler, BatchHandler):
+            raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
         if ordered and arguments.get("retry") is not None:
             raise ConfigError("retry is not for ordered=True: use on_blocked")
         self._on_blocked = on_blocked

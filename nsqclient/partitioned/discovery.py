@@ -27,21 +27,18 @@ _NOT_FOR_WRITERS = ("Key not found", "Topic has no channel")
 
 
 class RoutesResult(NamedTuple):
-    """The answer of one nsqlookupd."""
-
     routes: TopicRoutes
     #: All nsqlookupds of a partitioned cluster: (address, whether it is the leader).
     lookupds: tuple[tuple[str, bool], ...] = ()
-    #: The reason for missing routes, if the nsqlookupd gave one.
-    problem: str = ""
+    problem: str = ""  #: the reason that the nsqlookupd gave for missing routes
     is_known: bool = True  #: the nsqlookupd knows the topic, though maybe no nsqd has it
 
 
 def lookup_routes(address: str, topic: str, access: str, config: Config) -> RoutesResult:
     """Ask one stock or partitioned nsqlookupd for a topic.
 
-    A partitioned nsqlookupd is also asked for the others of its cluster. A stock one gets a single
-    request. ``access`` is "r" or "w". Blocks and raises like ``discovery.lookup_topic``.
+    A partitioned nsqlookupd is also asked for the others of its cluster. ``access`` is "r" or "w".
+    Blocks and raises like ``discovery.lookup_topic``.
     """
     # Imported here because requests takes longer to import than the whole library.
     from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP
@@ -73,10 +70,9 @@ def _find(client: PartitionedNsqlookupdHTTP, address: str, topic: str, access: s
         partition: nsqd for partition, producer in (found.partitions or {}).items()
         for nsqd in usable(address, [producer])}
     # A listed nsqd that does not lead a partition is a stock nsqd.
-    led = {*leaders.values()}
-    plain = [nsqd for nsqd in usable(address, found.producers) if nsqd not in led]
+    plain = [nsqd for nsqd in usable(address, found.producers) if nsqd not in leaders.values()]
     return RoutesResult(TopicRoutes(
-        tuple(plain), leaders, found.meta, is_partitioned=not found.is_stock,
+        tuple(plain), leaders, found.meta, is_partitioned=found.partitions is not None,
         http_addresses={
             one.tcp_address: one.http_address if one.http_port else ""
             for one in [*found.producers, *(found.partitions or {}).values()]
@@ -89,8 +85,7 @@ def _lookupds(client: PartitionedNsqlookupdHTTP, address: str) -> tuple[tuple[st
     try:
         listed = client.list_lookupds()
     except NSQHTTPError as exc:
-        # The nsqlookupds given by the user are enough.
         logger.debug("nsqlookupd %s lists no others: %s", without_password(address), exc.reason)
         return ()
     scheme = "https://" if address.startswith("https:") else ""
-    return tuple((scheme + node.address, node.is_leader) for node in listed)
+    return tuple((scheme + node, is_leader) for node, is_leader in listed)

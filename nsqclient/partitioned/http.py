@@ -1,9 +1,8 @@
-"""The HTTP APIs of a partitioned nsqd and nsqlookupd that differ from the stock ones.
+"""The HTTP APIs of a partitioned nsqd and nsqlookupd where they differ from the stock ones.
 
-Keys of partitions and the ports in ``/listlookup`` are strings, and the map of partitions may be
-incomplete, empty or null. In ``/stats`` each partition is a topic of its own, also the copies of
-partitions that another nsqd leads. The depth of a topic is in bytes there, and the depth of a
-channel includes its messages in flight: ``as_stock`` returns what a stock nsqd would report.
+In ``/stats`` each partition is a topic of its own, also the copies of partitions that another nsqd
+leads. The depth of a topic is in bytes there, and the depth of a channel includes its messages in
+flight: ``as_stock`` returns what a stock nsqd would report.
 Source: ``nsqlookupd/http.go`` and ``nsqd/http.go`` of youzan/nsq 0.3.7-HA.
 """
 
@@ -30,24 +29,9 @@ QUERY_ARGUMENT = "partition"
 
 @dataclass(frozen=True)
 class PartitionedLookup(Lookup):
-    """``/lookup`` of an nsqlookupd of either kind."""
-
     #: Partition -> the nsqd that leads it; None from a stock nsqlookupd.
     partitions: Mapping[int, Producer] | None = None
     meta: TopicMeta | None = None  #: None if it was not asked for
-
-    @property
-    def is_stock(self) -> bool:
-        """Whether a stock nsqlookupd has answered."""
-        return self.partitions is None
-
-
-@dataclass(frozen=True)
-class LookupdNode:
-    """One nsqlookupd in ``/listlookup``."""
-
-    address: str  #: ``host:port`` of its HTTP API
-    is_leader: bool
 
 
 class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
@@ -77,11 +61,10 @@ class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
             fields.texts("channels"), read_readable(fields, Producer.read),
             read_partitions(fields), read_meta(fields))
 
-    def list_lookupds(self) -> tuple[LookupdNode, ...]:
-        """Ask for the nsqlookupds of the cluster; empty without a coordinator.
+    def list_lookupds(self) -> tuple[tuple[str, bool], ...]:
+        """Ask for the nsqlookupds of the cluster: (HTTP address, whether it leads).
 
-        Raises:
-            NSQHTTPStatusError: 404: a stock one.
+        A stock nsqlookupd answers 404.
         """
         return self._read("listlookup", self._ask_json("listlookup", may_be_empty=True),
                           read_lookupds)
@@ -90,42 +73,25 @@ class PartitionedNsqlookupdHTTP(NsqlookupdHTTP):
 class PartitionedNsqdHTTP(NsqdHTTP):
     """The HTTP API of one nsqd of either kind; see the base class."""
 
-    def led_topics(self, topic: str) -> dict[int, TopicStats]:
-        """Ask for the counters of the partitions of a topic that this nsqd leads."""
-        return led_topics(self.stats_json(topic, include_clients=False), topic)
+    def start_channel(self, topic: str, partition: int, channel: str, start: str) -> int:
+        """Create the channel of a partition, and have it read from a position if nobody consumes.
 
-    def create_partition_channel(self, topic: str, partition: int, channel: str) -> None:
-        """Create a channel of one partition, which this nsqd leads; it may exist already.
-
-        A new channel begins at the end.
+        Returns: the number of its consumers.
 
         Raises:
             NSQHTTPStatusError: 404 E_TOPIC_NOT_EXIST, 400 E_FAILED_ON_NOT_LEADER; 403 for a topic
                 whose channels must be registered.
         """
-        self.create_channel(topic, channel, _query(partition))
-
-    def set_channel_offset(self, topic: str, partition: int, channel: str, start: str) -> None:
-        """Have a channel of one partition read from somewhere else.
-
-        Args:
-            start: the text of a :class:`~nsqclient.partitioned.StartPosition`.
-
-        Raises:
-            NSQHTTPStatusError: as ``create_partition_channel``; 404 CHANNEL_NOT_FOUND.
-        """
-        self._send("POST", "channel/setoffset", {
-            "topic": check_topic(topic), "channel": check_channel(channel), **_query(partition)},
-            start.encode())
-
-    def count_partition_consumers(self, topic: str, partition: int, channel: str) -> int:
-        found = self.led_topics(topic).get(partition)
-        one = None if found is None else found.channel(channel)
-        return 0 if one is None else one.client_count
-
-
-def _query(partition: int) -> dict[str, str]:
-    return {QUERY_ARGUMENT: str(check_partition(partition))}
+        query = {QUERY_ARGUMENT: str(check_partition(partition))}
+        self.create_channel(topic, channel, query)
+        led = led_topics(self.stats_json(topic, include_clients=False), topic)
+        found = led[partition].channel(channel) if partition in led else None
+        consumers = 0 if found is None else found.client_count
+        if not consumers:
+            self._send("POST", "channel/setoffset", {
+                "topic": check_topic(topic), "channel": check_channel(channel), **query},
+                start.encode())
+        return consumers
 
 
 def read_partitions(fields: JsonReader) -> dict[int, Producer]:
@@ -143,27 +109,18 @@ def read_partitions(fields: JsonReader) -> dict[int, Producer]:
 
 
 def read_meta(fields: JsonReader) -> TopicMeta | None:
-    """Read the metadata of a topic; None if there is none.
-
-    Raises:
-        InvalidField: a topic cannot have that many partitions.
-    """
+    """Read the metadata of a topic; None if there is none. Raises InvalidField."""
     if not fields.has("meta"):
         return None
     meta = fields.object("meta")
     count = meta.number("partition_num")
     if not 0 <= count <= MAX_PARTITION + 1:
         raise InvalidField(f"its partition_num is {count}: 0 to {MAX_PARTITION + 1} can be")
-    return TopicMeta(
-        partition_num=count, replica=meta.number("replica"),
-        ordered=meta.flag("ordered"), extended=meta.flag("extend_support"),
-        multi_part=meta.flag("multi_part"),
-        channels_are_registered=meta.flag("disable_channel_auto_create"),
-    )
+    return TopicMeta(count, meta.flag("ordered"), meta.flag("extend_support"))
 
 
-def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
-    """Read ``/listlookup``; empty for an nsqlookupd without a coordinator, which sends null."""
+def read_lookupds(data: Any) -> tuple[tuple[str, bool], ...]:
+    """Read ``/listlookup``; an nsqlookupd without a coordinator sends null."""
     if data is None:
         return ()
     fields = JsonReader(data, "its answer")
@@ -174,8 +131,7 @@ def read_lookupds(data: Any) -> tuple[LookupdNode, ...]:
     for node in fields.objects("lookupdnodes"):
         host, port = node.text("NodeIP"), parse_uint(node.text("HttpPort"), _DIGITS)
         if is_host(host) and port is not None and 0 < port < 65536:
-            is_leader = bool(leader) and node.text("ID") == leader
-            found.append(LookupdNode(format_address(host, port), is_leader))
+            found.append((format_address(host, port), node.text("ID") == leader != ""))
         else:
             warn_of("nsqlookupd: %.200r:%.20s", host, node.text("HttpPort"))
     return tuple(found)
@@ -189,16 +145,6 @@ def fetch_stats(
     return Stats.read(JsonReader(as_stock(values), "its statistics"))
 
 
-def led_partitions(stats: Mapping[str, Any], topic: str) -> dict[int, set[str]]:
-    """Return the channels of each partition of a topic that the nsqd leads."""
-    return {
-        number: {channel["channel_name"] for channel in _objects(one, "channels")
-                 if isinstance(channel.get("channel_name"), str)}
-        for one in _objects(stats, "topics") if one.get("topic_name") == topic
-        for number in [_number_of(one)] if number is not None and one.get("is_leader") is True
-    }
-
-
 def led_topics(stats: Mapping[str, Any], topic: str) -> dict[int, TopicStats]:
     """Return the counters of each partition of a topic that the nsqd leads."""
     return {
@@ -209,10 +155,7 @@ def led_topics(stats: Mapping[str, Any], topic: str) -> dict[int, TopicStats]:
 
 
 def as_stock(stats: dict[str, Any]) -> dict[str, Any]:
-    """Return ``/stats`` with one entry for each topic: the sum of the partitions it leads there.
-
-    The answer of a stock nsqd is returned as it is.
-    """
+    """Return ``/stats`` with one entry for each topic: the sum of the partitions it leads."""
     topics = _objects(stats, "topics")
     if not any(_number_of(each) is not None for each in topics):
         return stats
@@ -250,7 +193,6 @@ def _channel(name: str, parts: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the whole numbers; ``paused`` is true if one part is paused."""
     total: dict[str, Any] = {"paused": any(part.get("paused") is True for part in parts)}
     for part in parts:
         for key, value in part.items():

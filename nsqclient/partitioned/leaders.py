@@ -22,8 +22,7 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 class PartitionEntry(NsqdEntry):
     """One nsqd, or one partition of it. Guarded by ConnectionManager's lock."""
 
-    extended: bool = False  # its messages have headers
-    has_toggled_extend: bool = False  # ``extended`` was toggled since the last success
+    extended: bool | None = None  # whether messages have headers, as nsqd said when it refused
     has_followed_order: bool = False  # redialed at once because nsqd says the topic is ordered
 
 
@@ -33,7 +32,6 @@ def show_partitions(partitions: Sequence[int]) -> str:
 
 
 def warn_of_few_in_flight(log: PrefixedLogger, max_in_flight: int, partitions: int) -> None:
-    """Log that the topic has more partitions than messages may be in flight."""
     log.warning(
         "max_in_flight %d is less than the number of partitions: they take turns, and each"
         " waits for seconds; set max_in_flight to at least %d", max_in_flight, partitions,
@@ -41,25 +39,20 @@ def warn_of_few_in_flight(log: PrefixedLogger, max_in_flight: int, partitions: i
 
 
 class UnreadReminder:
-    """Decides when to log the unread partitions: after 5 s, then at growing intervals."""
+    """Decides when to log the unread partitions: after 5 s, then at intervals that double."""
 
-    #: Seconds until the first line, and the longest interval. The interval doubles each time.
-    _FIRST, _LONGEST = 5.0, 300.0
+    _FIRST, _LONGEST = 5.0, 300.0  # seconds
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._due = 0.0  # time of the next line; 0 before the first line
 
     def note(self, is_any: bool, now: float) -> float | None:
-        """Record whether any partition is unread. Returns for how many seconds if a line is due.
-
-        Returns 0 if all partitions are read again after a line was logged; otherwise None.
-        """
+        """Return for how many seconds partitions are unread if a line is due; 0: none any more."""
         if not is_any:
             was_logged, self._since, self._due = self._due > 0, None, 0.0
             return 0.0 if was_logged else None
-        if self._since is None:
-            self._since = now
+        self._since = now if self._since is None else self._since
         seconds = now - self._since
         if seconds < self._FIRST or now < self._due:
             return None
@@ -68,8 +61,6 @@ class UnreadReminder:
 
 
 class PartitionTarget(NamedTuple):
-    """The settings of a subscription to an nsqd or to a partition."""
-
     place: Endpoint
     ordered: bool = False  #: consume it with SUB_ORDERED
     extended: bool = False  #: its messages have headers; must be right
@@ -77,11 +68,7 @@ class PartitionTarget(NamedTuple):
 
 
 class PartitionLeaders:
-    """Partition leaders according to a consumer's nsqlookupds, and the replies of those nsqds.
-
-    Args:
-        options: the consumer's partition options.
-    """
+    """Partition leaders according to a consumer's nsqlookupds, and the replies of those nsqds."""
 
     def __init__(
         self, topic: str, lookupds: Iterable[str], options: PartitionOptions
@@ -101,8 +88,7 @@ class PartitionLeaders:
     ) -> list[Endpoint]:
         """Return the endpoints that no longer lead their partition and are not needed.
 
-        A connection to a former leader is kept until the new leader is connected: an nsqlookupd
-        may be wrong, and only a leader accepts subscriptions.
+        A former leader is kept until the new one accepts a subscription: nsqlookupd may be wrong.
         """
         return [
             place for place, entry in entries.items()
@@ -114,7 +100,7 @@ class PartitionLeaders:
     def take_over(
         self, place: Endpoint, entries: Mapping[Endpoint, PartitionEntry]
     ) -> list[Endpoint]:
-        """``place`` accepted a subscription. Returns the former leaders of its partition."""
+        """Note that ``place`` accepted a subscription; return the partition's former leaders."""
         if place.partition is None:
             return []
         self.table.on_accepted(place.partition, place.address)
@@ -170,24 +156,22 @@ class PartitionLeaders:
         )
 
     def target(self, place: Endpoint, entry: PartitionEntry) -> PartitionTarget:
-        """Return the settings of the next subscription to ``place``."""
         if place.partition is None:
             return PartitionTarget(place)
         merged, options = self.table.merged(), self._options
         must_order = self.must_order or merged.meta is not None and merged.meta.ordered
         return PartitionTarget(
-            place, options.ordered or options.follows_topic and must_order, entry.extended,
-            merged.http_addresses.get(place.address, ""),
-        )
+            place, options.ordered or options.follows_topic and must_order,
+            self._is_extended(entry), merged.http_addresses.get(place.address, ""))
 
-    def is_extended(self, merged: TopicRoutes) -> bool:
-        """True if messages have headers. Without metadata, the consumer's options decide."""
-        if merged.meta is None:
-            return bool(self._options.needing_headers)
-        return merged.meta.extended
+    def _is_extended(self, entry: PartitionEntry) -> bool:
+        """True if messages have headers. If nobody has said so, the consumer's options decide."""
+        meta = self.table.merged().meta
+        if entry.extended is not None:
+            return entry.extended
+        return bool(self._options.needing_headers) if meta is None else meta.extended
 
     def on_dial_failed(self, place: Endpoint, entry: PartitionEntry, error: NSQError) -> Redial:
-        """Evaluate a failed dial and decide whether to dial again."""
         if place.partition is None or not isinstance(error, ServerError):
             return Redial.LATER
         if error.code in LEADER_CODES:
@@ -199,15 +183,10 @@ class PartitionLeaders:
             had_followed, entry.has_followed_order = entry.has_followed_order, True
             return Redial.LATER if had_followed else Redial.AT_ONCE
         if error.code in EXTEND_CODES:
-            return self._toggle_extend(entry)
+            was_told, extended = entry.extended is not None, EXTEND_CODES[error.code]
+            if self._options.needing_headers and not extended:
+                self._has_no_headers = True
+                return Redial.LATER if self.incompatibility() is None else Redial.NEVER
+            entry.extended = extended
+            return Redial.LATER if was_told else Redial.AT_ONCE
         return Redial.LATER
-
-    def _toggle_extend(self, entry: PartitionEntry) -> Redial:
-        needs_headers = bool(self._options.needing_headers)
-        if not entry.has_toggled_extend and not (entry.extended and needs_headers):
-            entry.has_toggled_extend = True
-            entry.extended = not entry.extended
-            return Redial.AT_ONCE
-        if entry.extended and needs_headers:  # headers are required, so do not try without
-            self._has_no_headers = True
-        return Redial.LATER if self.incompatibility() is None else Redial.NEVER

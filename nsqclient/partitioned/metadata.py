@@ -1,9 +1,8 @@
 """``MetadataCache``: the leaders of the partitions of each topic, merged from all nsqlookupds.
 
-The nsqlookupds are asked with the first publish to a topic, again every ``lookupd_poll_interval``,
-and after a refusal. Threads of the cache ask. A publish waits only if the leader is unknown, and
-then for the first answer and a short time for the others: an nsqlookupd that hangs delays no
-publish.
+Threads of the cache ask, with the first publish to a topic, again every ``lookupd_poll_interval``,
+and after a refusal. A publish to an unknown leader waits for the first answer, and a short time
+for the others.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from itertools import filterfalse
 
 from nsqclient.config import Config
 from nsqclient.discovery import Poller, config_for
-from nsqclient.errors import DiscoveryError, NSQError
+from nsqclient.errors import DiscoveryError, NSQError, PublishNotSentError, with_hint
 from nsqclient.hints import hint_on
 from nsqclient.log_records import log_fields
 from nsqclient.partitioned.discovery import LATE_AFTER, RoutesResult, lookup_routes
@@ -36,7 +35,7 @@ _GRACE = 0.5
 
 
 class _Topic:
-    """The answers about one topic. Guarded by the lock of the cache."""
+    """The answers about one topic. Guarded by the cache's lock."""
 
     def __init__(
         self, topic: str, lookupds: list[str], config: Config, changed: Monitor,
@@ -70,7 +69,6 @@ class _Topic:
     def _merge(
         self, lookupd: str, answer: RoutesResult | None, error: DiscoveryError | None
     ) -> list[str]:
-        """Take in an answer; nsqlookupds that it lists for the first time belong to this round."""
         self._changed.notify_all()
         self.current = None
         further: list[str] = []
@@ -81,22 +79,22 @@ class _Topic:
             known = set(self.table.addresses)
             self.table.on_answer(lookupd, answer.routes, answer.lookupds)
             self.error = None
-            self.problem = DiscoveryError(
+            self.problem = PublishNotSentError(with_hint(DiscoveryError(
                 lookupd, answer.problem, hint_on("nsqlookupd", answer.problem)
-            ) if answer.problem else None
+            ))) if answer.problem else None
             further = list(filterfalse(known.__contains__, self.table.addresses))
         return further
 
     def _report(
         self, lookupd: str, answer: RoutesResult | None, error: DiscoveryError | None
     ) -> None:
-        """Log failures, and missing metadata once."""
         if error is not None:
             logger.warning("%s", error, extra=log_fields(topic=self.topic))
         with self._changed.lock:
             is_over = not self.poller.is_asking
             self.is_settled = self.is_settled or is_over
-            lacks_meta = is_over and self.table.lacks_meta()
+            merged = self.table.merged()
+            lacks_meta = is_over and bool(merged.partitions) and merged.meta is None
             is_news = lacks_meta and not self.lacks_meta
             self.lacks_meta = self.lacks_meta or lacks_meta
         if is_news:
@@ -109,8 +107,7 @@ class MetadataCache:
     """The routes of every topic that was published to.
 
     An nsqlookupd gets one request at a time: one that hangs occupies one thread for all topics.
-
-    Life: usable at once, ``stop()``. Threads: every method, any thread.
+    Threads: any.
     """
 
     def __init__(self, lookupds: list[str], config: Config) -> None:
@@ -125,10 +122,10 @@ class MetadataCache:
             "nsq-background", _THREADS + len(lookupds), self._ask)
 
     def routes(self, topic: str, deadline: Deadline) -> TopicRoutes:
-        """Return the merged answers; ask and wait if they are missing.
+        """Return the merged answers.
 
-        Blocks: until one nsqlookupd has answered and the others had a moment, or all have failed,
-        or the deadline.
+        Blocks: if they are missing, until one nsqlookupd has answered and the others had a moment,
+        or all have failed, or the deadline.
 
         Raises:
             DiscoveryError: none has answered.
@@ -186,7 +183,6 @@ class MetadataCache:
         self._wait(self._topics[topic], number, deadline)
 
     def problem(self, topic: str) -> NSQError | None:
-        """Return the reason that the last answer gave for having no partitions."""
         with self._changed.lock:
             found = self._topics.get(topic)
             return None if found is None else found.problem
@@ -198,14 +194,12 @@ class MetadataCache:
             return found is not None and not found.poller.all_late(LATE_AFTER)
 
     def on_refused(self, topic: str, partition: int, nsqd: str) -> None:
-        """Store that this nsqd does not lead the partition."""
         with self._changed.lock:
             found = self._topics[topic]
             found.table.on_refused(partition, nsqd)
             found.current = None
 
     def on_accepted(self, topic: str, partition: int, nsqd: str) -> None:
-        """Store that this nsqd leads the partition."""
         found = self._topics[topic]
         if found.table.has_refusals:  # of every publish that was stored
             with self._changed.lock:
@@ -213,7 +207,7 @@ class MetadataCache:
                 found.current = None
 
     def stop(self, deadline: Deadline) -> list[str]:
-        """Ask no more; return the names of threads that did not end (a lookup may take long)."""
+        """Ask no more; return the names of threads that did not end."""
         with self._changed.lock:
             self._is_stopped = True
         self._background.take_all()
@@ -222,7 +216,7 @@ class MetadataCache:
     def _wait(self, found: _Topic, number: int, deadline: Deadline) -> None:
         """Wait for a response to a request after this one, and a moment for the others.
 
-        The first response to the first request is enough if it lists all partitions.
+        The first response of all is enough if it lists all partitions.
         """
         poller = found.poller
         self._changed.wait_for(
@@ -235,7 +229,7 @@ class MetadataCache:
             found.is_settled = found.is_settled or bool(poller.answered) or not poller.is_asking
 
     def _ask(self, item: tuple[str, Callable[[], None]]) -> None:
-        """Ask one nsqlookupd, then run the tasks that wait for it. On a background thread."""
+        """Ask one nsqlookupd, then queue the tasks that wait for it. On a background thread."""
         lookupd, task = item
         with self._changed.lock:
             if self._is_stopped:

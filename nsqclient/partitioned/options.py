@@ -1,4 +1,4 @@
-"""The arguments of consumers and publishes for partitioned NSQ alone, and their check."""
+"""The arguments that consumers and publishes have for partitioned NSQ alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsqclient.errors import ConfigError, InvalidMessageError, PartitionError, P
 from nsqclient.protocol import commands
 from nsqclient.protocol.partitioned import extensions
 from nsqclient.protocol.partitioned.extensions import (
-    MAX_PARTITION, check_partition, check_trace_id, make_header, partition_name,
+    MAX_PARTITION, check_partition, check_trace_id, is_whole_number, make_header, partition_name,
 )
 from nsqclient.protocol.partitioned.selection import HeaderFilter, StartPosition
 from nsqclient.protocol.partitioned.sharding import Key, check_key
@@ -22,12 +22,10 @@ _MAX_TAG = 100
 
 
 class PartitionOptions(NamedTuple):
-    """A consumer's requirements on a partitioned topic. The defaults require nothing."""
+    """A consumer's arguments for a partitioned topic."""
 
     ordered: bool = False
-    #: The partitions to consume; None: all of them.
     partitions: frozenset[int] | None = None
-    #: Start position of each partition, or one for all partitions.
     start_at: StartPosition | Mapping[int, StartPosition] | None = None
     with_offsets: bool = False
     desired_tag: str = ""
@@ -38,32 +36,22 @@ class PartitionOptions(NamedTuple):
     @property
     def given(self) -> list[str]:
         """The arguments that need a partitioned topic, as the user wrote them."""
-        return [
-            name for name, is_given in (
-                ("ordered=True", self.ordered), ("partitions", self.partitions is not None),
-                ("start_at", self.start_at is not None), ("with_offsets=True", self.with_offsets),
-                *((name, True) for name in self.needing_headers),
-            ) if is_given
-        ]
+        values = (
+            ("ordered=True", self.ordered), ("partitions", self.partitions is not None),
+            ("start_at", self.start_at is not None), ("with_offsets=True", self.with_offsets))
+        return [name for name, is_given in values if is_given] + self.needing_headers
 
     @property
     def needing_headers(self) -> list[str]:
         """The arguments that need a topic with headers."""
-        return [
-            name for name, is_given in (
-                ("desired_tag", bool(self.desired_tag)),
-                ("header_filter", self.header_filter is not None),
-            ) if is_given
-        ]
+        return [name for name in ("desired_tag", "header_filter") if getattr(self, name)]
 
     def start_of(self, partition: int) -> StartPosition | None:
-        """Start position of a partition. None: the current position of its channel."""
         if isinstance(self.start_at, Mapping):
             return self.start_at.get(partition)
         return self.start_at
 
     def identify_fields(self) -> dict[str, Any]:
-        """Return the fields of IDENTIFY for these options."""
         fields: dict[str, Any] = {}
         if self.desired_tag:
             fields["desired_tag"] = self.desired_tag
@@ -71,56 +59,40 @@ class PartitionOptions(NamedTuple):
             fields["ext_filter"] = self.header_filter.identify_field()
         return fields
 
+    def check(self, config: Config, has_nsqds: bool) -> None:
+        """Raise ConfigError if an option is invalid, or two cannot be combined.
 
-def check_partition_options(
-    config: Config,
-    *,
-    ordered: bool,
-    partitions: Iterable[int] | None,
-    start_at: StartPosition | Mapping[int, StartPosition] | None,
-    with_offsets: bool,
-    desired_tag: str,
-    header_filter: HeaderFilter | None,
-    has_nsqds: bool,
-    is_batch: bool,
-    has_policy: bool,
-) -> PartitionOptions:
-    """Check the arguments. Raises ConfigError if one is invalid, or two cannot be combined.
-
-    Args:
-        has_nsqds, is_batch, has_policy: True if nsqd addresses, a BatchHandler or ``on_blocked``
-            were given.
-    """
-    for name, value in (("ordered", ordered), ("with_offsets", with_offsets)):
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be True or False, not {value!r}")
-    options = PartitionOptions(
-        ordered, _check_partitions(partitions), _check_start(start_at),
-        with_offsets, desired_tag, header_filter,
-    )
-    if has_policy and not ordered:
-        raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
-    if is_batch and ordered:
-        raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
-    _check_tag(desired_tag)
-    if header_filter is not None and not isinstance(header_filter, HeaderFilter):
-        raise ConfigError(
-            f"header_filter must be made with HeaderFilter.equal(), regexp(), glob(), any_of() or"
-            f" all_of(), not {header_filter!r}"
-        )
-    _check_starts_are_consumed(options)
-    if has_nsqds and options.given:
-        raise ConfigError(
-            f"{options.given[0]} needs lookupd_http_addresses instead of nsqd_tcp_addresses: the"
-            " leader of a partition changes"
-        )
-    if config.sample_rate and (ordered or with_offsets or start_at is not None):
-        raise ConfigError("sample_rate cannot be combined with ordered, start_at or with_offsets:"
-                          " nsqd refuses it")
-    return options
+        Args:
+            has_nsqds: nsqd addresses were given.
+        """
+        for name, value in (("ordered", self.ordered), ("with_offsets", self.with_offsets)):
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name} must be True or False, not {value!r}")
+        _check_tag(self.desired_tag)
+        if self.header_filter is not None and not isinstance(self.header_filter, HeaderFilter):
+            raise ConfigError(
+                f"header_filter must be made with HeaderFilter.equal(), regexp(), glob(), any_of()"
+                f" or all_of(), not {self.header_filter!r}"
+            )
+        if self.partitions is not None and isinstance(self.start_at, Mapping):
+            for partition in sorted(set(self.start_at) - self.partitions):
+                raise ConfigError(
+                    f"start_at has partition {partition}, which partitions leaves out: it would not"
+                    " be consumed"
+                )
+        if has_nsqds and self.given:
+            raise ConfigError(
+                f"{self.given[0]} needs lookupd_http_addresses instead of nsqd_tcp_addresses: the"
+                " leader of a partition changes"
+            )
+        has_positions = self.ordered or self.with_offsets or self.start_at is not None
+        if config.sample_rate and has_positions:
+            raise ConfigError("sample_rate cannot be combined with ordered, start_at or"
+                              " with_offsets: nsqd refuses it")
 
 
-def _check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None:
+def check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None:
+    """Return the argument ``partitions`` as it is used; raise ConfigError if it is invalid."""
     if partitions is None:
         return None
     hint = f"partitions must be a list of whole numbers from 0 to {MAX_PARTITION}"
@@ -128,18 +100,15 @@ def _check_partitions(partitions: Iterable[int] | None) -> frozenset[int] | None
         raise ConfigError(f"{hint}, not {partitions!r}")
     numbers = list(partitions)
     for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or not (
-            0 <= number <= MAX_PARTITION
-        ):
+        if not is_whole_number(number, MAX_PARTITION):
             raise ConfigError(f"{hint}, not {number!r}")
     if not numbers:
         raise ConfigError("partitions is empty: leave it out to consume all of them")
     return frozenset(numbers)
 
 
-def _check_start(
-    start_at: object
-) -> StartPosition | Mapping[int, StartPosition] | None:
+def check_start(start_at: object) -> StartPosition | Mapping[int, StartPosition] | None:
+    """Return the argument ``start_at`` as it is used; raise ConfigError if it is invalid."""
     if start_at is None or isinstance(start_at, StartPosition):
         return start_at
     hint = (
@@ -151,19 +120,8 @@ def _check_start(
     for partition, start in start_at.items():
         if not isinstance(start, StartPosition):
             raise ConfigError(f"{hint}, not {start!r}")
-    _check_partitions(start_at or None)
+    check_partitions(start_at or None)
     return dict(start_at)
-
-
-def _check_starts_are_consumed(options: PartitionOptions) -> None:
-    if options.partitions is None or not isinstance(options.start_at, Mapping):
-        return
-    others = sorted(set(options.start_at) - options.partitions)
-    if others:
-        raise ConfigError(
-            f"start_at has partition {others[0]}, which partitions leaves out: it would not be"
-            " consumed"
-        )
 
 
 def _check_tag(tag: object) -> None:
@@ -199,20 +157,16 @@ class PublishOptions(NamedTuple):
 
     def checked(self) -> PublishOptions:
         """Return them as they are used. Raises InvalidMessageError if one cannot be right."""
-        options = self
-        if options.key is not None:
-            key = check_key(options.key)
-            if options.partition is not None:
+        key = None if self.key is None else check_key(self.key)
+        if self.partition is not None:
+            if key is not None:
                 raise InvalidMessageError("give key= or partition=, not both")
-            if key is not options.key:
-                options = options._replace(key=key)
-        elif options.partition is not None:
-            check_partition(options.partition)
-        if options.trace_id is not None:
-            check_trace_id(options.trace_id)
-        if options.headers is not None:
-            make_header(options.headers, options.trace_id)
-        return options
+            check_partition(self.partition)
+        if self.trace_id is not None:
+            check_trace_id(self.trace_id)
+        if self.headers is not None:
+            make_header(self.headers, self.trace_id)
+        return self if key is self.key else self._replace(key=key)
 
 
 #: Without any of them.
@@ -228,7 +182,7 @@ class PreparedMessage(NamedTuple):
     is_logged: bool = False  #: in the trace log
 
     def command(self, topic: str, partition: int) -> bytes:
-        """Return the command that brings it alone to a partition."""
+        """Return the command that publishes this message alone."""
         if self.header:
             return extensions.pub_ext(topic, partition, self.header, self.body)
         if self.trace_id is not None:
@@ -261,13 +215,12 @@ def publish_each(
     for start in range(0, len(messages), most):
         futures = []
         failure: BaseException | None = None
-        for body, own in messages[start:start + most]:
-            try:
+        try:
+            for body, own in messages[start:start + most]:
                 futures.append(publish_async(
                     topic, body, timeout=deadline.remaining(), **own._asdict()))
-            except (PublishError, PartitionError) as exc:
-                failure = exc
-                break
+        except (PublishError, PartitionError) as exc:
+            failure = exc
         for future in futures:
             error = future.exception()
             failure = failure or error

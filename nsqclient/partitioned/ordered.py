@@ -27,8 +27,8 @@ from nsqclient.runtime.threads import is_for_caller
 
 #: Attempts of one message above which every tenth attempt is logged.
 _WARN_AFTER = 10
-#: From five times the threshold, attempts are logged as errors instead of warnings.
-_ERROR_FACTOR = 5
+#: From this attempt on, they are logged as errors instead of warnings.
+_ERROR_FROM = 50
 
 
 class BlockedAction(Enum):
@@ -45,11 +45,7 @@ BlockedPolicy = Callable[[Message, BaseException], "BlockedAction | float | None
 
 
 class OrderedProcessor(MessageProcessor):
-    """Runs the user's handler for messages of partitions, each partition's in order.
-
-    Args:
-        on_blocked: decides about messages that block their partition. If None, they are retried.
-    """
+    """Runs the user's handler for messages of partitions, each partition's in order."""
 
     def __init__(
         self, context: ConsumerContext, flow: FlowControl[Subscription], settings: HandlerSettings,
@@ -66,8 +62,7 @@ class OrderedProcessor(MessageProcessor):
     def run(self, message: Message) -> None:
         """Handle one message once no other of its partition is being handled. Never raises.
 
-        After a reconnect the server redelivers a message that is still being handled here. The two
-        deliveries must not run concurrently.
+        After a reconnect, the server may redeliver a message that is still being handled here.
         """
         partition = message.partition
         if partition is None:
@@ -87,7 +82,6 @@ class OrderedProcessor(MessageProcessor):
             self.receive_next(sub)
 
     def receive_next(self, sub: Subscription) -> None:
-        """Receive on this worker's thread, and let this worker take the next message."""
         me = threading.get_ident()
         self._receivers.add(me)
         try:
@@ -96,7 +90,6 @@ class OrderedProcessor(MessageProcessor):
             self._receivers.discard(me)
 
     def queue(self, messages: list[Message]) -> bool:
-        """Queue received messages. If a worker received them, it takes them next."""
         if self._receivers and threading.get_ident() in self._receivers:
             return self.workers.put_many(messages, wakes=False)
         return self.workers.put_many(messages)
@@ -110,13 +103,11 @@ class OrderedProcessor(MessageProcessor):
                 del self._busy[message.partition]
 
     def waiting(self) -> list[Message]:
-        """Return all waiting messages, including those queued behind another of their partition."""
         queued = super().waiting()  # first, because messages move from the queue to these lists
         with self._lock:
             return queued + [message for _, kept in self._busy.values() for message in kept]
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove waiting messages, including those queued behind another of their partition."""
         taken = super().remove_waiting(condition)
         with self._lock:
             for _, waiting in self._busy.values():
@@ -129,9 +120,7 @@ class OrderedProcessor(MessageProcessor):
         if not isinstance(sub, OrderedSubscription):
             return sub
         self._log_attempts(message)
-        if message.internal_id is None or message.offset is None:
-            return sub
-        if not sub.is_behind(message.internal_id, message.offset):
+        if not sub.is_behind(message):
             return sub
         error = OrderError(
             f"{message!r} at offset {message.offset} came behind a message that was finished on its"
@@ -144,16 +133,15 @@ class OrderedProcessor(MessageProcessor):
         return sub
 
     def finish(self, message: Message, sub: Subscription) -> None:
-        """Record the position of a handled message and finish it."""
         if isinstance(sub, OrderedSubscription):
             sub.note_finished(message)
         super().finish(message, sub)
 
     def _log_attempts(self, message: Message) -> None:
-        after, attempts = _WARN_AFTER, message.attempts
-        if attempts <= after or attempts % after:
+        attempts = message.attempts
+        if attempts <= _WARN_AFTER or attempts % _WARN_AFTER:
             return
-        level = logging.WARNING if attempts < _ERROR_FACTOR * after else logging.ERROR
+        level = logging.WARNING if attempts < _ERROR_FROM else logging.ERROR
         self._log.log(level, "%r blocks its partition: it was delivered %s", message,
                       counted(attempts, "time"), extra=log_fields(message=message))
 
@@ -170,7 +158,6 @@ class OrderedProcessor(MessageProcessor):
             self._decide(message, exc)
 
     def _decide(self, message: Message, error: BaseException) -> BlockedAction | float | None:
-        """Ask the policy and carry out its decision."""
         decision: BlockedAction | float | None = None
         if self._on_blocked is not None:
             try:

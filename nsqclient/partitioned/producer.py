@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 
 class PartitionedCore(ProducerCore):
-    """A ProducerCore with the leaders of partitions and a queue for each partition.
-
-    Args:
-        sharding: selects the partition of a key.
-        tracing: the topics that are traced; a forked child keeps them.
-    """
+    """A ProducerCore with the leaders of partitions and a queue for each partition."""
 
     def __init__(
         self, settings: ProducerSettings, sharding: Sharding, tracing: TraceSwitch
@@ -48,7 +43,7 @@ class PartitionedCore(ProducerCore):
             self.partitions, self.queues, settings.config.nsqd_max_body_size)
 
     def _check_nsqd(self, address: str, settings: ServerSettings) -> None:
-        """Accept nsqds of either kind."""
+        pass  # either kind will do
 
     def _on_connected(self, node: NsqdNode) -> None:
         self.partitions.on_connected(node)
@@ -63,8 +58,6 @@ class PartitionedCore(ProducerCore):
 
 
 class ProducerArguments(TypedDict, total=False):
-    """The arguments of the stock Producer but the first."""
-
     lookupd_http_addresses: Addresses
     config: Config | None
     retry_unknown: bool

@@ -1,8 +1,8 @@
 """``PartitionPublisher``: publishes to partitions, in the calling thread, until it is stored.
 
 It also finds out whether the cluster is partitioned, from the version of the first nsqd that is
-connected. A stock cluster costs one look at a flag for each publish. Source: "How we redesign the
-NSQ smart client", "Client as producer" and "Production in ordered message scenario".
+connected. Source: "How we redesign the NSQ smart client", "Client as producer" and "Production in
+ordered message scenario".
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from nsqclient.config import Config
 from nsqclient.errors import (
-    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError, with_hint,
+    ClosedError, NSQError, PartitionError, PublishNotSentError, ServerError,
 )
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.partitioned.attempts import (
-    PartitionAttempts, PartitionLoad, lookup_wait, retry_delay,
+    PartitionAttempts, PartitionLoad, retry_delay,
 )
 from nsqclient.partitioned.metadata import MetadataCache
 from nsqclient.partitioned.options import NO_OPTIONS, PreparedMessage, PublishOptions
@@ -43,6 +44,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
 #: Seconds after which a partition that has not answered is not used while there are others.
 UNANSWERED_AFTER = 0.1
+#: Seconds that an attempt waits for fresh leaders if no nsqlookupd answers.
+LOOKUP_WAIT = 0.5
 
 
 class TooManyUnderWay(NSQError):
@@ -50,7 +53,7 @@ class TooManyUnderWay(NSQError):
 
 
 class Placed(NamedTuple):
-    """The partition and nsqd that store a publish."""
+    """Where a publish was stored."""
 
     partition: int
     nsqd: str
@@ -58,10 +61,7 @@ class Placed(NamedTuple):
 
 
 class PartitionPublisher:
-    """Publishes of one producer to a partitioned cluster.
-
-    Life: usable at once; ``close()``. Threads: every method, any thread.
-    """
+    """Publishes of one producer to a partitioned cluster. Threads: any."""
 
     def __init__(
         self, lookupds: list[str], nodes: NodePool, publisher: Publisher, config: Config,
@@ -139,7 +139,6 @@ class PartitionPublisher:
             self.refuse_deferral()
 
     def _stock_error(self, options: PublishOptions) -> PartitionError:
-        """Return why a stock cluster does not take these options."""
         given = [name for name in options._fields if getattr(options, name) is not None]
         asked = ", ".join(f"{name}=" for name in given)
         if not self._lookupds:
@@ -153,30 +152,23 @@ class PartitionPublisher:
     def publish(
         self, topic: str, body: bytes, defer: object, options: PublishOptions, deadline: Deadline
     ) -> Stored | None:
-        """Store one message; return where, when it was traced. Raises as ``Producer.publish``."""
         if defer is not None:
             self.refuse_deferral()
         message = self.prepare(topic, body, options)
         attempts = self.attempts(
             topic, options.key, options.partition, bool(message.header),
             size=extended_size(len(message.body), message.header))
-
-        def build(partition: int) -> bytes:
-            return message.command(topic, partition)
-
-        placed = self._publish(attempts, build, deadline)
+        placed = self._publish(attempts, partial(message.command, topic), deadline)
         return self.stored(topic, message, placed)
 
     def stored(self, topic: str, message: PreparedMessage, placed: Placed) -> Stored | None:
-        """Return the position of a traced message, and log it."""
-        if placed.position is None:
-            return None
         position = placed.position
+        if position is None:
+            return None
         if message.is_logged:
             log_trace(
                 "published", topic=topic, partition=placed.partition, nsqd=placed.nsqd,
-                internal_id=position.internal_id, trace_id=position.trace_id,
-                offset=position.offset, size=position.size)
+                **position._asdict())
         return Stored.by(position, placed.nsqd)
 
     def attempts(
@@ -188,16 +180,13 @@ class PartitionPublisher:
             self.config.nsqd_max_msg_size)
 
     def prepare(self, topic: str, body: bytes, options: PublishOptions) -> PreparedMessage:
-        """Check a message. Raises InvalidTopicError or InvalidMessageError."""
         check_topic(topic)
         data = commands.check_body(body, self.config.nsqd_max_msg_size)
         trace_id = options.trace_id
         is_logged = self.tracing.is_on(topic)
         if trace_id is None and is_logged:
             trace_id = self._rng.randrange(1, 2**63)
-        header = b""
-        if options.headers is not None:
-            header = make_header(options.headers, trace_id)
+        header = b"" if options.headers is None else make_header(options.headers, trace_id)
         return PreparedMessage(data, trace_id, header, is_logged)
 
     def publish_chunk(
@@ -217,18 +206,15 @@ class PartitionPublisher:
         raise PartitionError("defer= needs a stock NSQ: a partitioned one has no DPUB")
 
     def close(self, deadline: Deadline) -> list[str]:
-        """Make no more attempts; return the names of threads that did not end."""
+        """As ``ProducerCore._stop_publishing``."""
         with self._closing.lock:
             self._closing.notify_all()
             self._is_closed = True
         return self.metadata.stop(deadline)
 
-    # -- attempts
-
     def _publish(
         self, attempts: PartitionAttempts, build: Callable[[int], bytes], deadline: Deadline
     ) -> Placed:
-        """Repeat attempts until one is stored. Arguments and exceptions as ``attempt``."""
         while (placed := self.attempt(attempts, build, deadline)) is None:
             delay = self.pause_before_next(attempts, deadline.remaining())
             if delay is None:
@@ -247,11 +233,9 @@ class PartitionPublisher:
 
         Returns: the place; None: not stored, and another attempt may help.
 
-        Blocks: until the outcome, at most until the deadline.
+        Blocks: until the outcome, at most until the deadline. Raises as ``Producer.publish``.
 
         Raises:
-            PartitionError: the topic cannot be published to in this way.
-            PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
             TooManyUnderWay: nothing was sent, since enough asynchronous ones are under way.
         """
         self.look_up_again(attempts, deadline)
@@ -294,11 +278,10 @@ class PartitionPublisher:
                 closes_after_error=attempts.has_header, only_here=True)
         if not isinstance(error, StaleConnection):
             is_answered = error is None or isinstance(error, ServerError)
-            self.load.note(node.address, name, is_answered, timeout)
+            self.load.note(name, is_answered, timeout)
         return error, position
 
     def routes(self, attempts: PartitionAttempts, deadline: Deadline) -> TopicRoutes:
-        """Return the routes of the topic; blocks as ``MetadataCache.routes``."""
         try:
             return self.metadata.routes(attempts.topic, deadline)
         except NSQError as exc:
@@ -308,10 +291,9 @@ class PartitionPublisher:
     def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
         if attempts.count and attempts.needs_lookup and not self._is_closed:
             self.metadata.refresh_and_wait(
-                attempts.topic, Deadline(lookup_wait(deadline.remaining())))
+                attempts.topic, Deadline(deadline.at_most(2 * LOOKUP_WAIT) / 2))
 
     def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:
-        """Return the partition of the next attempt; as ``PartitionAttempts.choose``."""
         avoid: list[int] = []
         if attempts.is_free:
             # A partition in use may not answer; where all of them are in use, some are late.
@@ -322,14 +304,9 @@ class PartitionPublisher:
                 if len(avoid) < len(routes.partitions):
                     break
         return attempts.choose(
-            routes, lambda: self._lookup_problem(attempts.topic), self.sharding,
+            routes, lambda: self.metadata.problem(attempts.topic), self.sharding,
             self._turns[attempts.topic], avoid,
             not routes.partition_num and self.metadata.may_learn_more(attempts.topic))
-
-    def _lookup_problem(self, topic: str) -> NSQError | None:
-        """Return why the nsqlookupds name no leader, with what to do about it."""
-        problem = self.metadata.problem(topic)
-        return None if problem is None else PublishNotSentError(with_hint(problem))
 
     def pause_before_next(self, attempts: PartitionAttempts, left: float | None) -> float | None:
         if self._is_closed:

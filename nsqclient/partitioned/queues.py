@@ -1,9 +1,8 @@
 """``PartitionQueues``: asynchronous publishes to partitions.
 
 Messages in the queue of a topic move on to the queues of its partitions, and messages without a
-key to another queue. Messages that wait together for one partition leave as one MPUB. A partition
-has one batch under way, also while it is repeated, so messages of one key are stored in the order
-of the calls. Messages without a key have one batch under way for each partition.
+key to another queue. A partition has one batch under way, also while it is repeated, so messages of
+one key are stored in the order of the calls. Messages without a key have one for each partition.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class _Batch:
 
 
 class PartitionQueues:
-    """The asynchronous publishes of one producer to a partitioned cluster.
-
-    Threads: workers of the AsyncPublisher; ``distribute`` one for each topic.
-    """
+    """Threads: workers of the AsyncPublisher; ``take_over`` one for each topic."""
 
     def __init__(
         self, producer: PartitionPublisher, publisher: AsyncPublisher, batch_bytes: int
@@ -53,12 +49,10 @@ class PartitionQueues:
         for queue in self._queues.copy().values():
             queue.close()
 
-    # -- from the queue of a topic to the queues of its partitions
-
     def take_over(self, items: deque[PublishFuture]) -> bool:
-        """Move the messages of a topic to the queues of its partitions; False in a stock cluster.
+        """Move messages to the queues of their partitions; return False in a stock cluster.
 
-        Blocks and raises as ``PartitionPublisher.detect``.
+        Blocks: if messages have a key, until the nsqlookupds say how many partitions there are.
         """
         producer, first = self._producer, items[0]
         if producer.is_stock and first.options is None:
@@ -66,14 +60,6 @@ class PartitionQueues:
         deadline = Deadline(max(0.0, first.until - time.monotonic()))
         if not producer.detect(deadline, first.options or NO_OPTIONS):
             return False
-        self.distribute(items)
-        return True
-
-    def distribute(self, items: deque[PublishFuture]) -> None:
-        """Move messages to the queues of their partitions.
-
-        Blocks: until the nsqlookupds say how many there are, where messages have a key.
-        """
         attempts: dict[str, PartitionAttempts] = {}
         filled: set[_PartitionQueue] = set()
         topic, queue = "", None
@@ -93,14 +79,15 @@ class PartitionQueues:
             if queue not in filled:
                 filled.add(queue)
                 if queue.partition is None:
-                    queue.widen(self._producer.metadata.count_partitions(queue.topic))
+                    queue.width = max(
+                        queue.width, producer.metadata.count_partitions(queue.topic))
             if not queue.is_called and queue.has_turn():
                 self._publisher.call(queue)
+        return True
 
     def _queue_of(
         self, item: PublishFuture, attempts: dict[str, PartitionAttempts]
     ) -> _PartitionQueue:
-        """Check a message and find its queue; raise its error."""
         producer, topic = self._producer, item.topic
         if item.delay_ms is not None:
             producer.refuse_deferral()
@@ -121,7 +108,6 @@ class PartitionQueues:
         return self._queue(topic, partition_of(options.key, number, producer.sharding))
 
     def _partition_num(self, attempts: PartitionAttempts, item: PublishFuture) -> int:
-        """Ask how many partitions the topic has, until an nsqlookupd says so."""
         producer = self._producer
         deadline = Deadline(max(0.0, item.until - time.monotonic()))
         while True:
@@ -139,8 +125,8 @@ class PartitionQueues:
     def _queue(self, topic: str, partition: int | None) -> _PartitionQueue:
         queue = self._queues.get((topic, partition))
         if queue is None:
-            queue = _PartitionQueue(topic, partition, self._producer, self._publisher,
-                                    self._batch_bytes)
+            queue = _PartitionQueue(
+                topic, partition, self._producer, self._publisher, self._batch_bytes)
             queue = self._queues.setdefault((topic, partition), queue)
         return queue
 
@@ -159,9 +145,6 @@ class _PartitionQueue(Destination):
         self._batch_bytes = batch_bytes
         #: Batches between two attempts, in the order of the calls.
         self._waiting: deque[_Batch] = deque()
-
-    def widen(self, width: int) -> None:
-        self.width = max(self.width, width)
 
     def close(self) -> None:
         while self._waiting:
@@ -222,7 +205,7 @@ class _PartitionQueue(Destination):
                 for item in items)))
 
     def _attempt(self, batch: _Batch) -> float | None:
-        """Attempt a batch; return the seconds to the next attempt, None when it is settled."""
+        """Return the seconds to the next attempt, None when the batch is settled."""
         deadline = Deadline(max(0.0, batch.until - time.monotonic()))
         try:
             placed = self._producer.attempt(

@@ -1,13 +1,8 @@
 """Subscriptions to one partition: plain, and ordered.
 
 SUB_ADVANCED takes a start position too, but ignores the partition next to it, and an ordered topic
-refuses the command. The channel is therefore moved to its start through nsqd's HTTP API before the
-connection is opened.
-
-An ordered subscription never skips a message. A failed message is kept here and touched until it is
-requeued with REQ 0, because the server ignores every longer delay. Meanwhile the server sends no
-other message of that partition. Source: "How we redesign the NSQ smart client", "Ordered Message
-Consumption".
+refuses the command. So the channel is moved to its start through nsqd's HTTP API, before the
+connection is opened. Source: "How we redesign the NSQ smart client", "Ordered Message Consumption".
 """
 
 from __future__ import annotations
@@ -55,8 +50,6 @@ _NO_EXTENSION = MessageExtension()
 
 @dataclasses.dataclass(frozen=True)
 class TopicSubscribe(Subscribe):
-    """Subscription to a whole topic."""
-
     is_listed: bool  #: by an nsqlookupd; False: only the address of the nsqd is known
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
@@ -70,17 +63,13 @@ class TopicSubscribe(Subscribe):
 
 @dataclasses.dataclass(frozen=True)
 class PartitionSubscribe(Subscribe):
-    """Subscription to one partition of a topic."""
-
     partition: int
     ordered: bool = False
     extended: bool = False  #: the topic's messages have headers; must be right
-    with_offsets: bool = False  #: messages have their position in the queue
-    #: More fields of IDENTIFY.
+    with_offsets: bool = False
     identify: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def identify_fields(self) -> Mapping[str, Any]:
-        """Return the consumer's fields, and the request for headers if the topic has them."""
         return {"extend_support": True, **self.identify} if self.extended else self.identify
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
@@ -93,11 +82,7 @@ class PartitionSubscribe(Subscribe):
             with_offsets=self.with_offsets)
 
     def read(self, batch: list[RawMessage]) -> tuple[list[RawMessage], list[MessageExtension]]:
-        """Split headers and positions from the bodies of received messages.
-
-        Raises:
-            RemoteProtocolError: a message is too short for them.
-        """
+        """Split headers and positions from the bodies. Raises RemoteProtocolError."""
         has_detail = self.ordered or self.with_offsets
         if not (has_detail or self.extended):
             return batch, [_NO_EXTENSION] * len(batch)
@@ -112,14 +97,10 @@ class PartitionSubscribe(Subscribe):
 
 @dataclasses.dataclass(frozen=True)
 class PartitionStats(ConnectionStats):
-    """One connection to a partition at the time of the snapshot."""
-
     partition: int
 
 
 class PartitionMessage(Message):
-    """A message of a partition."""
-
     __slots__ = ("partition", "internal_id", "trace_id", "offset", "size", "_extension", "__dict__")
 
     partition: int
@@ -157,8 +138,7 @@ class PartitionSubscription(Subscription):
     """One connection to one partition.
 
     Args:
-        begun: partitions whose channel has been moved to its start. Shared by the consumer's
-            subscriptions and changed only by atomic calls.
+        begun: partitions whose channel was moved to its start. Shared; changed by atomic calls.
     """
 
     def __init__(
@@ -229,36 +209,30 @@ class PartitionSubscription(Subscription):
         return PartitionStats(**values, partition=self._partition)
 
     def _move_to_start(self) -> None:
-        """Move the channel of the partition. Blocks for three requests.
-
-        A channel that has consumers is not moved. nsqd, too, only applies the start position of
-        the first consumer.
-        """
+        """Move the channel of the partition, unless it has consumers. Blocks for three requests."""
         # Imported here because requests takes longer to import than the whole library.
         from nsqclient.partitioned.http import PartitionedNsqdHTTP
 
-        where = (self.topic, self._partition, self.channel)
         fields = log_fields(nsqd=self.address)
         with PartitionedNsqdHTTP(
                 self._http_address, self._config, timeout=_TIMEOUT,
                 connect_timeout=self._config.dial_timeout) as client:
-            client.create_partition_channel(*where)
-            consumers = client.count_partition_consumers(*where)
-            if consumers:
-                self._log.warning(
-                    "%s: the start position %s is not applied: the channel has %s, and nsqd takes"
-                    " the position of the first one", self.place, self._start,
-                    counted(consumers, "consumer"), extra=fields)
-                return
             try:
-                client.set_channel_offset(*where, str(self._start))
+                consumers = client.start_channel(
+                    self.topic, self._partition, self.channel, str(self._start))
             except NSQHTTPStatusError as exc:
                 if exc.message != _NO_MESSAGES:
                     raise
                 self._log.info("%s: no messages yet: the channel starts with the first one",
                                self.place, extra=fields)
                 return
-        self._log.info("%s: the channel starts at %s", self.place, self._start, extra=fields)
+        if consumers:
+            self._log.warning(
+                "%s: the start position %s is not applied: the channel has %s, and nsqd takes"
+                " the position of the first one", self.place, self._start,
+                counted(consumers, "consumer"), extra=fields)
+        else:
+            self._log.info("%s: the channel starts at %s", self.place, self._start, extra=fields)
 
     def _log_late_answer(self, error: ServerError, is_first: bool) -> None:
         if time.monotonic() - self._opened_at >= self.msg_timeout:
@@ -283,20 +257,22 @@ class PartitionSubscription(Subscription):
 
 
 class OrderedSubscription(PartitionSubscription):
-    """One connection to one partition, which delivers its messages one by one and in order."""
+    """One connection to one partition, which delivers its messages one by one and in order.
+
+    A failed message is kept here and touched until it is requeued with REQ 0, because the server
+    ignores every longer delay. Meanwhile the server sends no other message of that partition.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Internal id and offset of the last finished message. Both increase from message to
+        #: Internal id and offset of the last finished message; both increase from message to
         #: message. Needs no lock because only one message is in flight at a time. None: any
-        #: message may come next, for example on a new connection, where nsqd starts again at the
-        #: first unfinished message.
+        #: message may come next. A new connection begins with the first unfinished message.
         self.last_finished: tuple[int, int] | None = None
 
     @property
     def max_rdy(self) -> int:
-        """Always 1: the server sends one message at a time, whatever RDY is."""
-        return 1
+        return 1  # the server sends one message at a time, whatever RDY is
 
     def finish(self, message: Message) -> None:
         self.note_finished(message)
@@ -305,15 +281,15 @@ class OrderedSubscription(PartitionSubscription):
 
     def note_finished(self, message: Message) -> None:
         """Record the position of a finished message. Earlier messages are now out of order."""
-        if message.internal_id is not None and message.offset is not None:
-            if self.in_flight.holds(message):
-                if not self.is_behind(message.internal_id, message.offset):
-                    self.last_finished = message.internal_id, message.offset
+        if self.in_flight.holds(message) and not self.is_behind(message):
+            assert message.internal_id is not None and message.offset is not None
+            self.last_finished = message.internal_id, message.offset
 
-    def is_behind(self, internal_id: int, offset: int) -> bool:
+    def is_behind(self, message: Message) -> bool:
         """True if a message is out of order: it lies before the last finished one."""
+        assert message.internal_id is not None and message.offset is not None
         last = self.last_finished
-        return last is not None and (internal_id < last[0] or offset < last[1])
+        return last is not None and (message.internal_id < last[0] or message.offset < last[1])
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         """Keep and touch the message for the delay, then give it back with REQ 0.

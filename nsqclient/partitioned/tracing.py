@@ -16,10 +16,7 @@ class TraceSwitch:
         self._topics: dict[str, bool] = {}  # replaced, never changed
 
     def set(self, enabled: bool, topic: str | None = None) -> None:
-        """Turn tracing on or off, for one topic or for all.
-
-        "All" includes topics that were set before.
-        """
+        """Turn tracing on or off, for one topic or for all, also those that were set before."""
         if topic is None:
             self._everywhere = enabled
             self._topics = {}

@@ -3,7 +3,8 @@
 from nsqclient import Config
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.devserver import PartitionedCluster
-from nsqclient.partitioned.channel_depth import DepthQuery, _depth_of
+from nsqclient.consumer.channel_depth import depth_of
+from nsqclient.partitioned.channel_depth import DepthQuery
 from nsqclient.partitioned.http import led_topics
 
 
@@ -25,5 +26,5 @@ def test_a_message_with_a_long_delay_is_deferred():
     channel = {"channel_name": "c", "depth": 0, "deferred_count": 0, "delayed_queue_count": 1}
     partition = {"topic_name": "t", "topic_partition": "0", "is_leader": True,
                  "channels": [channel]}
-    depth = _depth_of(led_topics({"topics": [partition]}, "t")[0], "c")
+    depth = depth_of(led_topics({"topics": [partition]}, "t")[0], "c", creates_channel=False)
     assert (depth.depth, depth.deferred) == (0, 1)

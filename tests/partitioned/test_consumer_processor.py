@@ -59,4 +59,4 @@ def test_what_lies_before_the_last_finished_message_is_behind(last, is_behind):
     """By id and by offset; the same message may come again."""
     sub = OrderedSubscription.__new__(OrderedSubscription)
     sub.last_finished = last
-    assert sub.is_behind(10, 100) is is_behind
+    assert sub.is_behind(SimpleNamespace(internal_id=10, offset=100)) is is_behind

@@ -8,7 +8,7 @@ import pytest
 from nsqclient import ConfigError
 from nsqclient.partitioned import HeaderFilter
 from nsqclient.devserver.partitioned.queue import read_ext_filter
-from nsqclient.protocol.partitioned.selection import PatternError, check_glob, check_regexp
+from nsqclient.protocol.partitioned.selection import check_glob, check_regexp
 
 
 @pytest.mark.parametrize(("given", "field"), [
@@ -97,7 +97,7 @@ def test_regular_expressions_that_go_and_python_share_are_accepted(pattern):
 ])
 def test_other_regular_expressions_are_refused(pattern):
     """nsqd would deliver everything."""
-    with pytest.raises(PatternError):
+    with pytest.raises(ValueError):
         check_regexp(pattern)
 
 
@@ -114,5 +114,5 @@ def test_globs_are_accepted(pattern):
     "{a,}", "{}", "a\\",
 ])
 def test_other_globs_are_refused(pattern):
-    with pytest.raises(PatternError):
+    with pytest.raises(ValueError):
         check_glob(pattern)

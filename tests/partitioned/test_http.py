@@ -46,24 +46,25 @@ def test_invalid_partitions_and_lookupds_do_not_hide_the_others(server, lookupd,
     nodes = [{"NodeIP": host, "HttpPort": "1"} for host in hosts]
     nodes += [{"NodeIP": "h", "HttpPort": port} for port in ("0", "65536", "9" * 5000, "-1", "")]
     server.body = json.dumps({"lookupdnodes": nodes}).encode()
-    assert [node.address for node in lookupd.list_lookupds()] == ["h:1"]
+    assert lookupd.list_lookupds() == (("h:1", False),)
     assert caplog.text.count("unusable") == 4 + 10 and "\r" not in caplog.text
 
 
 def test_a_stock_answer_is_read(server, lookupd):
     server.body = b'{"channels": ["c"], "producers": [{"broadcast_address": "h", "tcp_port": 1}]}'
     found = lookupd.lookup("t")
-    assert found.is_stock and [each.tcp_address for each in found.producers] == ["h:1"]
+    assert found.partitions is None and [each.tcp_address for each in found.producers] == ["h:1"]
 
 
 def test_requests_name_their_partition(server):
     """The caller of the stock client names it; the partitioned one has methods."""
     with NsqdHTTP(server.address) as nsqd:
         nsqd.pause_channel("t", "c", {"partition": "3"})
+    server.body = b'{"topics": []}'
     with PartitionedNsqdHTTP(server.address) as nsqd:
-        nsqd.create_partition_channel("t", 4, "c")
-        nsqd.set_channel_offset("t", 5, "c", "special:-1")
+        nsqd.start_channel("t", 4, "c", "special:-1")
     asked = [dict(parse_qsl(request.path.partition("?")[2])) for request in server.requests]
+    del asked[2]  # statistics
     assert asked == [{"partition": f"{number}", "topic": "t", "channel": "c"}
-                     for number in (3, 4, 5)]
-    assert server.requests[2].body == b"special:-1"
+                     for number in (3, 4, 4)]
+    assert server.requests[3].body == b"special:-1"

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient import Config
-from nsqclient.partitioned import Producer, attempts as retry_policy
+from nsqclient.partitioned import Producer, publisher as partition_publisher
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from tests.partitioned.conftest import Collector
 from tests.support.waiting import wait_until
@@ -43,7 +43,7 @@ def test_consumption_continues_after_a_crash(cluster, lookupds, consume):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_attempt_follows_where_no_nsqlookupd_answers(cluster, producer, monkeypatch, is_async):
     """The wait for fresh leaders ends before the time of the publish."""
-    monkeypatch.setattr(retry_policy, "LOOKUP_WAIT", HANG)
+    monkeypatch.setattr(partition_publisher, "LOOKUP_WAIT", HANG)
     cluster.create_topic("t", 1)
     producer.publish("t", b"before", key="k")
     for lookupd in cluster.nsqlookupds:

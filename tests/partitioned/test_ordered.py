@@ -143,6 +143,7 @@ def test_many_attempts_are_logged(topic, consume, caplog, monkeypatch):
     got = Collector()
     got.failures[b"bad"] = 11
     monkeypatch.setattr(consumer_processor, "_WARN_AFTER", 2)
+    monkeypatch.setattr(consumer_processor, "_ERROR_FROM", 10)
     config = QUICK.replace(ordered_retry_delay=0.0)
     consume(got, ordered=True, config=config)
     publish(topic, 0, [b"bad"])

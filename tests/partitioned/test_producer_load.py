@@ -29,9 +29,9 @@ def test_a_partition_is_unanswered_while_it_is_published_to(load):
 
 def test_a_partition_that_left_a_publish_unanswered_is_avoided_until_it_answers(load):
     """Also when no publish is under way."""
-    load.note(NSQD, "t 0", False, 1.0)
+    load.note("t 0", False, 1.0)
     assert load.unanswered(60.0) == {"t 0"}
-    load.note(NSQD, "t 0", True, 1.0)
+    load.note("t 0", True, 1.0)
     assert load.unanswered(60.0) == set()
 
 
@@ -49,7 +49,7 @@ def test_partitions_that_hang_have_a_part_of_that(load, monkeypatch):
     """Others always get their turn."""
     monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 1)
     for name in ("t 0", "t 1"):
-        load.note(NSQD, name, False, 1.0)
+        load.note(name, False, 1.0)
     assert load.may_begin(NSQD, "t 0")
     load.begin("t 0")
     assert not load.may_begin(NSQD, "t 1") and load.may_begin(NSQD, "t 2")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nsqclient.partitioned.attempts import is_final, lookup_wait, retry_delay
+from nsqclient.partitioned.attempts import is_final, retry_delay
 
 
 @pytest.mark.parametrize(("codes", "is_last"), [
@@ -61,8 +61,3 @@ def test_the_last_second_of_the_timeout_is_used():
         left -= delay
         attempts += 1
     assert 3 <= attempts < 10 and left < 0.03
-
-
-@pytest.mark.parametrize(("left", "seconds"), [(None, 0.5), (30.0, 0.5), (0.6, 0.3), (0.0, 0.0)])
-def test_the_wait_for_fresh_leaders_leaves_time_for_an_attempt(left, seconds):
-    assert lookup_wait(left) == seconds

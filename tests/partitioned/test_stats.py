@@ -9,7 +9,7 @@ import pytest
 from nsqclient.cluster.actions import ActionError, ClusterActions
 from nsqclient.cluster.ask_all import UpstreamError
 from nsqclient.cluster.cluster import Cluster
-from nsqclient.partitioned.http import as_stock, led_partitions
+from nsqclient.partitioned.http import as_stock, led_topics
 from nsqclient.cli import main
 from nsqclient.devserver import PartitionedCluster
 from tests.support.servers.http_recorder import recording
@@ -38,7 +38,8 @@ def test_each_partition_that_is_led_counts_once():
     assert [channel[each] for each in ("depth", "in_flight_count", "client_count", "paused",
                                        "deferred_count")] == [8, 2, 2, True, 5]
     assert channel["clients"] == [{"client_id": "a"}]
-    assert led_partitions(stats, "t") == {0: {"c"}, 2: {"c"}}
+    assert {number: each.channel("c").depth for number, each in led_topics(stats, "t").items()} == {
+        0: 5, 2: 3}
 
 
 @pytest.mark.parametrize("topic", [
@@ -47,7 +48,7 @@ def test_each_partition_that_is_led_counts_once():
 ])
 def test_the_answer_of_a_stock_nsqd_stays_as_it_is(topic):
     stats = {"topics": [topic, 7]}
-    assert as_stock(stats) is stats and led_partitions(stats, "t") == {}
+    assert as_stock(stats) is stats and led_topics(stats, "t") == {}
 
 
 # -- actions

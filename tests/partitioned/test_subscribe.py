@@ -5,7 +5,7 @@ import pytest
 from nsqclient.errors import NegotiationError, RemoteProtocolError
 from nsqclient.partitioned.subscription import PartitionSubscribe, TopicSubscribe
 from nsqclient.protocol.events import ServerSettings
-from nsqclient.protocol.partitioned.extensions import MessageExtension, MessageFormat, encode_ext
+from nsqclient.protocol.partitioned.extensions import MessageExtension
 
 PARTITIONED = ServerSettings(version="0.3.7-HA.1.13.0")
 STOCK = ServerSettings(version="1.3.0")
@@ -35,7 +35,7 @@ def test_headers_are_asked_for_where_the_topic_has_them():
 
 def test_received_messages_are_split_from_headers_and_positions():
     head = (5, 1, bytes(16))
-    data = MessageFormat(True, True).write(b"body", encode_ext(b'{"k":1}'), 7, 30)
+    data = b"\4\0\7" + b'{"k":1}' + (7).to_bytes(8, "big") + (30).to_bytes(4, "big") + b"body"
     wanted = PartitionSubscribe("t", "c", 0, ordered=True, extended=True)
     assert wanted.read([(*head, data)]) == (
         [(*head, b"body")], [MessageExtension(b'{"k":1}', 7, 30)])

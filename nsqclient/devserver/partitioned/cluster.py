@@ -11,12 +11,11 @@ from nsqclient.devserver.engine import Engine
 from nsqclient.devserver.partitioned.lookupd import PartitionedLookupd
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
 from nsqclient.devserver.partitioned.queue import LogMessage
-from nsqclient.devserver.partitioned.state import ClusterState, Partition
+from nsqclient.devserver.partitioned.state import ClusterState, Partition, TopicMeta
 from nsqclient.devserver.protocol.commands import NewMessage, ServerLimits
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
 from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.errors import ConfigError
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.commands import check_body
 from nsqclient.protocol.partitioned.extensions import StoredPosition
 from nsqclient.protocol.names import check_channel, check_topic

@@ -13,11 +13,10 @@ from nsqclient.devserver.http_server import (
     JSON, TEXT, Handler, HTTPError, HTTPServer, Request, Response,
 )
 from nsqclient.devserver.partitioned.nsqd import PartitionedNsqd
-from nsqclient.devserver.partitioned.state import ClusterState, Topic
+from nsqclient.devserver.partitioned.state import ClusterState, Topic, TopicMeta
 from nsqclient.devserver.protocol.commands import CommandError
 from nsqclient.devserver.protocol.commands import encode_json
 from nsqclient.devserver.protocol.partitioned import PARTITIONED_VERSION
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.runtime.deadline import Deadline

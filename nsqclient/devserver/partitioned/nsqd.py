@@ -24,7 +24,7 @@ from nsqclient.devserver.protocol.commands import (
     CommandError, Event, NewMessage, OpenPartition, PartitionPub, PartitionSub, Rdy, ServerLimits,
 )
 from nsqclient.devserver.protocol.partitioned import (
-    PARTITIONED_VERSION, PartitionServerProtocol, check_header, has_trace,
+    PARTITIONED_VERSION, PartitionServerProtocol, check_header, has_trace, read_start,
 )
 from nsqclient.devserver.queues import Channel, Consumer
 from nsqclient.devserver.session import SessionConfig
@@ -34,7 +34,6 @@ from nsqclient.errors import ConfigError
 from nsqclient.protocol.frames import OK
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.partitioned.extensions import MessageFormat, StoredPosition
-from nsqclient.protocol.partitioned.selection import StartPosition
 from nsqclient.runtime.addresses import parse_uint
 from nsqclient.runtime.deadline import Deadline
 
@@ -301,7 +300,7 @@ class NsqdHTTP(HTTPServer):
         """The body is a ``StartPosition``. The channel moves even if it has consumers."""
         try:
             body = request.read_body(100, "INVALID_OFFSET")
-            start = StartPosition.parse(body.decode("ascii", "replace"))
+            start = read_start(body.decode("ascii", "replace"))
         except ConfigError:
             raise HTTPError(400, "INVALID_OFFSET") from None
         with self._engine as state:

@@ -15,15 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nsqclient.devserver.protocol.partitioned import encode_ext, encode_position
 from nsqclient.devserver.queues import Consumer, Scheduler
 from nsqclient.protocol.partitioned.extensions import (
-    MessageFormat, MessageIds, encode_ext, make_internal_id, raw_size,
+    MessageFormat, MessageIds, make_internal_id,
 )
 from nsqclient.protocol.partitioned.selection import StartPosition
 
 _NEVER = float("inf")
 #: The count of a partition's first user message; the first entry is the server's own.
 _FIRST_COUNT = 2
+#: Bytes of a stored message besides its body and header: size, ids, time, attempts.
+_OVERHEAD = 4 + 26
 #: The highest number of attempts that is sent.
 _MAX_ATTEMPTS = 4000
 #: The header that says which consumers a message is for.
@@ -88,7 +91,7 @@ class PartitionLog:
     def append(self, body: bytes, trace_id: int, header: bytes, timestamp: int) -> LogMessage:
         """Store a message; call ``flow`` of every channel next."""
         ext = encode_ext(header)
-        size = raw_size(body, ext if header else b"")
+        size = _OVERHEAD + len(body) + (len(ext) if header else 0)
         ids = MessageIds(
             make_internal_id(self.number, len(self.messages) + _FIRST_COUNT), trace_id
         )
@@ -221,7 +224,10 @@ class PartitionChannel:
         self.in_flight[message.ids.internal_id] = _InFlightMessage(index, consumer, deadline, now)
         consumer.in_flight += 1
         consumer.message_count += 1
-        payload = consumer.form.write(message.body, message.ext, message.offset, message.size)
+        form = consumer.form
+        payload = (message.ext if form.has_ext else b"") + (
+            encode_position(message.offset, message.size) if form.has_detail else b""
+        ) + message.body
         if not consumer.outbox:
             self._scheduler.wake(consumer)
         consumer.outbox.append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.partitioned.queue import (
@@ -15,7 +16,17 @@ from nsqclient.devserver.partitioned.queue import (
 )
 from nsqclient.devserver.protocol.commands import CommandError, NewMessage
 from nsqclient.devserver.queues import Scheduler
-from nsqclient.protocol.partitioned.lookup_table import TopicMeta
+
+
+class TopicMeta(NamedTuple):
+    """The metadata of a topic."""
+
+    partition_num: int = 0
+    replica: int = 0
+    ordered: bool = False
+    extended: bool = False
+    multi_part: bool = False
+    channels_are_registered: bool = False  #: SUB does not make a channel
 
 
 @dataclass

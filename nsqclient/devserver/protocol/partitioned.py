@@ -17,8 +17,10 @@ from nsqclient.devserver.protocol.commands import (
     ServerLimits,
 )
 from nsqclient.devserver.protocol.server import TRANSITIONS, ServerProtocol, ServerState
-from nsqclient.protocol.partitioned.extensions import TRACE_KEY
+from nsqclient.errors import ConfigError
 from nsqclient.protocol.frames import OK
+from nsqclient.protocol.partitioned.extensions import EXT_JSON, EXT_NONE, TRACE_KEY
+from nsqclient.protocol.partitioned.selection import StartPosition
 
 #: The version of the embedded server.
 PARTITIONED_VERSION = "0.3.7-HA.1.13.0"
@@ -37,6 +39,7 @@ _NEVER_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 _trace = struct.Struct(">Q")
 _length = struct.Struct(">H")
+_detail = struct.Struct(">QI")
 
 #: Takes a message's payload apart.
 _Parse = Callable[[bytes], NewMessage]
@@ -267,3 +270,24 @@ _PARSERS: dict[str, _Parse] = {
 }
 #: Payloads of a single publish must be longer than this many bytes.
 _SMALLEST = {"PUB": 0, "PUB_TRACE": 8, "PUB_EXT": 2}
+
+
+def encode_ext(header: bytes) -> bytes:
+    """Return what stands between the id and the body of a message on an extended topic."""
+    if not header:
+        return bytes([EXT_NONE])
+    return bytes([EXT_JSON]) + _length.pack(len(header)) + header
+
+
+def encode_position(offset: int, size: int) -> bytes:
+    """Return what stands before the body with SUB_ORDERED and SUB_ADVANCED."""
+    return _detail.pack(offset, size)
+
+
+def read_start(text: str) -> StartPosition:
+    """Read ``kind:value``. Raises ConfigError."""
+    kind, _, number = text.partition(":")
+    # The length first: int() raises ValueError for thousands of digits.
+    if number == "-1" or len(number) < 20 and number.isascii() and number.isdigit():
+        return StartPosition(kind, int(number))
+    raise ConfigError(f"start position {text!r}: kind:number")

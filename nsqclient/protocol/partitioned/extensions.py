@@ -1,10 +1,8 @@
 """Additions of the partitioned NSQ to the protocol: ids, traces, headers of messages, commands.
 
-Client and embedded server share the values. Commands take checked values: check them with the
-functions here and in :mod:`commands`. Each publish needs its partition: the server chooses
-any partition for a command without one.
-Source: "How we redesign the NSQ smart client". If the article and the server (0.3.7-HA) differ, the
-server is followed: ``docs/topics/partitions.rst``.
+Commands take checked values. Each publish needs its partition: the server chooses any partition for
+a command without one. Source: "How we redesign the NSQ smart client"; if the article and the server
+(0.3.7-HA) differ, the server is followed.
 """
 
 from __future__ import annotations
@@ -12,22 +10,19 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from nsqclient.errors import InvalidMessageError, RemoteProtocolError
 from nsqclient.protocol.frames import OK
 from nsqclient.protocol.names import check_channel, check_topic
+
 #: The key of the JSON header that carries a trace id; its value is a decimal string.
 TRACE_KEY = "##trace_id"
-#: Prefix of the JSON header keys that belong to the server.
+#: Prefix of the server's keys in a JSON header.
 RESERVED_PREFIX = "##"
 #: Bits of an internal id below its partition.
 _PARTITION_SHIFT = 50
 MAX_TRACE_ID = 2**64 - 1
-#: The name on the wire; the article calls it SUB_ORDER, which the server does not know.
-SUB_ORDERED = "SUB_ORDERED"
-#: Like SUB, but each message carries its position in the queue.
-SUB_ADVANCED = "SUB_ADVANCED"
 #: Partitions have ten bits of a message's id.
 MAX_PARTITION = 1023
 
@@ -39,20 +34,17 @@ _length = struct.Struct(">H")
 _size = struct.Struct(">I")
 _trace = struct.Struct(">Q")
 
-TRACE_ANSWER_SIZE = _answer.size  # 30
 #: Kinds of extension between a message's id and its body on an extended topic.
-EXT_NONE, EXT_TAG, EXT_JSON = 0, 2, 4
+EXT_NONE, EXT_JSON = 0, 4
 #: The longest header that the server stores, in bytes, although 16 bits would hold 65535.
 MAX_HEADER = 65533
-#: Bytes of a stored message besides its body and header: size, ids, time, attempts.
-_RAW_OVERHEAD = 4 + 26
 
 #: The leader of the partition is moving: ask the nsqlookupds, and wait longer.
 LEADER_CODES = frozenset({
     "E_FAILED_ON_NOT_LEADER", "E_FAILED_ON_NOT_WRITABLE", "E_TOPIC_NOT_EXIST",
 })
-#: Subscribe again with the opposite ``extend_support``.
-EXTEND_CODES = frozenset({"E_SUB_EXTEND_NEED", "E_SUB_EXTEND_FORBIDDON"})
+#: Subscribe again -> with this ``extend_support``.
+EXTEND_CODES = {"E_SUB_EXTEND_NEED": True, "E_SUB_EXTEND_FORBIDDON": False}
 #: The topic is ordered: subscribe with SUB_ORDERED.
 ORDER_CODE = "E_SUB_ORDER_IS_MUST"
 
@@ -65,15 +57,10 @@ class MessageIds(NamedTuple):
 
     @classmethod
     def unpack(cls, message_id: bytes) -> MessageIds:
-        """Read 16 bytes, big endian."""
         return cls(*_ids.unpack(message_id))
 
     def pack(self) -> bytes:
         return _ids.pack(*self)
-
-    @property
-    def partition(self) -> int:
-        return self.internal_id >> _PARTITION_SHIFT
 
 
 def make_internal_id(partition: int, count: int) -> int:
@@ -82,10 +69,7 @@ def make_internal_id(partition: int, count: int) -> int:
 
 
 class StoredPosition(NamedTuple):
-    """Where a traced publish was stored. The next message lies at ``offset + size``.
-
-    Of several messages: the ids and the offset of the first, trace id 0, the sum of all sizes.
-    """
+    """Where a traced publish was stored. The next message lies at ``offset + size``."""
 
     internal_id: int
     trace_id: int
@@ -97,7 +81,6 @@ class StoredPosition(NamedTuple):
         return self.internal_id >> _PARTITION_SHIFT
 
     def pack(self) -> bytes:
-        """Return the 30 bytes of the answer: ``OK`` and the values."""
         return _answer.pack(OK, *self)
 
 
@@ -109,7 +92,6 @@ class Stored(StoredPosition):
 
     @classmethod
     def by(cls, position: StoredPosition, nsqd: str) -> Stored:
-        """Add the nsqd to a position."""
         stored = cls(*position)
         stored.nsqd = nsqd
         return stored
@@ -119,24 +101,14 @@ class Stored(StoredPosition):
 
 
 def read_stored(data: bytes) -> StoredPosition | None:
-    """Read the answer to a traced publish; None for a plain ``OK``.
-
-    Raises:
-        RemoteProtocolError: the answer is neither.
-    """
+    """Read the answer to a traced publish; None for a plain ``OK``. Raises RemoteProtocolError."""
     if data == OK:
         return None
-    if len(data) < TRACE_ANSWER_SIZE or data[:2] != OK:
+    if len(data) < _answer.size or data[:2] != OK:
         raise RemoteProtocolError(
-            f"expected {OK!r} and {TRACE_ANSWER_SIZE - 2} bytes, nsqd answered {data[:64]!r}"
-        )
+            f"expected {OK!r} and {_answer.size - 2} bytes, nsqd answered {data[:64]!r}")
     _, *values = _answer.unpack_from(data)
     return StoredPosition(*values)
-
-
-def raw_size(body: bytes, ext: bytes = b"") -> int:
-    """Return the bytes of a message in the queue; ``ext`` is from :func:`encode_ext`."""
-    return _RAW_OVERHEAD + len(ext) + len(body)
 
 
 class MessageExtension(NamedTuple):
@@ -182,31 +154,14 @@ class MessageFormat(NamedTuple):
             )
         return data[pos:], MessageExtension(header, offset, size)
 
-    def write(self, body: bytes, ext: bytes, offset: int, size: int) -> bytes:
-        """Return the bytes after the id; ``ext`` is from :func:`encode_ext`."""
-        detail = _detail.pack(offset, size) if self.has_detail else b""
-        return (ext if self.has_ext else b"") + detail + body
-
-
-def encode_ext(header: bytes) -> bytes:
-    """Return the kind and the header as encoded in a message."""
-    if not header:
-        return bytes([EXT_NONE])
-    return bytes([EXT_JSON]) + _length.pack(len(header)) + header
-
 
 def extended_size(body_size: int, header: bytes = b"") -> int:
-    """Return the bytes of a message on an extended topic, which nsqd's max_msg_size limits."""
+    """Return the bytes that nsqd's max_msg_size limits on an extended topic."""
     return body_size + (3 + len(header) if header else 1)
 
 
 def make_header(headers: Mapping[str, Any], trace_id: int | None = None) -> bytes:
-    """Build the JSON header of a PUB_EXT.
-
-    Raises:
-        InvalidMessageError: a key is not a string or is reserved, a value cannot be written as
-            JSON, or the header is longer than 65533 bytes.
-    """
+    """Build the JSON header of a PUB_EXT. Raises InvalidMessageError."""
     fields: dict[str, Any] = {}
     if trace_id is not None:
         fields[TRACE_KEY] = str(check_trace_id(trace_id))
@@ -241,45 +196,41 @@ def read_header(header: bytes) -> dict[str, Any]:
 
 
 def check_trace_id(trace_id: object) -> int:
-    """Return ``trace_id`` if it is a whole number from 0 (not traced) to 2^64 - 1.
+    """Return ``trace_id``; raise InvalidMessageError unless it is a number of 64 bits."""
+    if not is_whole_number(trace_id, MAX_TRACE_ID):
+        raise InvalidMessageError(
+            f"trace_id must be a whole number from 0 to 2^64-1, not {trace_id!r}")
+    return trace_id
 
-    Raises:
-        InvalidMessageError: it is not.
-    """
-    if isinstance(trace_id, int) and not isinstance(trace_id, bool):
-        if 0 <= trace_id <= MAX_TRACE_ID:
-            return trace_id
-    raise InvalidMessageError(f"trace_id must be a whole number from 0 to 2^64-1, not {trace_id!r}")
+
+def check_partition(partition: object) -> int:
+    """Return ``partition``; raise InvalidMessageError if there cannot be such a partition."""
+    if not is_whole_number(partition, MAX_PARTITION):
+        raise InvalidMessageError(
+            f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
+    return partition
+
+
+def is_whole_number(value: object, most: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 # -- commands
 
 
-def check_partition(partition: object) -> int:
-    """Return ``partition`` if it is a whole number from 0 to 1023.
-
-    Raises:
-        InvalidMessageError: it is not.
-    """
-    if isinstance(partition, int) and not isinstance(partition, bool):
-        if 0 <= partition <= MAX_PARTITION:
-            return partition
-    raise InvalidMessageError(f"partition {partition!r}: a whole number from 0 to {MAX_PARTITION}")
-
-
 def partition_name(topic: str, partition: int) -> str:
-    """Return ``topic partition``, which a partitioned nsqd expects in place of a topic."""
     return f"{topic} {partition}"
 
 
 def sub(
     topic: str, channel: str, partition: int, *, ordered: bool = False, with_offsets: bool = False,
 ) -> bytes:
-    """SUB, SUB_ORDERED or SUB_ADVANCED: consume one partition. The server answers OK.
+    """Consume one partition. The server answers OK.
 
-    SUB_ADVANCED has no start position here: with one the server would ignore the partition.
+    SUB_ORDERED is SUB_ORDER in the article. SUB_ADVANCED adds the position in the queue to each
+    message; it is sent without a start, because with one the server would ignore the partition.
     """
-    name = SUB_ORDERED if ordered else SUB_ADVANCED if with_offsets else "SUB"
+    name = "SUB_ORDERED" if ordered else "SUB_ADVANCED" if with_offsets else "SUB"
     words = f"{name} {check_topic(topic)} {check_channel(channel)} {check_partition(partition)}\n"
     return words.encode()
 

@@ -1,8 +1,7 @@
 """Which nsqd leads each partition: the answers of nsqlookupds about a topic, and how they merge.
 
-Every nsqlookupd is asked in each round, and answers are merged for each partition. If two answers
-name different leaders, the answer of the leading nsqlookupd wins. If the nsqd that it names has
-refused the partition, the other answer wins.
+If two answers name different leaders of a partition, the answer of the leading nsqlookupd wins,
+unless the nsqd that it names has refused the partition.
 """
 
 from __future__ import annotations
@@ -14,20 +13,16 @@ from typing import NamedTuple
 
 from nsqclient.protocol.events import Endpoint
 
-#: Failures in a row after which an address is forgotten, except a seed. ``/listlookup`` names a
-#: nsqlookupd that returns.
+#: Failures in a row after which an address that was not given by the user is forgotten.
 _FORGET_AFTER = 6
 
 
 class TopicMeta(NamedTuple):
-    """The metadata of a topic, the same for all its partitions."""
+    """The metadata of a topic."""
 
     partition_num: int = 0  #: including partitions without a leader; the modulus for keys
-    replica: int = 0
     ordered: bool = False  #: it is consumed with SUB_ORDERED, and published to with a key
     extended: bool = False  #: its messages have JSON headers
-    multi_part: bool = False
-    channels_are_registered: bool = False  #: SUB does not make a channel
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,6 @@ class TopicRoutes:
 
     @cached_property
     def places(self) -> frozenset[Endpoint]:
-        """All nsqds without partitions, and the leaders of partitions."""
         return frozenset(map(Endpoint, self.plain)).union(
             Endpoint(nsqd, partition) for partition, nsqd in self.partitions.items())
 
@@ -71,14 +65,12 @@ class TopicRoutes:
 
     @property
     def usable_partitions(self) -> int:
-        """The number of usable partitions, including partitions without a leader."""
+        """How many partitions are not excluded, including those without a leader."""
         return max(self.partition_num - len(self.excluded), len(self.partitions))
 
 
 @dataclass
 class Lookupd:
-    """One nsqlookupd of a table."""
-
     is_seed: bool
     failures: int = 0  #: in a row
     routes: TopicRoutes | None = None  #: its last answer
@@ -88,9 +80,10 @@ class Lookupd:
 
 
 class LookupTable:
-    """The nsqlookupds of a cluster and their answers about one topic.
+    """The nsqlookupds of a cluster and their answers about one topic. Not thread-safe.
 
-    Not thread-safe: the caller holds a lock. Seeds are never dropped.
+    Args:
+        seeds: the nsqlookupds that the user gave, which are never dropped.
     """
 
     def __init__(self, seeds: Iterable[str]) -> None:
@@ -101,7 +94,7 @@ class LookupTable:
 
     @property
     def addresses(self) -> list[str]:
-        """All known nsqlookupds, fewest failures first."""
+        """The known nsqlookupds, fewest failures first."""
         return sorted(self._lookupds, key=lambda address: self._lookupds[address].failures)
 
     def on_answer(
@@ -135,8 +128,8 @@ class LookupTable:
         lookupd = self._lookupds.get(address)
         if lookupd is None:
             return
+        self.on_late(address)
         lookupd.failures += 1
-        lookupd.is_fresh = False
         if lookupd.failures >= _FORGET_AFTER and not lookupd.is_seed:
             del self._lookupds[address]
 
@@ -151,16 +144,10 @@ class LookupTable:
 
     @property
     def has_refusals(self) -> bool:
-        """True if an nsqd has refused a partition and not accepted it since."""
         return bool(self._refused)
 
     def on_accepted(self, partition: int, nsqd: str) -> None:
         self._refused.discard((partition, nsqd))
-
-    def lacks_meta(self) -> bool:
-        """Return True if partitions are listed, but no answer has the metadata of the topic."""
-        merged = self.merged()
-        return bool(merged.partitions) and merged.meta is None
 
     def merged(self) -> TopicRoutes:
         answers = self._answers()

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from nsqclient.errors import ConfigError
+from nsqclient.protocol.partitioned.extensions import is_whole_number
 
 EQUAL, REGEXP, GLOB, MULTI = 1, 2, 3, 4
 ANY, ALL = "any", "all"
@@ -33,8 +34,6 @@ _TOO_MANY_SECONDS = 10**11
 class StartPosition:
     """Where reading a partition begins. Create it with one of the four class methods.
 
-    It can be compared and pickled.
-
     Raises:
         ConfigError: the position is invalid.
     """
@@ -43,18 +42,15 @@ class StartPosition:
     value: int
 
     def __post_init__(self) -> None:
-        low = _END if self.kind == _SPECIAL else 0
         high = _END if self.kind == _SPECIAL else _MAX_VALUE
         if self.kind not in (_OFFSET, _TIMESTAMP, _COUNT, _SPECIAL):
             raise ConfigError(
                 f"start position {self.kind!r}: use StartPosition.offset(), timestamp(), count()"
                 " or end()"
             )
-        if isinstance(self.value, bool) or not isinstance(self.value, int) or not (
-            low <= self.value <= high
-        ):
-            raise ConfigError(f"start position {self.kind}: a whole number from 0, not"
-                              f" {self.value!r}")
+        if not (self.value == high == _END or is_whole_number(self.value, high)):
+            raise ConfigError(
+                f"start position {self.kind}: a whole number from 0, not {self.value!r}")
 
     @classmethod
     def offset(cls, offset: int) -> StartPosition:
@@ -97,17 +93,6 @@ class StartPosition:
     def end(cls) -> StartPosition:
         """After the last message: only messages published from now on."""
         return cls(_SPECIAL, _END)
-
-    @classmethod
-    def parse(cls, text: str) -> StartPosition:
-        """Parse ``kind:value``."""
-        kind, _, number = text.partition(":")
-        if number == str(_END):
-            return cls(kind, _END)
-        # The length first: int() raises ValueError for thousands of digits.
-        if len(number) > 19 or not (number.isascii() and number.isdigit()):
-            raise ConfigError(f"start position {text!r}: kind:number")
-        return cls(kind, int(number))
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.value}"
@@ -156,7 +141,7 @@ class HeaderFilter:
             key, pattern = self.rules[0]
             try:
                 check(pattern)
-            except PatternError as exc:
+            except ValueError as exc:
                 raise ConfigError(
                     f"header filter for key {key!r}: {pattern!r} is no {kind} that nsqd surely"
                     f" supports: it has {exc}") from None
@@ -219,30 +204,22 @@ def _pairs(rules: Mapping[str, str] | Iterable[tuple[str, str]]) -> tuple[tuple[
 # -- patterns, which nsqd compiles with Go's ``regexp`` (RE2) and as globs
 
 
-class PatternError(ValueError):
-    """It is not certain that nsqd can compile a pattern; the text says why."""
-
-
 #: Syntax of Python that Go refuses, once escapes and sets are left out.
 _NOT_IN_GO = re.compile(r"\\|\(\?(?!P<|:|[imsU-]+[:)])|[*+?}]\+|\{(?:\d*,)?\d{4,}")
 
 
 def check_regexp(pattern: str) -> None:
-    """Check that a regular expression has the syntax that Go and Python share.
-
-    Raises:
-        PatternError: Go may not be able to compile it.
-    """
+    """Raise ValueError unless a regular expression has the syntax that Go and Python share."""
     bare = re.sub(r"\\[^0-9Z]", "x", pattern, flags=re.DOTALL)
     found = _NOT_IN_GO.search(re.sub(r"\[\^?[^\]]*\]", "x", bare))
     if found is not None:
-        raise PatternError(f"{found[0]}, which Go does not have")
+        raise ValueError(f"{found[0]}, which Go does not have")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python may change the meaning of "[[" and "&&"
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as exc:
-        raise PatternError(str(exc)) from None
+        raise ValueError(str(exc)) from None
 
 
 #: Parts of a glob: a set or range, then an escaped, plain or wildcard character.
@@ -251,29 +228,28 @@ _GLOB_PART = re.compile(r"\\.|[^\[\]{}\\]", re.DOTALL)
 
 
 def check_glob(pattern: str) -> None:
-    """Check a glob: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[!a-z]``, ``{a,b}``, ``\\*``.
+    """Raise ValueError for a glob that nsqd may not be able to compile.
 
-    Raises:
-        PatternError: nsqd may not be able to compile it.
+    It has ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[!a-z]``, ``{a,b}``, ``\\*``.
     """
     at, begin = 0, -1  # begin: of the current alternative in braces
     while at < len(pattern):
         found = _GLOB_SET.match(pattern, at)
         if found is not None:
             if found[1] and found[1] >= found[2]:
-                raise PatternError(f"{found[0]}, a range that is none")
+                raise ValueError(f"{found[0]}, a range that is none")
             at = found.end()
         elif pattern[at] == "{" and begin < 0:
             at = begin = at + 1
         elif pattern[at] == "}" and begin >= 0:
             if not all(pattern[begin:at].split(",")):
-                raise PatternError("an alternative in braces that is empty")
+                raise ValueError("an alternative in braces that is empty")
             at, begin = at + 1, -1
         else:
             part = _GLOB_PART.match(pattern, at)
             if part is None:
-                raise PatternError(f"{pattern[at:at + 8]}: brackets are [abc] or one range [a-z],"
-                                   " braces {a,b} are not nested, and \\ is before a character")
+                raise ValueError(f"{pattern[at:at + 8]}: brackets are [abc] or one range [a-z],"
+                                 " braces {a,b} are not nested, and \\ is before a character")
             at = part.end()
     if begin >= 0:
-        raise PatternError("a { without a }")
+        raise ValueError("a { without a }")

@@ -1,7 +1,7 @@
 """The partition of a key, and round robin without a key.
 
-The modulus is the total number of partitions of the topic, not the number that can be written to
-now. Otherwise a key would change its partition whenever a leader moves.
+The modulus is the total number of partitions, also those that cannot be written to now: a key must
+not change its partition whenever a leader moves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Container, Iterable
 
 from nsqclient.errors import ConfigError, InvalidMessageError
+from nsqclient.protocol.partitioned.extensions import is_whole_number
 
 #: A message's key: text counts as UTF-8, a whole number is a key for Java's hash alone.
 Key = bytes | str | int
@@ -19,11 +20,9 @@ Sharding = Callable[[Key, int], int]
 
 
 def murmur3(key: Key, partition_num: int) -> int:
-    """MurmurHash3 (x86, 32 bits, seed 0), as with go-nsq.
+    """MurmurHash3 (x86, 32 bits, seed 0) of bytes or text, as with go-nsq.
 
-    Raises:
-        ConfigError: the library ``mmh3`` is missing (extra ``partitions``).
-        InvalidMessageError: the key is a number; murmur3 hashes bytes or text.
+    Raises ConfigError without the library ``mmh3`` (extra ``partitions``).
     """
     try:
         import mmh3
@@ -40,11 +39,7 @@ def murmur3(key: Key, partition_num: int) -> int:
 
 
 def java(key: Key, partition_num: int) -> int:
-    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as with the Java client.
-
-    Raises:
-        InvalidMessageError: the key is bytes, or does not fit a Long.
-    """
+    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as with the Java client."""
     if isinstance(key, str):
         code = 0
         data = key.encode("utf-16-be", "surrogatepass")
@@ -64,11 +59,7 @@ SHARDINGS: dict[str, Sharding] = {"murmur3": murmur3, "java": java}
 
 
 def choose_sharding(sharding: str | Sharding) -> Sharding:
-    """Return the function for a name, or the function itself.
-
-    Raises:
-        ConfigError: ``sharding`` is neither.
-    """
+    """Return the function for a name, or the function itself; raise ConfigError for another."""
     if callable(sharding):
         return sharding
     chosen = SHARDINGS.get(sharding) if isinstance(sharding, str) else None
@@ -78,11 +69,7 @@ def choose_sharding(sharding: str | Sharding) -> Sharding:
 
 
 def check_key(key: object) -> Key:
-    """Return a key as text, bytes or a number.
-
-    Raises:
-        InvalidMessageError: the key has another type.
-    """
+    """Return a key as text, bytes or a number; raise InvalidMessageError for another type."""
     if isinstance(key, (bytearray, memoryview)):
         key = bytes(key)
     if not isinstance(key, (bytes, str, int)) or isinstance(key, bool):
@@ -91,15 +78,9 @@ def check_key(key: object) -> Key:
 
 
 def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
-    """Return the partition of a key.
-
-    Raises:
-        InvalidMessageError: the key is invalid, or the callable returned no partition.
-    """
+    """Return the partition of a key. Raises InvalidMessageError."""
     partition = sharding(check_key(key), partition_num)
-    if isinstance(partition, bool) or not isinstance(partition, int) or not (
-        0 <= partition < partition_num
-    ):
+    if not is_whole_number(partition, partition_num - 1):
         raise InvalidMessageError(
             f"the sharding gave partition {partition!r} for key {key!r}: 0 to {partition_num - 1}"
         )
@@ -107,10 +88,7 @@ def partition_of(key: object, partition_num: int, sharding: Sharding) -> int:
 
 
 class RoundRobin:
-    """Chooses partitions of a topic in turn, from a random start, so that producers differ.
-
-    Thread-safe, without a lock: each turn is taken by a single call.
-    """
+    """Chooses partitions in turn, from a random start. Thread-safe: a turn is a single call."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._counter = itertools.count((rng or random.Random()).randrange(1024))
