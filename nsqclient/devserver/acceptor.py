@@ -1,5 +1,4 @@
-"""A listening socket: one thread accepts clients, and each is served. Independent of NSQ and HTTP.
-"""
+"""A listening socket: one thread accepts clients, and each is served. Not specific to NSQ."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 #: Seconds of rest after a client could not be served.
 _PAUSE = 0.05
-#: Connections that may wait in the kernel, if the system allows it; more are dropped, and tried
-#: again by the client's system after a second.
+#: Connections that may wait in the kernel; the client's system tries again after a second.
 _BACKLOG = 1024
 #: Clients with a thread each; a further one is closed.
 _MOST_THREADS = 1000
@@ -30,7 +28,6 @@ class Acceptor:
 
     Args:
         name: of the threads, after ``nsq-``: ``nsq-lookupd-tcp``.
-        host, port: where to listen; port 0 takes a free one.
         serve: called with a client's blocking socket and its address, in a thread per client; may
             raise OSError. The socket is shut down when the acceptor stops, and closed afterwards.
         has_threads: False: ``serve`` takes over the socket, and is called in the acceptor's thread,
@@ -74,7 +71,6 @@ class Acceptor:
         self.host, self._port = self._listener.getsockname()[:2]
 
     def start(self) -> None:
-        """Begin to accept; binds the port where :meth:`listen` has not."""
         if self._listener is None:
             self.listen()
         wake, self._waker = socket.socketpair()
@@ -89,10 +85,7 @@ class Acceptor:
         self._thread = thread
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """End all threads and their clients, and free the port. Any thread, any number of times.
-
-        Blocks: until every thread has ended, or the deadline.
-        """
+        """End all threads and their clients, and free the port. Idempotent. Any thread."""
         deadline = Deadline(None) if deadline is None else deadline
         self.stopping.set()
         if self._waker is not None:
@@ -101,7 +94,6 @@ class Acceptor:
             self._thread.join(deadline.remaining())
         if self._listener is not None:
             self._listener.close()
-        # No clients are added any more.
         self.drop_clients()
         with self._lock:
             threads = list(self._clients)
@@ -111,7 +103,6 @@ class Acceptor:
                 logger.warning("%s did not end in time", thread.name)
 
     def drop_clients(self) -> None:
-        """End every connection that has a thread now; the acceptor continues."""
         with self._lock:
             clients = list(self._clients.values())
         for client in clients:
@@ -152,7 +143,6 @@ class Acceptor:
                     self._refuse(exc)
 
     def _refuse(self, exc: Exception) -> None:
-        # The pause: the cause may last, and the loop would spin.
         logger.log(self._lines.level(logging.ERROR), "%s: a client is not served: %s",
                    self.address, exc, exc_info=not isinstance(exc, (OSError, RuntimeError)))
         self.stopping.wait(_PAUSE)
@@ -163,8 +153,7 @@ class Acceptor:
             daemon=True,
         )
         with self._lock:
-            # Ended threads are removed here, not by themselves, so that stop() also joins
-            # connections that are about to end.
+            # Not removed by themselves, so that stop() also joins threads that are about to end.
             for old in [old for old in self._clients if not old.is_alive()]:
                 del self._clients[old]
             if len(self._clients) >= _MOST_THREADS:

@@ -1,7 +1,4 @@
-"""AUTH: the permissions of a client, from an auth server over HTTP.
-
-The requests to the auth server, the checks and the texts are nsqd's.
-"""
+"""AUTH: the permissions of a client, from an auth server over HTTP."""
 
 from __future__ import annotations
 
@@ -30,14 +27,11 @@ _PERMISSIONS = ("subscribe", "publish")
 
 
 class Authorization(NamedTuple):
-    """One row of the auth server's answer; patterns match anywhere in a name."""
-
     topic: re.Pattern[str]
     channels: list[re.Pattern[str]]
     permissions: list[str]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Whether it grants a subscription, or without a channel a publish."""
         if ("subscribe" if channel else "publish") not in self.permissions:
             return False
         return self.topic.search(topic) is not None and any(
@@ -46,8 +40,6 @@ class Authorization(NamedTuple):
 
 
 class AuthState(NamedTuple):
-    """An answer of the auth server."""
-
     identity: str
     identity_url: str
     authorizations: list[Authorization]
@@ -55,7 +47,6 @@ class AuthState(NamedTuple):
 
 
 def read_state(body: bytes) -> AuthState:
-    """Read the auth server's answer. Raises ValueError."""
     answer = decode_json(
         body, {"ttl": int, "identity": str, "identity_url": str, "authorizations": list})
     ttl = answer.get("ttl", 0)
@@ -84,9 +75,7 @@ class Authorizer:
     """Authorizes one client's commands, one after the other; :meth:`stats` from any thread.
 
     Args:
-        addresses: auth servers, ``host:port`` or URLs; any of them may be asked.
-        describe_tls: called for each request: True if the client uses TLS, and the name in its
-            certificate.
+        describe_tls: returns whether the client uses TLS, and the name in its certificate.
     """
 
     def __init__(
@@ -118,7 +107,7 @@ class Authorizer:
     def check(self, event: Event) -> dict[str, Any] | None:
         """Authorize a command; return the response to an AUTH, None for any other.
 
-        Blocks while the auth server is asked, if ``must_ask``. Raises CommandError.
+        Blocks if ``must_ask``. Raises CommandError.
         """
         if isinstance(event, Auth):
             return self._authenticate(event.secret)
@@ -131,7 +120,6 @@ class Authorizer:
         return None
 
     def stats(self) -> dict[str, Any]:
-        """Return the keys of /stats about AUTH; empty ones are left out."""
         state = self._state
         if state is None:
             return {}
@@ -195,12 +183,9 @@ class Authorizer:
 
 
 def fetch(url: str, most: int = MAX_ANSWER) -> bytes:
-    """Return the body of another server's answer over HTTP, up to ``most`` bytes of it.
+    """Return up to ``most`` bytes of another server's answer. Raises OSError unless it is a 200.
 
     Not with ``requests``: a secret may be in the URL, and urllib3 logs URLs at DEBUG.
-
-    Raises:
-        OSError: no answer, or one with another status than 200. The text may be logged.
     """
     import urllib.error  # a server without AUTH starts without it
     import urllib.request

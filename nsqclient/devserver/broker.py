@@ -1,7 +1,6 @@
 """The broker owns the topics: publishing, subscribing, creating and deleting, metadata. Pure.
 
-Time is an argument; files come in through ``open_backend``; changes are left for observers. The
-caller holds one lock around everything.
+The caller holds one lock around everything.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ class Unwritten(NamedTuple):
 class Broker:
     """All topics of one server.
 
-    ``open_backend(topic, channel)`` opens the store for messages beyond ``mem_queue_size``;
-    ``channel`` is None for the topic itself. It is not called for ephemerals.
+    ``open_backend(topic, channel or None)`` opens the store for messages beyond ``mem_queue_size``,
+    except for ephemerals.
     """
 
     def __init__(
@@ -82,8 +81,6 @@ class Broker:
     def take_changes(self) -> list[TopicChange]:
         changes, self._changes = self._changes, []
         return changes
-
-    # -- finding and creating
 
     def topic(self, name: str) -> Topic:
         try:
@@ -145,12 +142,9 @@ class Broker:
         if self.is_exiting:
             raise BrokerError("exiting")
 
-    # -- clients
-
     def publish(
         self, topic: str, bodies: Sequence[bytes], now: float, timestamp: int, deferral: float = 0
     ) -> None:
-        """Store messages; ``timestamp`` in ns, ``deferral`` in s. Raises BrokerError, OSError."""
         self._check_exiting()
         target = self.open_topic(topic)
         put = target.put
@@ -178,8 +172,6 @@ class Broker:
             return
         if is_ephemeral(channel.name) and not channel.consumers and not self.is_exiting:
             self.delete_channel(channel.topic, channel.name)
-
-    # -- operators
 
     def delete_topic(self, name: str) -> None:
         topic = self.topic(name)
@@ -211,8 +203,6 @@ class Broker:
         topic.paused = paused
         topic.flow(now)
 
-    # -- over a restart
-
     def metadata(self) -> list[TopicMetadata]:
         return [
             TopicMetadata(topic.name, topic.paused, {
@@ -224,7 +214,6 @@ class Broker:
         ]
 
     def restore(self, topics: Iterable[TopicMetadata], now: float) -> None:
-        """Create topics and channels; their backends bring the messages back."""
         for saved in topics:
             topic = self.prepare_topic(saved.name, saved.channels, now, saved.paused)
             for name, paused in saved.channels.items():
@@ -233,7 +222,7 @@ class Broker:
     def close(self, keep: bool) -> list[Unwritten]:
         """End every consumer; with ``keep`` all messages go to their backends first.
 
-        Returns: the queues some of whose messages could not be written; those are lost.
+        Returns: the queues with messages that could not be written.
         """
         self.is_exiting = True
         unwritten: list[Unwritten] = []

@@ -1,7 +1,4 @@
-"""Executes the commands of one client on the broker, and starts the layers that it negotiated.
-
-Between the protocol core and the broker; no socket, no thread of its own.
-"""
+"""Executes the commands of one client on the broker, and starts the layers that it negotiated."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ HANDSHAKE_TIMEOUT = 5.0
 
 
 class NegotiatedLayers:
-    """TLS and compression of one client; ``context`` is None for a server without a certificate.
-
-    The libraries of a layer are loaded with its first use, so that a server starts without them.
-    """
+    """TLS and compression of one client; ``context`` is None for a server without a certificate."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
@@ -77,7 +71,6 @@ class NegotiatedLayers:
         return float("inf") if self._tls is None or self._tls.is_established else self._due
 
     def common_name(self) -> str:
-        """Return the name in the client's certificate; empty without one."""
         certificate = self._tls.tls.getpeercert() if self._tls and self.is_secure else None
         if not certificate:
             return ""
@@ -85,7 +78,6 @@ class NegotiatedLayers:
         return next((value for field in fields for key, value in field if key == "commonName"), "")
 
     def stats(self) -> dict[str, Any]:
-        """Return the keys of /stats about TLS."""
         version = suite = ""
         if self._tls is not None and self.is_secure:
             version = (self._tls.tls.version() or "").replace("TLSv", "TLS")
@@ -95,7 +87,7 @@ class NegotiatedLayers:
             "tls_cipher_suite": suite,
             "tls_version": "TLS1.0" if version == "TLS1" else version,
             "tls_negotiated_protocol": "",
-            # Always true in nsqd, whose Go has retired the field.
+            # Always true in nsqd.
             "tls_negotiated_protocol_is_mutual": self.is_secure,
         }
 
@@ -119,7 +111,6 @@ class CommandHandler:
         self.number = number
         self._layers = layers
         self.consumer: Consumer | None = None
-        #: The session's; set before the first command.
         self.wake: Callable[[], None] = lambda: None
         self.channel: Channel | PartitionChannel | None = None
         self.pub_counts: dict[str, int] = {}
@@ -171,18 +162,13 @@ class CommandHandler:
         if isinstance(channel, Channel) and self.consumer is not None:
             broker.unsubscribe(channel, self.consumer)
 
-    # -- held answers
-
     def next_due(self) -> float | None:
-        """When ``release()`` must be called, or None."""
         return self._held[0].due if self._held else None
 
     def release(self, now: float) -> None:
         while self._held and self._faults.may_leave(self._held[0].due, now):
             answer = self._held.popleft()
             self._send(answer.code, answer.data, answer.settings)
-
-    # -- commands
 
     def _execute(self, event: Event, broker: Broker, now: float) -> None:
         if isinstance(event, (Fin, Req, Touch)):
@@ -236,8 +222,6 @@ class CommandHandler:
                     self.core.send_message(*message)
                 self.consumer.outbox = []
             self._answer(event, now, None, CLOSE_WAIT)
-
-    # -- answers
 
     def _fail(self, event: Event, now: float, reason: str) -> None:
         name = "MPUB" if isinstance(event, OpenTopic) else type(event).__name__.upper()

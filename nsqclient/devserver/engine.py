@@ -1,9 +1,8 @@
 """The broker made safe for threads: one lock, the clock, the timer, wake-ups and observers.
 
-Use it as ``with engine as broker: ...``. After the block, with the lock released, the engine
-wakes the sessions that have messages, sets the timer and calls the observers.
-
-Lock order: the engine's lock, then the observers' lock; never the other way.
+After ``with engine as broker: ...``, with the lock released, the engine wakes the sessions that
+have messages, sets the timer and calls the observers. Lock order: the engine's lock, then the
+observers' lock.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from nsqclient.runtime.timer import Timer
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
-#: Between two slices of messages that move from a topic to its channels, in seconds: time for
-#: the threads that wait for the lock.
+#: Seconds between two slices of messages that move from a topic to its channels.
 _FLOW_PAUSE = 0.001
 
 
@@ -35,8 +33,6 @@ Observer = Callable[[TopicChange], None]
 
 
 class BrokerProtocol(Protocol):
-    """The methods that the engine calls on its broker."""
-
     scheduler: Scheduler
 
     def take_changes(self) -> list[TopicChange]:

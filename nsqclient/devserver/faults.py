@@ -31,14 +31,11 @@ class ReceivedCommand(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The error that a command is to fail with."""
-
     code: str
     text: str
 
 
 def command_name(event: Event) -> str:
-    """Return the first word of an event's command."""
     if isinstance(event, Ignored):
         return event.line.split(b" ", 1)[0].decode("ascii", "replace")
     name = getattr(event, "command", None)  # of a partitioned nsqd's commands
@@ -80,13 +77,11 @@ class Faults:
         #: After a fatal error the connection is reset.
         self.reset_after_error: bool = False
 
-    # -- for test authors
-
     def drop_connections(self, client_id: str | None = None, *, reset: bool = False) -> int:
         """End connections now, without a frame; return how many.
 
         Args:
-            client_id: only connections with this client_id in IDENTIFY, or from this address.
+            client_id: of IDENTIFY, or the client's address; None: all connections.
             reset: with a TCP reset.
         """
         return self._drop(client_id, reset)
@@ -94,9 +89,8 @@ class Faults:
     def deliver_again(self, topic: str, channel: str) -> int:
         """Deliver the messages in flight of a channel once more; return how many.
 
-        The copies have the same id and attempts, and stay in the ``in_flight_count`` of their
-        connection for ever. nsqd 1.3.0 does this after a SIGKILL, with messages that it reads from
-        its disk queue twice.
+        The copies have the same id and attempts, and stay in ``in_flight_count`` for ever. nsqd
+        1.3.0 does this after a SIGKILL.
         """
         return self._deliver_again(topic, channel)
 
@@ -159,10 +153,7 @@ class Faults:
         while len(commands) > RECORD_SIZE or self._recorded_bytes > RECORD_BYTES:
             self._recorded_bytes -= _body_size(commands.popleft().event)
 
-    # -- for the sessions
-
     def receive(self, client: int, event: Event) -> Failure | None:
-        """Record a command; return the error that it is to fail with, or None."""
         if isinstance(event, (OpenTopic, OpenPartition)):
             return None  # the beginning of a publish, which is recorded once complete
         name = command_name(event)
@@ -180,7 +171,6 @@ class Faults:
         return None if delay is None else now + delay
 
     def may_leave(self, due: float, now: float) -> bool:
-        """Whether an answer that was held until ``due`` may be sent."""
         return due <= now or not self._delays
 
     def next_piece(self, client: int, size: int) -> tuple[int, float]:

@@ -34,8 +34,6 @@ LINGER = 0.5
 
 
 class HTTPError(Exception):
-    """An error response: a status and nsqd's code."""
-
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
         self.status = status
@@ -43,11 +41,7 @@ class HTTPError(Exception):
 
 
 class Request(NamedTuple):
-    """One request.
-
-    ``path`` is unquoted, ``option`` is what stands for ``:option`` of the route. ``body`` is None
-    if it is larger than the server reads.
-    """
+    """One request. ``body`` is None if it is larger than the server reads."""
 
     method: str
     path: str
@@ -60,21 +54,13 @@ class Request(NamedTuple):
         return self.params.get(name, [missing])[0]
 
     def require(self, name: str) -> str:
-        """Return a query parameter.
-
-        Raises:
-            HTTPError: 400 MISSING_ARG_NAME.
-        """
+        """Return a query parameter. Raises HTTPError."""
         if name not in self.params:
             raise HTTPError(400, f"MISSING_ARG_{name.upper()}")
         return self.get(name)
 
     def topic_and_channel(self) -> tuple[str, str]:
-        """Return both, checked.
-
-        Raises:
-            HTTPError: 400 with MISSING_ARG_... or INVALID_ARG_..., the topic's first.
-        """
+        """Return both, checked. Raises HTTPError."""
         names = []
         for what in ("topic", "channel"):
             name = self.require(what)
@@ -84,11 +70,7 @@ class Request(NamedTuple):
         return names[0], names[1]
 
     def read_body(self, limit: int, code: str) -> bytes:
-        """Return the body.
-
-        Raises:
-            HTTPError: 413 with the code, for one of more than ``limit`` bytes.
-        """
+        """Return the body. Raises HTTPError with the code for more than ``limit`` bytes."""
         if self.body is None or len(self.body) > limit:
             raise HTTPError(413, code)
         return self.body
@@ -156,11 +138,9 @@ class HTTPServer:
         return self._acceptor.address
 
     def start(self) -> None:
-        """Listen and serve. Raises OSError."""
         self._acceptor.start()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Free the port and end all connections. Blocks until all threads have ended."""
         self._acceptor.stop(deadline)
 
     def handle(self, request: Request) -> Response:
@@ -211,10 +191,9 @@ class Connection(BaseHTTPRequestHandler):
     """One client; the constructor serves it to its end.
 
     Args:
-        respond: returns the response to each request.
         max_body_size: a request with a larger body gets it as None, and is the last one.
-        linger: waits while the client reads the last response, if it may still send: closing
-            with unread bytes resets the connection, and the response may be lost.
+        linger: waits until the client has read the last response: closing with unread bytes resets
+            the connection.
     """
 
     protocol_version = "HTTP/1.1"
@@ -264,12 +243,7 @@ class Connection(BaseHTTPRequestHandler):
         return True
 
     def _read_body(self) -> bytes | None:
-        """Return the body, or None if it is too large.
-
-        Raises:
-            ValueError: its length is not a number, or it comes in chunks.
-            ConnectionError: it ended early.
-        """
+        """Return the body, or None if it is too large. Raises ValueError and ConnectionError."""
         size = int(self.headers.get("content-length", "0"))
         if size < 0 or "transfer-encoding" in self.headers:
             raise ValueError("a negative Content-Length, or a body in chunks")
@@ -280,12 +254,9 @@ class Connection(BaseHTTPRequestHandler):
             raise ConnectionError("the body ended early")
         return data
 
-    # -- the end
-
     def send_error(
         self, code: int, message: str | None = None, explain: str | None = None
     ) -> None:
-        """Answer 400 to a malformed request, and close the connection."""
         self._is_unread = True
         super().send_error(code, message, explain)
 
@@ -295,8 +266,6 @@ class Connection(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_WR)
             self._linger()
 
-    # -- the log, and the headers of the real servers
-
     def send_response(self, code: int, message: str | None = None) -> None:
         """Begin a response; without the header Server."""
         self.log_request(code)
@@ -304,7 +273,6 @@ class Connection(BaseHTTPRequestHandler):
         self.send_header("Date", self.date_time_string())
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Log a request as nsqd does."""
         logger.info("%d %s %s (%s)", code, printable(self.command or "-"),
                     printable(getattr(self, "path", "-")), self._address)
 
@@ -313,6 +281,6 @@ class Connection(BaseHTTPRequestHandler):
                     printable(format % args))
 
 
-# A known path answers 405 to the others, as the real servers do, even to HEAD.
+# A known path answers 405 to the others, even to HEAD.
 for _method in ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH"):
     setattr(Connection, f"do_{_method}", Connection._handle)

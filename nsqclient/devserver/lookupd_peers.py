@@ -40,7 +40,7 @@ class LookupdPeer:
     """Registers with one nsqlookupd.
 
     Life: created, :meth:`start`, :meth:`stop`. After a lost connection the next PING or change
-    dials again, and everything is registered again. Arguments as of :class:`LookupdPeers`.
+    dials again, and everything is registered again.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class LookupdPeer:
         )
 
     def start(self) -> None:
-        """Begin to dial and register, in a thread of its own."""
         self._thread.start()
 
     def notify(self, change: TopicChange) -> None:
@@ -75,10 +74,7 @@ class LookupdPeer:
             self._cond.notify()
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Close the connection, which unregisters this nsqd.
-
-        Blocks: until the thread has ended (while it dials, up to IO_TIMEOUT), or the deadline.
-        """
+        """Close the connection, which unregisters this nsqd. Blocks up to IO_TIMEOUT."""
         with self._cond:
             self._stopping = True
             self._cond.notify()
@@ -109,7 +105,6 @@ class LookupdPeer:
         self._disconnect()
 
     def _round(self, changes: list[TopicChange], is_ping_due: bool) -> None:
-        """Connect where necessary, send the commands and read the responses."""
         try:
             if self._stream is None:
                 self._connect()
@@ -188,8 +183,7 @@ class LookupdPeers:
     def start(self) -> None:
         """Register with all of them.
 
-        Blocks: until each was tried once, so that a topic made next finds its channels; at most
-        a few times IO_TIMEOUT if a peer does not answer.
+        Blocks: until each was tried once, so that a topic made next finds its channels.
         """
         with self._lock:
             self._is_running = True
@@ -197,11 +191,7 @@ class LookupdPeers:
         self._start(peers)
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Close all connections, which unregisters this nsqd. The caller holds no lock that
-        ``registrations`` takes.
-
-        Blocks: until their threads have ended, or the deadline.
-        """
+        """Unregister this nsqd. The caller holds no lock that ``registrations`` takes."""
         with self._lock:
             self._is_running = False
             peers = list(self._peers.values())
@@ -209,10 +199,7 @@ class LookupdPeers:
             peer.stop(deadline)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Register with these nsqlookupds instead: connect to new ones, leave the others.
-
-        Blocks: as :meth:`start` and :meth:`stop`, for peers that come and go.
-        """
+        """Register with these nsqlookupds instead. Blocks as :meth:`start` and :meth:`stop`."""
         wanted = list(dict.fromkeys(addresses))
         with self._lock:
             old = self._peers
@@ -239,10 +226,8 @@ class LookupdPeers:
     def channels_of(self, topic: str) -> list[str]:
         """Return the channels of a topic in all nsqlookupds, without ephemeral ones.
 
-        Call it before a topic is created, with no lock held, and create these channels before a
-        message flows: each then gets every message, although its consumers connect later.
-
-        Blocks: for 5 s with each nsqlookupd that does not answer.
+        Call it before a topic is created, with no lock held. Blocks: for 5 s with each nsqlookupd
+        that does not answer.
         """
         with self._lock:
             peers = list(self._peers.values()) if self._is_running else []

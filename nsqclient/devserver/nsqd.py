@@ -139,8 +139,6 @@ class Nsqd:
     ) -> NsqdHTTPServer:
         return NsqdHTTPServer(self, self.options.host if host is None else host, port, tls)
 
-    # -- properties
-
     @property
     def tcp_address(self) -> str:
         """``host:port`` of the TCP protocol; known once started."""
@@ -190,8 +188,6 @@ class Nsqd:
             "max_output_buffer_timeout": round(options.max_output_buffer_timeout * 1e9),
             "max_deflate_level": options.max_deflate_level,
         }
-
-    # -- life
 
     def start(self) -> None:
         """Load the data path, listen on both ports, register, serve.
@@ -254,10 +250,8 @@ class Nsqd:
     def stop(self, timeout: float | None = None) -> None:
         """Close both ports and all connections; keep the messages when there is a data path.
 
-        Any thread, any number of times, but not from an observer.
-
-        Blocks: until all threads have ended and the messages are written, also where another thread
-        has called it before, or ``timeout`` seconds.
+        Idempotent. Any thread, but not from an observer. Blocks: until all threads have ended and
+        the messages are written, or ``timeout`` seconds.
         """
         self._end(timeout, keep=True)
 
@@ -322,8 +316,6 @@ class Nsqd:
                          queue, counted(lost, "message"), reason)
         self._data.close()
 
-    # -- publishing
-
     def publish(self, topic: str, body: bytes, defer: float = 0.0) -> None:
         """Store one message, deliverable after ``defer`` seconds.
 
@@ -343,8 +335,6 @@ class Nsqd:
         with self._engine as broker:
             broker.publish(topic, bodies, self._engine.now, time.time_ns(), defer)
 
-    # -- topics
-
     def create_topic(self, topic: str) -> None:
         """Create a topic; nothing happens when there is one."""
         self._prepare_topic(topic)
@@ -352,16 +342,11 @@ class Nsqd:
             broker.open_topic(topic)
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there is such a topic."""
         with self._engine as broker:
             return topic in broker.topics
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with all its channels; the connections of their consumers end.
-
-        Raises:
-            TopicNotFound: it does not exist.
-        """
+        """Delete a topic and its channels; consumers' connections end. Raises TopicNotFound."""
         with self._engine as broker:
             broker.delete_topic(topic)
 
@@ -378,14 +363,8 @@ class Nsqd:
         """Resume the flow to the channels. Raises TopicNotFound."""
         self._pause(topic, None, False)
 
-    # -- channels
-
     def create_channel(self, topic: str, channel: str) -> None:
-        """Create a channel of an existing topic; nothing happens when there is one.
-
-        Raises:
-            TopicNotFound: create the topic first, as in nsqd's HTTP API.
-        """
+        """Create a channel of an existing topic, if there is none. Raises TopicNotFound."""
         with self._engine as broker:
             broker.topic(topic)
             broker.open_channel(topic, channel, self._engine.now)
@@ -407,8 +386,6 @@ class Nsqd:
     def unpause_channel(self, topic: str, channel: str) -> None:
         """Resume deliveries. Raises TopicNotFound or ChannelNotFound."""
         self._pause(topic, channel, False)
-
-    # -- inspection
 
     def stats(
         self, topic: str = "", channel: str = "", include_clients: bool = True
@@ -438,8 +415,7 @@ class Nsqd:
     def messages(self, topic: str, channel: str | None = None) -> list[HeldMessage]:
         """Return the messages of a channel, or the messages that a topic stores.
 
-        Raises:
-            TopicNotFound, ChannelNotFound: it does not exist.
+        Raises TopicNotFound and ChannelNotFound.
         """
         with self._engine as broker:
             if channel is None:
@@ -472,15 +448,12 @@ class Nsqd:
         self._engine.add_observer(observer)
 
     def _observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
-        """For nsqclient.testing: call ``observer`` when messages are stored from now on.
+        """For nsqclient.testing: call the one ``observer`` when messages are stored from now on.
 
-        It is called in their order, so while the server is locked. There is one; another one
-        replaces it.
+        It is called in their order, so while the server is locked.
         """
         with self._engine as broker:
             broker.on_published = observer
-
-    # -- nsqlookupd
 
     def _identity(self) -> Identity:
         return Identity(
@@ -505,8 +478,6 @@ class Nsqd:
         self._lookupds.notify(change)
         if not is_ephemeral(change.topic if change.channel is None else change.channel):
             self._save_metadata()
-
-    # -- the data path
 
     def _open_disk_queue(self, topic: str, channel: str | None) -> Any:
         if self._data is None:
@@ -543,7 +514,6 @@ def _held(state: str, messages: list[StoredMessage]) -> list[HeldMessage]:
 
 
 def _left(broker: Broker, topic: str, channel: str) -> str:
-    """Describe why a channel is not empty; empty when it is."""
     try:
         found = broker.channel(topic, channel)
     except BrokerError:

@@ -52,8 +52,6 @@ class NsqdHTTPServer(HTTPServer):
         ], tls, max(options.max_msg_size, options.max_body_size))
         self._nsqd = nsqd
 
-    # -- information
-
     def _ping(self, _request: Request) -> object:
         health = self._nsqd.health()
         return Response(200 if health == "OK" else 500, health.encode(), TEXT)
@@ -69,8 +67,6 @@ class NsqdHTTPServer(HTTPServer):
             # null, not [], if no client has published.
             "producers": found["producers"] or None,
         }
-
-    # -- publishing
 
     def _pub(self, request: Request) -> object:
         options = self._nsqd.options
@@ -115,8 +111,6 @@ class NsqdHTTPServer(HTTPServer):
             self._nsqd.create_topic(topic)
         return topic
 
-    # -- topics and channels
-
     def _create_topic(self, request: Request) -> None:
         self._open_topic(request)
 
@@ -135,8 +129,6 @@ class NsqdHTTPServer(HTTPServer):
                 change(*request.topic_and_channel())
 
         return handler
-
-    # -- options
 
     def _get_config(self, request: Request) -> object:
         if request.option == "nsqlookupd_tcp_addresses":
@@ -186,7 +178,6 @@ def _parse_addresses(body: bytes) -> list[str]:
 
 
 def read_lines(body: bytes, max_msg_size: int) -> list[bytes]:
-    """Return the lines, empty ones left out. Raises HTTPError."""
     messages = [line for line in body.split(b"\n") if line]
     if any(len(line) > max_msg_size for line in messages):
         raise HTTPError(413, "MSG_TOO_BIG")
@@ -194,10 +185,7 @@ def read_lines(body: bytes, max_msg_size: int) -> list[bytes]:
 
 
 def read_binary(body: bytes, max_msg_size: int) -> list[bytes]:
-    """Return the messages of ``[4 B count]`` and ``[4 B size][message]`` for each.
-
-    Bytes after the last message are ignored. Raises HTTPError.
-    """
+    """Return the messages of ``[4 B count]`` and ``[4 B size][message]`` for each."""
     if len(body) < 4 or (count := _int32(body, 0)) <= 0:
         raise HTTPError(413, "BAD_BODY")
     messages: list[bytes] = []

@@ -30,7 +30,6 @@ class Nsqlookupd:
     the real one.
 
     Args:
-        host: where both ports listen.
         tcp_port: for nsqd; 0 takes a free one.
         http_port: for clients and users; 0 takes a free one.
         broadcast_address: the address that nsqd uses for HTTP requests; None for ``host``, or
@@ -83,11 +82,7 @@ class Nsqlookupd:
         return self._http.address
 
     def start(self) -> None:
-        """Listen on both ports and serve.
-
-        Raises:
-            OSError: a port is taken or not allowed; the other one is free again.
-        """
+        """Listen on both ports and serve. Raises OSError."""
         self._acceptor.listen()
         try:
             self._http.start()
@@ -99,7 +94,7 @@ class Nsqlookupd:
         logger.info("HTTP: listening on %s", self.http_address)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Close both ports and all connections; any thread, any number of times.
+        """Close both ports and all connections. Idempotent. Any thread.
 
         Blocks: until all threads have ended, or ``timeout`` seconds.
         """
@@ -117,8 +112,6 @@ class Nsqlookupd:
     def drop_producers(self) -> None:
         """Cut the connection of every nsqd now; each is unregistered until it comes back."""
         self._acceptor.drop_clients()
-
-    # -- the protocol of nsqd
 
     def _identity(self) -> Identity:
         return Identity(
@@ -176,8 +169,6 @@ class Nsqlookupd:
             logger.debug("DB: client(%s) %s", address, printable(" ".join(words)))
             # The registry first: an nsqd that has read OK must be found in /lookup.
             sock.sendall(sized(answer))
-
-    # -- the HTTP API
 
     def _topics(self, _request: Request) -> object:
         with self._lock:

@@ -120,7 +120,6 @@ class NsqdOptions:
 
     @property
     def tls_policy(self) -> TLSPolicy:
-        """Which clients must use TLS; all, with a policy for their certificates."""
         if self.tls_required == "tcp-https":
             return TLSPolicy.REQUIRED_EXCEPT_HTTP
         if self.tls_required or self.tls_client_auth_policy:

@@ -5,10 +5,8 @@ records::
 
     [4 B size of what follows][8 B timestamp][2 B attempts][16 B id][body]
 
-Beside it ``.meta`` has the read position of the last clean close, which stays valid until the file
-is emptied or replaced. Records behind it are read again after a crash, all of them if there is
-none: duplicates, never loss. ``nsqd.dat`` has nsqd's own format. A directory in which a real nsqd
-has messages on disk is refused.
+Beside it ``.meta`` has the read position of the last clean close. Records behind it are read again
+after a crash: duplicates, never loss. ``nsqd.dat`` has nsqd's own format.
 """
 
 from __future__ import annotations
@@ -135,10 +133,7 @@ class DataPath:
 
 
 class DiskQueue(Backend):
-    """A queue in a file: appended at the end, read from the front, emptied when all is read.
-
-    Every message is written at once, so a killed process loses none of them.
-    """
+    """A queue in a file, emptied when all is read. Every message is written at once."""
 
     def __init__(self, base: Path, on_write: Callable[[OSError | None], None]) -> None:
         self._on_write = on_write  # called after each write

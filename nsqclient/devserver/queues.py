@@ -1,8 +1,7 @@
 """The queues of topics and channels: stored messages, channels, topics. Pure.
 
-``now`` (seconds of any steady clock) is an argument. Wake-ups and due times are left in the
-:class:`Scheduler`; files come in as a :class:`Backend` (see ``persistence``). The caller holds
-one lock around everything.
+Wake-ups and due times are left in the :class:`Scheduler`; files come in as a :class:`Backend`. The
+caller holds one lock around everything.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import NamedTuple, Protocol
 from nsqclient.protocol.frames import RawMessage
 
 _NEVER = float("inf")
-#: An expired entry costs little; the heap is only rebuilt when it is mostly such entries.
+#: The heap is only rebuilt when it has mostly expired entries.
 _HEAP_SLACK = 64
 # Parts of a message id: [41 bit time][10 bit node][12 bit sequence], as nsqd makes them.
 _NODE_SHIFT = 12
 _TIME_SHIFT = 22
-#: Messages that are moved from a topic to its channels at once: about a millisecond of work.
+#: Messages that are moved from a topic to its channels at once: a millisecond of work.
 FLOW_SLICE = 200
 _SEQUENCES = 1 << _NODE_SHIFT
 _EPOCH = 1288834974288  # 2012-10-28, in nsqd's units of 2^20 ns
@@ -94,10 +93,7 @@ class NullBackend(Backend):
 
 
 class MessageQueue:
-    """Messages in memory up to a limit, then in a backend; first in, first out.
-
-    nsqd reads memory and disk in random order; this queue keeps the order.
-    """
+    """Messages in memory up to a limit, then in a backend. First in, first out, unlike nsqd's."""
 
     __slots__ = ("memory", "backend", "_limit")
 
@@ -142,9 +138,8 @@ def _no_session() -> None:
 class Consumer:
     """A subscribed client.
 
-    ``ready`` is its RDY count, ``outbox`` the messages still to be written to its socket;
-    ``is_ended`` means that its channel was deleted and the socket must be closed; ``wake`` is
-    called with the lock released when one of both has changed.
+    ``ready`` is its RDY count, ``outbox`` the messages to be written. ``is_ended``: its channel was
+    deleted. ``wake`` is called with the lock released when one of both has changed.
     """
 
     __slots__ = (
@@ -169,8 +164,6 @@ class Consumer:
 
 
 class Scheduled(Protocol):
-    """A channel: ``tick`` is called at the time that it scheduled."""
-
     #: The earliest time for which it is scheduled.
     scheduled: float
 
@@ -210,7 +203,6 @@ class Scheduler:
         heapq.heappush(self._due, (due, self._order, channel))
 
     def next_due(self) -> float | None:
-        """The time of the next ``tick``, or None."""
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:
@@ -258,13 +250,8 @@ class Channel:
         self._deadlines: list[tuple[float, bytes]] = []
         self._deferrals: list[tuple[float, bytes]] = []
 
-    # -- messages come in
-
     def put(self, message: StoredMessage, now: float, *, is_accepted: bool = False) -> None:
-        """Take a message of the topic: deliver, queue or defer it.
-
-        If ``is_accepted``, its publish was answered already: it is kept in any case.
-        """
+        """Deliver, queue or defer a message. It is kept in any case if ``is_accepted``."""
         deferral = message.deferral
         if deferral:
             message.deferral = 0
@@ -287,8 +274,6 @@ class Channel:
         self.deferred[message.id] = message
         heapq.heappush(self._deferrals, (due, message.id))
         self._schedule(due)
-
-    # -- messages go out
 
     def _next_ready_consumer(self) -> Consumer | None:
         line = self._ready_consumers
@@ -329,7 +314,6 @@ class Channel:
         return len(self.in_flight)
 
     def _pump(self, now: float) -> None:
-        """Deliver waiting messages to ready consumers, one each in turn."""
         queue = self.queue
         while len(queue) and not self.paused:
             consumer = self._next_ready_consumer()
@@ -343,8 +327,6 @@ class Channel:
             self._ready_consumers.append(consumer)
             self._pump(now)
 
-    # -- the consumers' commands
-
     def add_consumer(self, consumer: Consumer) -> None:
         self.consumers[consumer.number] = consumer
 
@@ -354,7 +336,6 @@ class Channel:
         consumer.ready = 0  # _next_ready_consumer() then drops it
 
     def set_ready(self, consumer: Consumer, ready: int, now: float) -> None:
-        """RDY: how many messages the consumer may have in flight."""
         consumer.ready = ready
         self._update_readiness(consumer, now)
 
@@ -393,8 +374,6 @@ class Channel:
         message.deadline = min(now + consumer.msg_timeout, latest)
         self._push_deadline(message.deadline, message_id)
         return None
-
-    # -- time
 
     def tick(self, now: float) -> None:
         self.scheduled = _NEVER
@@ -446,15 +425,11 @@ class Channel:
             self.scheduled = due
             self._scheduler.schedule(due, self)
 
-    # -- the operator's commands
-
     def set_paused(self, paused: bool, now: float) -> None:
-        """Stop or resume deliveries; messages accumulate meanwhile."""
         self.paused = paused
         self._pump(now)
 
     def empty(self, now: float) -> None:
-        """Drop every message: waiting, in flight and deferred."""
         for messages in (self.queue, self.in_flight, self.deferred, self._deadlines,
                          self._deferrals):
             messages.clear()
@@ -463,7 +438,6 @@ class Channel:
             self._update_readiness(consumer, now)
 
     def end(self) -> None:
-        """End every consumer: the channel is deleted."""
         for consumer in self.consumers.values():
             consumer.ready = 0
             consumer.is_ended = True
@@ -526,10 +500,7 @@ class Topic:
         self.message_bytes += len(message.body)
 
     def flow(self, now: float) -> None:
-        """Move the stored messages to the channels, if there are channels and no pause.
-
-        One slice is moved now; the scheduler calls for the others.
-        """
+        """Move a slice of the stored messages to the channels, unless the topic is paused."""
         queue = self.queue
         self._is_flowing = False
         if self.paused or not self.channels or not len(queue):
@@ -541,7 +512,6 @@ class Topic:
             self._scheduler.flowing[self] = None
 
     def empty(self) -> None:
-        """Drop the stored messages; the channels keep theirs."""
         self.queue.clear()
 
     def _distribute(

@@ -1,7 +1,6 @@
 """The connection of one client: reads commands, executes them, and writes. Never blocks.
 
-The thread of the session loop calls a session; other threads only wake it. Messages are
-written at once: ``output_buffer_timeout`` is ignored.
+Messages are written at once: ``output_buffer_timeout`` is ignored.
 """
 
 from __future__ import annotations
@@ -33,29 +32,23 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 
 _NEVER = float("inf")
-#: With more unsent bytes than this no commands are read and no messages are encoded, as nsqd
-#: blocks while it cannot write.
+#: With more unsent bytes than this no commands are read: nsqd blocks while it cannot write.
 _MAX_UNSENT = 1024 * 1024
 #: Commands that are executed in one step: a block of deflate may hold millions.
 _STEP_COMMANDS = 2000
-#: Bytes that are asked for at once where few come: a large buffer costs page faults, which are a
-#: quarter of the time of a publish.
+#: Bytes that are asked for at once where few come: a large buffer costs page faults.
 _SMALL_READ = 16 * 1024
-#: How long the last answers may wait for space in the socket, and how long a connection stays half
-#: open after them, in seconds: closing it with unread bytes would reset it, and the reset may
-#: overtake the error.
+#: Seconds that the last answers may wait for space in the socket, and that a connection then stays
+#: half open: closing it with unread bytes resets it, and the reset may overtake the error.
 _LINGER = 0.5
 #: SO_LINGER on, zero seconds: close() sends a reset.
 _RESET = struct.pack("ii", 1, 0)
 
 
-#: Makes the command handler of a session, from its number and its layers.
 HandlerFactory = Callable[[int, NegotiatedLayers], CommandHandler]
 
 
 class SessionConfig(NamedTuple):
-    """The configuration of all sessions of a server."""
-
     make_handler: HandlerFactory
     tls: ssl.SSLContext | None = None
     auth_http_addresses: Sequence[str] = ()
@@ -76,9 +69,7 @@ class _Phase(Enum):
 
 
 class Session:
-    """Serves one client. Its loop calls :meth:`step` when there is something to do.
-
-    Life: created, :meth:`step` until ``is_over``, :meth:`close`.
+    """Serves one client. Its loop calls :meth:`step` until ``is_over``, then :meth:`close`.
 
     Threads: its loop's; ``drop`` and ``wake`` from any.
     """
@@ -142,10 +133,9 @@ class Session:
         return self._sock.fileno()
 
     def step(self, is_readable: bool) -> Callable[[], None] | None:
-        """Read once if there is input, execute the commands, write. Never blocks.
+        """Read once if there is input, execute the commands, write.
 
-        Return a function that waits for another server: call it in another thread, and
-        the next step comes after it.
+        Return a function that waits for another server: the next step comes after it.
         """
         try:
             if self._phase is _Phase.NEW:
@@ -160,7 +150,6 @@ class Session:
         return self._ask if self._waiting else None
 
     def abort(self) -> None:
-        """End it without another byte."""
         self._phase = _Phase.OVER
         self._waiting = []
 
@@ -196,8 +185,6 @@ class Session:
         self._last_command = self._last_progress = now
         self._set_heartbeat(self.core.settings.heartbeat_interval, now)
         self._phase = _Phase.SERVING
-
-    # -- serving
 
     def _serve(self, is_readable: bool) -> None:
         self._is_reading = True
@@ -257,8 +244,6 @@ class Session:
             self._is_identified = True
             self._set_heartbeat(settings.heartbeat_interval, time.monotonic())
 
-    # -- commands that wait for another server
-
     def _must_wait(self, event: Event) -> bool:
         return self.authorizer.must_ask(event) or (
             isinstance(event, (Pub, OpenTopic, Dpub, Sub))
@@ -283,10 +268,7 @@ class Session:
             logger.error("[%s] - %s", self.address, printable(text, LONGEST_TEXT))
 
     def _authorize(self, events: list[Event], prepares: bool) -> Iterator[AuthResult]:
-        """Authorize the commands; ends at an error. May block where ``_must_wait()``.
-
-        ``prepares``: their topics too.
-        """
+        """Authorize the commands, until an error. Blocks if ``_must_wait()``."""
         for event in events:
             try:
                 auth_result = self.authorizer.check(event)
@@ -317,8 +299,6 @@ class Session:
             interest |= selectors.EVENT_WRITE
         return interest
 
-    # -- time
-
     def next_due(self) -> float:
         """When the next step is due without input and wake-ups, on the monotonic clock."""
         if self._phase is not _Phase.SERVING:
@@ -337,7 +317,6 @@ class Session:
         return due if held is None else min(due, held)
 
     def _run_due_tasks(self, now: float) -> None:
-        """Send held answers and heartbeats that are due; end a silent connection."""
         self.handler.release(now)
         if now >= self.layers.handshake_due():
             local = format_address(*self._sock.getsockname()[:2])
@@ -362,13 +341,10 @@ class Session:
         self._heartbeat_interval = interval_ms / 1000
         self._next_heartbeat = now + self._heartbeat_interval if interval_ms else _NEVER
 
-    # -- writing
-
     def _has_unsent_data(self) -> bool:
         return self._has_more or len(self._unsent) > 0
 
     def _write(self, now: float) -> None:
-        """Send as much as the kernel accepts, in the pieces that the faults ask for."""
         new = self.core.data_to_send()
         if new:
             self._unsent = memoryview(bytes(self._unsent) + new)
@@ -380,8 +356,6 @@ class Session:
             self._unsent = self._unsent[sent:]
             self._last_progress = now
             self._not_before = now + pause
-
-    # -- the end
 
     def _begin_end(self) -> None:
         self._log_errors()
@@ -410,11 +384,7 @@ class Session:
             self._phase = _Phase.OVER
 
     def _flush(self, now: float) -> bool:
-        """Send the pending output; False while the socket takes no more.
-
-        Raises:
-            WriteTimeoutError: it took nothing for too long.
-        """
+        """Send the pending output; False while the socket takes no more."""
         while len(self._unsent) and not self._is_dropped:
             sent = self._transport.send_some(self._unsent)
             if not sent:

@@ -1,7 +1,6 @@
 """One thread that serves the sessions of a server: it waits for all sockets at once.
 
-Requests to other servers (AUTH, the channels of a new topic) are sent in threads of their own, so
-that they delay no other client.
+Requests to other servers (AUTH, the channels of a new topic) are sent in threads of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 _NEVER = float("inf")
 #: Bytes that wake the thread are read together.
 _MOST_SIGNALS = 64
-#: A replaced entry of the heap costs little; the heap is rebuilt when it has mostly such entries.
+#: The heap is only rebuilt when it has mostly replaced entries.
 _HEAP_SLACK = 64
 
 
@@ -92,8 +91,6 @@ class SessionLoop:
             self._is_waiting = False
             self._writer.send(b"!")
 
-    # -- the thread
-
     def _run(self) -> None:
         assert self._reader is not None and self._writer is not None
         while self._serve_ready():
@@ -109,7 +106,6 @@ class SessionLoop:
         self._selector.close()
 
     def _serve_ready(self) -> bool:
-        """Wait until there is something to do, and do it; False at the end."""
         with self._lock:
             woken, self._woken = self._woken, {}
             self._is_over = self._is_stopping and not woken and not self._calls
@@ -183,7 +179,6 @@ class SessionLoop:
         self._calls[session] = thread
 
     def _may_continue(self, session: Session) -> bool:
-        """Whether no call of the session is under way."""
         thread = self._calls.get(session)
         if thread is None:
             return True
@@ -209,8 +204,6 @@ class SessionLoop:
         else:
             self._selector.register(session, interest, session)
         self._interests[session] = interest
-
-    # -- due times
 
     def _schedule(self, session: Session) -> None:
         due = session.next_due()
@@ -238,11 +231,7 @@ class SessionLoop:
 
 
 class Sessions:
-    """The sessions of one server, served by a loop. Threads: every method, any thread.
-
-    Args:
-        numbers: of the sessions; unique in the engine.
-    """
+    """The sessions of one server, served by a loop. Threads: any."""
 
     def __init__(self, loop: SessionLoop, engine: Engine[Any], numbers: Iterator[int]) -> None:
         self._loop = loop

@@ -10,7 +10,7 @@ from nsqclient.devserver.protocol.server import ServerState
 from nsqclient.devserver.queues import Channel, Topic
 from nsqclient.devserver.session import Session
 
-# nsqd's numbers for the states of a client; 1 and 2 are never seen in /stats.
+# nsqd's numbers for the states of a client.
 #: nsqd's value without --e2e-processing-latency-percentile.
 _NOT_MEASURED = {"count": 0, "percentiles": None}
 _STATES = {
@@ -24,10 +24,7 @@ _STATES = {
 def topics(
     broker: Broker, sessions: dict[int, Session], topic: str, channel: str, include_clients: bool
 ) -> list[dict[str, Any]] | None:
-    """Return the topics, sorted; all of them, or one, or one with one channel.
-
-    None when the topic that was asked for does not exist.
-    """
+    """Return all topics, or one, or one with one channel; None if the topic does not exist."""
     if topic and topic not in broker.topics:
         return None
     wanted = [broker.topics[topic]] if topic else list(broker.topics.values())

@@ -103,11 +103,7 @@ class PartitionedCluster:
         return [lookupd.http_address for lookupd in self.nsqlookupds]
 
     def start(self) -> None:
-        """Start all of them.
-
-        Raises:
-            OSError: a port is taken; nothing is left open.
-        """
+        """Start all of them. Raises OSError if a port is taken."""
         try:
             self._engine.start()
             self._loop.start()
@@ -140,8 +136,6 @@ class PartitionedCluster:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-
-    # -- topics and messages
 
     def create_topic(
         self,
@@ -192,11 +186,7 @@ class PartitionedCluster:
     def publish(
         self, topic: str, partition: int, body: bytes, trace_id: int = 0, header: bytes = b""
     ) -> StoredPosition:
-        """Store a message at its leader, whatever nsqlookupds answer; return its position.
-
-        Raises:
-            InvalidMessageError: the body is not bytes, or empty.
-        """
+        """Store a message at its leader, whatever nsqlookupds answer; return its position."""
         body = check_body(body)
         with self._engine as state:
             nsqd = self._partition(state, topic, partition).leader
@@ -218,10 +208,9 @@ class PartitionedCluster:
             return [message.body for message in found]
 
     def wait_until_empty(self, topic: str, channel: str, timeout: float = 10.0) -> None:
-        """Wait until every partition has the channel and all of its messages are finished.
+        """Wait until all messages of the channel are finished in every partition.
 
-        Raises:
-            TimeoutError: some are left.
+        Raises TimeoutError.
         """
 
         def is_empty(state: ClusterState) -> bool:
@@ -237,8 +226,6 @@ class PartitionedCluster:
         with self._engine as state:
             return self._partition(state, topic, partition).leader
 
-    # -- a planned move of a leader
-
     def begin_move(self, topic: str, partition: int) -> None:
         """First half: not writable; nsqlookupds list no leader for writers, the old for readers."""
         with self._engine as state:
@@ -250,7 +237,7 @@ class PartitionedCluster:
         """Second half: another nsqd leads; consumers of the old one get a bare EOF.
 
         Args:
-            to: the nsqd; None for the next one. It gets a copy if it lacks one.
+            to: the nsqd, which gets a copy if it lacks one; None for the next one.
 
         Returns: the nsqd that leads now.
         """
@@ -271,8 +258,6 @@ class PartitionedCluster:
         self.begin_move(topic, partition)
         return self.finish_move(topic, partition, to)
 
-    # -- a crash
-
     def crash(self, nsqd: int) -> None:
         """End an nsqd at once; nsqlookupds list it no more. ``take_over`` is the next step."""
         self._check_nsqd(nsqd)
@@ -283,8 +268,7 @@ class PartitionedCluster:
     def take_over(self, nsqd: int, *, writable: bool = True) -> None:
         """Let the next running replica lead the partitions of a crashed nsqd.
 
-        Args:
-            writable: False for the time when nsqlookupds list the leader for readers only.
+        ``writable=False``: nsqlookupds list it for readers only.
         """
         self._check_nsqd(nsqd)
         with self._engine as state:
@@ -309,8 +293,6 @@ class PartitionedCluster:
     def _wake(self) -> None:
         for nsqd in self.nsqds:
             nsqd.wake()
-
-    # -- operators' changes
 
     def tombstone(self, topic: str, nsqd: int, *, restore: bool = False) -> None:
         """Hide an nsqd from writers of a topic; readers see it, and publishes to it still work."""

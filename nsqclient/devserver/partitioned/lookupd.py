@@ -36,10 +36,7 @@ class LookupdMode(Enum):
 
 
 class PartitionedLookupd:
-    """One nsqlookupd of a cluster, which creates and starts it. A restart keeps the port.
-
-    Threads: every method, any thread.
-    """
+    """One nsqlookupd of a cluster, which creates and starts it. Threads: any."""
 
     def __init__(
         self,
@@ -70,11 +67,9 @@ class PartitionedLookupd:
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens."""
         return self._http is not None
 
     def start(self) -> None:
-        """Listen and serve. Raises OSError when the port is taken."""
         http = HTTPServer("lookupd-http", self._host, self._port, [
             (method, path, self._with_mode(handler)) for method, path, handler in (
                 ("GET", "/ping", lambda request: Response(200, b"OK", TEXT)),
@@ -99,7 +94,6 @@ class PartitionedLookupd:
             http.stop(deadline)
 
     def set_mode(self, mode: LookupdMode) -> None:
-        """Answer in this way from now on."""
         with self._changed:
             self._mode = mode
             self._changed.notify_all()
@@ -121,11 +115,7 @@ class PartitionedLookupd:
         with self._engine:
             self._frozen = None
 
-    # -- responses
-
     def _with_mode(self, handler: Callable[[Request], Any]) -> Handler:
-        """Respond in the style that was asked for; hang in mode HANG."""
-
         def answer(request: Request) -> object:
             with self._changed:
                 self._changed.wait_for(lambda: self._mode is not LookupdMode.HANG)
@@ -157,7 +147,6 @@ class PartitionedLookupd:
         }
 
     def node(self) -> dict[str, object]:
-        """Its values in /listlookup, where ports are strings."""
         port = str(self._port)
         return {
             "ID": f"{self._host}:{port}:nsqlookup", "NodeIP": self._host, "TcpPort": "0",
@@ -229,8 +218,6 @@ class PartitionedLookupd:
         with self._engine as state:
             topic = state.topics.get(name)
             return {"channels": [] if topic is None else state.channels_of(topic)}
-
-    # -- changes
 
     def _create(self, request: Request) -> None:
         name = request.require("topic")

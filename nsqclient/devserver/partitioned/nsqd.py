@@ -153,7 +153,6 @@ class PartitionCommandHandler(CommandHandler):
 
 
 def _answer_to(event: PartitionPub, stored: list[LogMessage]) -> bytes:
-    """Return OK, or 30 bytes with the position of a traced message."""
     first = stored[0]
     traced = event.command == "PUB_TRACE" or (
         event.command == "PUB_EXT" and has_trace(event.messages[0].header)
@@ -257,7 +256,6 @@ class NsqdHTTP(HTTPServer):
             state.open_channel(topic, partition, request.require("channel"))
 
     def _find_led(self, state: ClusterState, request: Request) -> tuple[Topic, Partition]:
-        """Return the partition of a request, which this nsqd must lead."""
         try:
             topic, partition = state.find(
                 self._nsqd, request.require("topic"), _partition(request.get("partition")))
@@ -331,10 +329,7 @@ def _http_error(error: CommandError) -> HTTPError:
 
 
 class PartitionedNsqd:
-    """One nsqd of a cluster, which creates and starts it. A restart keeps the ports.
-
-    Threads: every method, any thread.
-    """
+    """One nsqd of a cluster, which creates and starts it. Threads: any."""
 
     def __init__(
         self,
@@ -381,11 +376,7 @@ class PartitionedNsqd:
         self._sessions.wake()
 
     def start(self) -> None:
-        """Listen on both ports, after a restart on the same ones.
-
-        Raises:
-            OSError: a port is taken.
-        """
+        """Listen on both ports, after a restart on the same ones. Raises OSError."""
         listener = Acceptor(
             "devserver-nsqd", self._host, self._ports[0], self._sessions.serve,
             has_threads=False)
@@ -411,7 +402,6 @@ class PartitionedNsqd:
             http.stop(deadline)
 
     def producer(self) -> dict[str, object]:
-        """Its values in the responses of nsqlookupd."""
         tcp_port, http_port = self._ports
         return {
             "id": self.tcp_address, "remote_address": self.tcp_address,

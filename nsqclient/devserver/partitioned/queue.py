@@ -39,8 +39,6 @@ ExtFilter = Callable[[dict[str, Any] | None], bool]
 
 
 class LogMessage(NamedTuple):
-    """One stored message."""
-
     ids: MessageIds
     timestamp: int  #: nanoseconds since the epoch
     body: bytes
@@ -53,7 +51,6 @@ class PartitionConsumer(Consumer):
     """A client that has subscribed to a partition.
 
     Args:
-        form: what its messages carry.
         tag: it gets messages with this tag alone; empty: messages without a tag, or with a tag that
             no consumer of the channel has.
         matches: its filter of headers; None: every message.
@@ -133,7 +130,6 @@ class PartitionChannel:
         self._is_selective = False  # the choice of some of them depends on headers
 
     def depth(self) -> int:
-        """How many messages are not finished."""
         return (
             len(self._log.messages) - self.position
             + len(self._returned) + len(self._deferred) + len(self.in_flight)
@@ -144,8 +140,6 @@ class PartitionChannel:
                 *(flight.index for flight in self.in_flight.values())]
         messages = self._log.messages
         return [messages[index] for index in sorted(back)] + messages[self.position:]
-
-    # -- consumers
 
     def add_consumer(self, consumer: PartitionConsumer) -> None:
         self.consumers[consumer.number] = consumer
@@ -179,8 +173,6 @@ class PartitionChannel:
         """RDY: how many messages it may have in flight; more than 1 means 1 where ordered."""
         consumer.ready = ready
         self.flow(now)
-
-    # -- messages
 
     def flow(self, now: float) -> None:
         while self._returned or self.position < len(self._log.messages):
@@ -286,8 +278,6 @@ class PartitionChannel:
         flight.deadline = min(now + consumer.msg_timeout, latest)
         return None
 
-    # -- time
-
     def tick(self, now: float) -> None:
         self.scheduled = _NEVER
         for internal_id, flight in list(self.in_flight.items()):
@@ -312,7 +302,6 @@ class PartitionChannel:
         self.begin_at(start)
 
     def empty(self) -> None:
-        """Discard every message, also those in flight; consumers stay."""
         for flight in self.in_flight.values():
             flight.consumer.in_flight -= 1
         self.in_flight.clear()

@@ -19,8 +19,6 @@ from nsqclient.devserver.queues import Scheduler
 
 
 class TopicMeta(NamedTuple):
-    """The metadata of a topic."""
-
     partition_num: int = 0
     replica: int = 0
     ordered: bool = False
@@ -46,8 +44,6 @@ class Partition:
 
 @dataclass
 class Topic:
-    """One topic."""
-
     name: str
     meta: TopicMeta
     partitions: dict[int, Partition] = field(default_factory=dict)
@@ -55,11 +51,7 @@ class Topic:
 
 
 class ClusterState:
-    """Topics, partitions and channels. The caller holds one lock around everything.
-
-    ``needs_channel``: partitions without a channel are hidden from writers, as in a real cluster
-    by default.
-    """
+    """Topics, partitions and channels. The caller holds one lock around everything."""
 
     def __init__(self, max_msg_timeout: float = 900.0, needs_channel: bool = False) -> None:
         self.scheduler: Scheduler = Scheduler()
@@ -72,8 +64,6 @@ class ClusterState:
     def take_changes(self) -> list[TopicChange]:
         """For the engine: this cluster does not notify observers."""
         return []
-
-    # -- topics
 
     def create_topic(
         self, name: str, meta: TopicMeta, nsqds: int, channels: Iterable[str], now: float
@@ -110,8 +100,6 @@ class ClusterState:
             channel = PartitionChannel(log, name, self.scheduler, self._max_msg_timeout)
             log.channels[name] = channel
         return channel
-
-    # -- one nsqd's commands
 
     def find(self, nsqd: int, topic_name: str, number: int | None) -> tuple[Topic, Partition]:
         """Return the partition of a command. Raises CommandError, also without a copy here."""
@@ -154,7 +142,6 @@ class ClusterState:
         self, nsqd: int, topic_name: str, number: int | None, channel_name: str,
         consumer: PartitionConsumer, ordered: bool, has_ext: bool,
     ) -> PartitionChannel:
-        """Add a consumer to a channel. Raises CommandError."""
         topic, partition = self.find(nsqd, topic_name, number)
         if partition.leader != nsqd:
             raise CommandError("E_FAILED_ON_NOT_LEADER")
@@ -175,14 +162,7 @@ class ClusterState:
         channel.add_consumer(consumer)
         return channel
 
-    # -- after a crash
-
     def elect(self, nsqd: int, writable: bool) -> None:
-        """Let the next running replica lead the partitions of a crashed nsqd.
-
-        Args:
-            writable: False for the time when nsqlookupds list the leader for readers only.
-        """
         for partition in [one for topic in self.topics.values()
                           for one in topic.partitions.values()]:
             if partition.leader != nsqd and partition.listed_w is not None:
@@ -196,11 +176,8 @@ class ClusterState:
             partition.listed_w = partition.leader if writable else None
             partition.is_writable = writable
 
-    # -- for nsqlookupds
-
     def listed(self, topic: Topic, access: str) -> dict[int, int] | None:
-        """Return partition -> nsqd for readers (r) or writers (w); None while all writes are
-        disabled."""
+        """Return partition -> nsqd for readers (r) or writers (w); None: writes are disabled."""
         if access == "w" and self.is_write_disabled:
             return None
         found = {}

@@ -1,8 +1,7 @@
 """The commands of a client: values, the checks that nsqd makes, and the error that it sends.
 
-The commands are the events of the server core; each docstring begins with the answer of the
-I/O side. The commands of a partitioned server follow the stock commands; ``partition``
-is None if the client names none. The checks are in nsqd's order, with nsqd 1.3.0's texts.
+The commands are the events of the server core; each docstring begins with the answer of the I/O
+side. The checks are in nsqd's order, with nsqd 1.3.0's texts.
 Source: TCP protocol spec, "Commands".
 """
 
@@ -240,7 +239,6 @@ def read_sub(params: list[bytes]) -> Sub:
 
 
 def read_rdy(params: list[bytes], limits: ServerLimits) -> Rdy:
-    """Read ``RDY count``; without a count it is 1."""
     count = parse_number(params[1]) if len(params) > 1 else 1
     if count is None:
         raise CommandError("E_INVALID", b"RDY could not parse count " + params[1])
@@ -271,7 +269,6 @@ def read_dpub(params: list[bytes], limits: ServerLimits) -> tuple[str, int]:
 
 
 def check_body_size(command: str, size: int, limits: ServerLimits) -> None:
-    """Check the size before the body of IDENTIFY, AUTH or MPUB."""
     if size <= 0:
         raise CommandError("E_BAD_BODY", f"{command} invalid body size {size}")
     if size > limits.max_body_size:
@@ -279,7 +276,6 @@ def check_body_size(command: str, size: int, limits: ServerLimits) -> None:
 
 
 def check_message_size(command: str, size: int, limits: ServerLimits, index: int = -1) -> None:
-    """Check the size before a message of PUB, DPUB or, with its ``index``, MPUB."""
     if size <= 0:
         what = "message body" if index < 0 else f"message({index}) body"
         raise CommandError("E_BAD_MESSAGE", f"{command} invalid {what} size {size}")
@@ -301,7 +297,6 @@ def _valid_name(raw: bytes) -> str | None:
 
 
 def read_message_id(command: bytes, params: list[bytes], words: int = 2) -> bytes:
-    """Read the id of FIN, TOUCH (2 words) or REQ (3 words)."""
     if len(params) < words:
         raise CommandError("E_INVALID", command + b" insufficient number of params")
     if len(params[1]) != MESSAGE_ID_SIZE:
@@ -313,7 +308,6 @@ def read_message_id(command: bytes, params: list[bytes], words: int = 2) -> byte
 
 
 def parse_number(digits: bytes) -> int | None:
-    """Read ASCII digits; None when there is anything else, or too many of them."""
     return parse_uint(digits.decode("ascii", "replace"), _DIGITS)
 
 
@@ -328,11 +322,7 @@ class InvalidJSON(ValueError):
 
 
 def decode_json(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Read an object as :func:`read_fields` does; null is an empty one.
-
-    Raises:
-        InvalidJSON: also if it is not JSON.
-    """
+    """Read an object as :func:`read_fields` does; null is an empty one. Raises InvalidJSON."""
     try:
         parsed = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -343,11 +333,7 @@ def decode_json(body: bytes, kinds: Mapping[str, type]) -> dict[str, Any]:
 def read_fields(value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Return the fields of a JSON object; null and unknown keys set nothing.
 
-    Args:
-        kinds: key -> str, int, bool or list; no float is taken for an integer.
-
-    Raises:
-        InvalidJSON: not an object, or a value of a wrong type.
+    ``kinds``: key -> str, int, bool or list; a float is not an integer. Raises InvalidJSON.
     """
     if not isinstance(value, dict):
         raise InvalidJSON("not a JSON object")

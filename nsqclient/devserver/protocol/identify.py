@@ -22,7 +22,6 @@ _FIELDS: dict[str, type] = {
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Read the payload. Raises CommandError."""
     try:
         return decode_json(body, _FIELDS)
     except InvalidJSON:

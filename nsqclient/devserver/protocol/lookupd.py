@@ -99,7 +99,6 @@ def topic_and_channel(command: str, params: list[str]) -> tuple[str, str | None]
 
 
 def identify(identity: Identity) -> bytes:
-    """Return the first bytes of a connection."""
     return MAGIC_V1 + b"IDENTIFY\n" + sized(identity.to_json())
 
 
@@ -108,10 +107,7 @@ def command_line(command: str, topic: str, channel: str | None) -> bytes:
 
 
 def read_response(stream: BinaryIO) -> bytes:
-    """Read the response to one command.
-
-    Raises NotNSQError, ServerError or RemoteProtocolError.
-    """
+    """Read the response to one command. Raises NotNSQError, ServerError, RemoteProtocolError."""
     head = stream.read(4)
     if head == b"HTTP":
         raise NotNSQError(
@@ -158,11 +154,7 @@ def read_peer(stream: BinaryIO) -> Identity:
 
 @dataclass
 class PeerInfo:
-    """One connected nsqd, after its IDENTIFY.
-
-    ``id`` is its remote address, ``last_update`` the time of IDENTIFY or of its last PING, in
-    seconds since the epoch.
-    """
+    """One connected nsqd. ``id``: its remote address; ``last_update``: of IDENTIFY or PING."""
 
     id: str
     identity: Identity
@@ -203,8 +195,6 @@ class Registry:
         self._peers: dict[str, PeerInfo] = {}
         self._topics: dict[str, _Topic] = {}
 
-    # -- commands of nsqd, over TCP
-
     def identify(self, peer: PeerInfo) -> None:
         self._peers[peer.id] = peer
 
@@ -235,10 +225,7 @@ class Registry:
             for producers in (topic.producers, *topic.channels.values()):
                 producers.pop(peer.id, None)
 
-    # -- changes by users, over HTTP
-
     def create(self, topic: str, channel: str | None = None) -> None:
-        """Add a topic, or a channel and its topic, without producers."""
         entry = self._topics.setdefault(topic, _Topic())
         if channel is not None:
             entry.channels.setdefault(channel, {})
@@ -256,13 +243,10 @@ class Registry:
             if producer.peer.node == node:
                 producer.tombstoned_at = now
 
-    # -- queries by users, over HTTP
-
     def topics(self) -> list[str]:
         return list(self._topics)
 
     def channels(self, topic: str) -> list[str]:
-        """All channels of a topic; none when it is unknown."""
         return list(self._topics.get(topic, _Topic()).channels)
 
     def lookup(self, topic: str, now: float) -> tuple[list[str], list[PeerInfo]] | None:

@@ -1,8 +1,7 @@
 """The server side of the partitioned dialect: only its differences from a stock nsqd.
 
-Message ids are 16 raw bytes, publishes name partitions and may carry trace ids and headers, and
-more errors leave the connection open. Behaviour of youzan/nsq 0.3.7-HA as measured:
-``docs/topics/partitions.rst``.
+Message ids are 16 raw bytes, and more errors leave the connection open. Behaviour of youzan/nsq
+0.3.7-HA as measured.
 """
 
 from __future__ import annotations
@@ -87,8 +86,6 @@ class PartitionServerProtocol(ServerProtocol):
             events = super().take_events()
         return events
 
-    # -- lines
-
     def _line(self) -> bytes | None:
         head = self._reader.peek(6)
         if not head:
@@ -116,8 +113,6 @@ class PartitionServerProtocol(ServerProtocol):
         if code in _FATAL_TO_CONSUMERS:
             return self.state is not ServerState.INIT
         return code not in _NEVER_FATAL
-
-    # -- commands
 
     def _take_identify(self, body: bytes) -> None:
         super()._take_identify(body)
@@ -222,7 +217,6 @@ def check_header(header: bytes) -> int:
 
 
 def has_trace(header: bytes) -> bool:
-    """Whether a checked header asks for the 30-byte answer."""
     fields = json.loads(header) if header else None
     return isinstance(fields, dict) and TRACE_KEY in fields
 

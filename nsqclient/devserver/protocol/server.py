@@ -42,8 +42,7 @@ MAX_LINE_SIZE = 16 * 1024
 class CommandReader:
     """Cuts received bytes into command lines and blocks of known size; None: more is needed.
 
-    Chunks are joined only when a whole block is there, so a big body costs one copy however
-    many pieces it comes in.
+    Chunks are joined only when a whole block is there: a big body costs one copy.
     """
 
     def __init__(self) -> None:
@@ -56,7 +55,6 @@ class CommandReader:
         self.line_too_long: bool = False
 
     def __len__(self) -> int:
-        """How many bytes are not read yet."""
         return self._have
 
     def feed(self, data: bytes) -> None:
@@ -65,10 +63,7 @@ class CommandReader:
             self._have += len(data)
 
     def feed_later(self, pieces: Iterator[bytes]) -> None:
-        """Add bytes that the iterator produces piece by piece, when they are read.
-
-        ``line()`` and ``block()`` raise the exceptions of the iterator.
-        """
+        """Add bytes that the iterator produces piece by piece, when they are read."""
         self._later.append(pieces)
 
     def peek(self, size: int) -> bytes:
@@ -80,10 +75,7 @@ class CommandReader:
         return self._buf[self._pos:self._pos + size]
 
     def line(self, fixed: int = 0) -> bytes | None:
-        """Take one line, without its newline and an optional carriage return before it.
-
-        Its first ``fixed`` bytes may be anything, newlines included.
-        """
+        """Take one line without its end; its first ``fixed`` bytes may be newlines, too."""
         while True:
             if self._chunks:
                 self._join()
@@ -206,8 +198,6 @@ class ServerProtocol:
             b"PUB": self._pub, b"DPUB": self._dpub, b"MPUB": self._mpub,
         }
 
-    # -- the four verbs
-
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket. Call ``take_events()`` next."""
         if len(self._layers):
@@ -222,9 +212,8 @@ class ServerProtocol:
     def take_events(self) -> list[Event]:
         """Return the commands in the bytes received so far.
 
-        Answer all of them, then call again, until the list is empty: an error that the core
-        finds itself is sent after the answers to the commands before it. The bytes after an
-        IDENTIFY are not read before it is answered.
+        Answer all of them, then call again, until the list is empty: an error that the core finds
+        itself is sent after them. The bytes after an IDENTIFY wait for its answer.
         """
         pending, self._pending_error = self._pending_error, None
         if pending is not None and not self.is_closed:
@@ -254,8 +243,6 @@ class ServerProtocol:
         if data:
             self._wire.append(data)
 
-    # -- answers of the I/O side
-
     def respond(self, data: bytes) -> None:
         self._out.append(encode_frame(FrameType.RESPONSE, data))
 
@@ -271,8 +258,7 @@ class ServerProtocol:
     def start_layer(self, layer: ByteLayer) -> None:
         """Put TLS or a compression under the frames; the client's unread bytes go through it.
 
-        Only on an Identify event. Earlier answers are sent without the layer; nsqd answers OK
-        inside it next.
+        Only on an Identify event. Earlier answers are sent without the layer.
         """
         self._encode()
         self._layers.push(layer)
@@ -295,10 +281,7 @@ class ServerProtocol:
 
     @property
     def is_closed(self) -> bool:
-        """Whether to close the socket once ``data_to_send()`` is written."""
         return self.state is ServerState.CLOSED
-
-    # -- reading
 
     def _read(self) -> None:
         """Read commands until bytes are missing or an IDENTIFY waits for its answer."""
@@ -364,8 +347,6 @@ class ServerProtocol:
         if magic != MAGIC_V2:
             raise CommandError("E_BAD_PROTOCOL")
 
-    # -- one line
-
     def _sub(self, params: list[bytes]) -> None:
         if self.settings.heartbeat_interval <= 0:
             raise CommandError("E_INVALID", "cannot SUB with heartbeats disabled")
@@ -391,8 +372,6 @@ class ServerProtocol:
 
     def _nop(self, params: list[bytes]) -> None:
         self._events.append(Ignored(b" ".join(params)))
-
-    # -- commands with a body: [line][4 B size][body]
 
     def _identify(self, params: list[bytes]) -> None:
         self._body("IDENTIFY", self._take_identify)
@@ -446,7 +425,6 @@ class ServerProtocol:
         parse: Callable[[bytes], M],
         take: Callable[[list[M]], None],
     ) -> None:
-        """Read several messages; ``take`` is called with all of them."""
         messages: list[M] = []
         count = 0
 
