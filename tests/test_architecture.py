@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from pathlib import Path
 
 import nsqclient
@@ -12,8 +11,6 @@ MODULES = sorted((CHECKOUT / "nsqclient").rglob("*.py"))
 TEST_FILES = sorted((CHECKOUT / "tests").rglob("*.py"))
 #: A module is as long as its one subject; a longer module has more than one.
 LONGEST_MODULE = 800
-
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _name(path: Path) -> str:
@@ -70,26 +67,6 @@ def test_tests_do_not_sleep():
     lines = {_name(path): _sleeps(path) for path in TEST_FILES}
     assert lines
     assert {name: found for name, found in lines.items() if found} == {}
-
-
-def test_the_name_of_a_test_is_a_sentence():
-    short = re.compile(r"\bdef test_[^\W_]*(_[^\W_]*)?\(")
-    # Only these: to parse every file takes seconds. The name may be in a text for another test.
-    files = [path for path in TEST_FILES if short.search(path.read_text(encoding="utf-8"))]
-    names = [(_name(path), node.name) for path in files for node in ast.walk(_tree(path))
-             if isinstance(node, ast.FunctionDef) and short.match(f"def {node.name}(")]
-    assert files and names == []
-
-
-PACKAGES = [path for path in MODULES if path.name == "__init__.py"]
-
-
-def test_a_package_names_nothing_like_one_of_its_modules():
-    """The import of the module would replace the function in the package."""
-    for path in PACKAGES:
-        modules = {other.stem for other in path.parent.iterdir()}
-        defined = {node.name for node in _tree(path).body if isinstance(node, Definition)}
-        assert not defined & modules, _name(path)
 
 
 #: Modules of the client that may use what enters its lock in Python code, and why.

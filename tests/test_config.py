@@ -490,13 +490,6 @@ def test_the_identify_payload_has_whole_milliseconds(host, options, sent):
 # -- backoff
 
 
-def test_the_built_in_strategies_multiply_the_multiplier():
-    rng = random.Random(1)
-    assert Config(backoff_multiplier=2).backoff_delay(3, rng) == 16.0
-    jittered = Config(backoff_strategy="full_jitter").backoff_delay(3, rng)
-    assert 0.0 <= jittered < 8.0
-
-
 def test_a_callable_strategy_gets_attempt_multiplier_and_random_source():
     calls = []
     config = Config(backoff_strategy=lambda *args: calls.append(args) or 7.0, backoff_multiplier=3)

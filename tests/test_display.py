@@ -8,13 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nsqclient.display import LONGEST_TEXT, counted, masked_address, printable, without_password
+from nsqclient.display import LONGEST_TEXT, masked_address, printable, without_password
 from nsqclient.discovery import check_addresses
 from nsqclient.errors import (
     ConfigError, ConnectError, DiscoveryError, NSQHTTPTransportError, NSQHTTPStatusError, NSQError,
     TLSError, server_error,
 )
-from nsqclient.http.models import Producer
 from nsqclient.http.nsqlookupd import NsqlookupdHTTP
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LineFormatter
@@ -36,11 +35,6 @@ from tests.support.fuzz import fuzz
 def test_control_characters_are_escaped(text, shown):
     """What would move a cursor, end a line or turn the direction is written as repr does."""
     assert printable(text) == shown
-
-
-def test_escaping_twice_changes_nothing():
-    assert printable(printable(NASTY)) == printable(NASTY)
-    assert control_characters(printable(NASTY)) == []
 
 
 def test_a_long_text_is_cut():
@@ -133,12 +127,6 @@ def test_texts_of_an_http_answer_and_of_identify_are_printable():
     assert settings.version == printable(NASTY)
 
 
-@pytest.mark.parametrize("host", ["h", "nsqd-1.example.com", "10.0.0.1", "::1", "fe80::1%eth0",
-                                  "nsqd_1", "größe.example"])
-def test_a_producer_may_have_any_host(host):
-    assert Producer.read(JsonReader({"broadcast_address": host}, "p")).broadcast_address == host
-
-
 def test_a_log_line_of_a_tool_is_one_line():
     """Also where another library or a handler put something else into the record."""
     formatter = LineFormatter("%(levelname)s %(message)s")
@@ -151,11 +139,3 @@ def test_a_log_line_of_a_tool_is_one_line():
     assert lines[0] == "ERROR failed: " + printable(NASTY)
     assert all(line.startswith("  ") for line in lines[1:])
     assert control_characters("".join(lines)) == []
-
-
-@pytest.mark.parametrize("count, words, text", [
-    (0, ["failure"], "0 failures"), (1, ["failure"], "1 failure"),
-    (1, ["reply", "replies"], "1 reply"), (2, ["reply", "replies"], "2 replies"),
-])
-def test_one_has_the_singular_and_every_other_number_the_plural(count, words, text):
-    assert counted(count, *words) == text

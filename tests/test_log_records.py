@@ -1,6 +1,5 @@
 """Log records besides their line: fields for formatters, and one line for a known cause."""
 
-import ast
 import logging
 import traceback
 
@@ -69,36 +68,6 @@ def test_fields_without_a_value_are_left_out():
     message = Message(b"x", b"\xff" * 4, 1, 0, 0.0, 0.0, None)
     assert log_fields(topic="t", message=message) == {
         "topic": "t", "message_id": "ff" * 4, "attempts": 1}
-
-
-#: The fields that a call logs.
-_NEEDS_FIELDS = {"message", "address", "self.address", "node.address", "sub.address", "place",
-                 "str(place)"}
-
-
-def _calls_without_fields() -> list[str]:
-    found = []
-    for folder in ("consumer", "producer", "connection"):
-        for path in (CHECKOUT / "nsqclient" / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if not isinstance(node, ast.Call):
-                    continue
-                name = ast.unparse(node.func)
-                is_log = name == "log_failure" or (
-                    name.rpartition(".")[0] in ("logger", "self._log")
-                    and name.rpartition(".")[2] in (
-                        "debug", "info", "warning", "error", "exception", "log"))
-                arguments = {ast.unparse(each) for each in node.args}
-                if is_log and arguments & _NEEDS_FIELDS and "extra" not in {
-                    keyword.arg for keyword in node.keywords
-                }:
-                    found.append(f"{path.name}:{node.lineno}")
-    return found
-
-
-def test_every_call_that_names_a_message_or_an_nsqd_gives_its_fields():
-    """Read from the sources, for lines that seldom come."""
-    assert _calls_without_fields() == []
 
 
 # -- one line for a known cause

@@ -165,8 +165,12 @@ def test_refused_connection_names_the_server():
                 nsqd.ping()
 
 
-def test_error_of_an_invalid_header_does_not_show_the_secret(server):
-    with NsqdHTTP(server.address, bearer_token="s3cret\n") as nsqd:
+@pytest.mark.parametrize("options", [
+    {"bearer_token": "s3cret\n"}, {"bearer_token": "s3cret\r\nX: y"},
+    {"config": Config(user_agent=" s3cret")},
+])
+def test_error_of_an_invalid_header_does_not_show_the_secret(server, options):
+    with NsqdHTTP(server.address, **options) as nsqd:
         with pytest.raises(NSQHTTPTransportError) as caught:
             nsqd.ping()
     assert "s3cret" not in str(caught.value) and server.requests == []

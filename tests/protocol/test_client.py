@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.errors import (
-    ClosedError, FrameTooLargeError, LocalProtocolError, NSQError, RemoteProtocolError,
+    ClosedError, LocalProtocolError, NSQError, RemoteProtocolError,
 )
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol, State
@@ -351,15 +351,6 @@ def test_what_came_before_an_error_is_kept():
     assert core.unanswered() == ["b"]
 
 
-def test_unanswered_at_the_end():
-    core = core_in(State.SUBSCRIBING)
-    for token in (3, None, 1):
-        core.send_publish(PUB, token)
-    core.receive_eof()
-    assert core.unanswered() == [3, None, 1]
-    assert core.take_events() == []
-
-
 # -- byte layers
 
 
@@ -370,19 +361,6 @@ def test_nothing_is_read_before_the_layer():
     assert core.take_events() == []
     core.push_layer(XorLayer(5))
     assert core.take_events() == [Upgraded()]
-
-
-def test_bytes_queued_before_a_layer_go_out_plain():
-    core = ClientProtocol()
-    core.send_identify({})
-    core.receive_data(answer(tls_v1=True))
-    core.push_layer(XorLayer(5))
-    core.receive_data(XorLayer(5).encode(OK))
-    core.send_nop()
-    assert core.has_data_to_send()
-    identify = b"  V2IDENTIFY\n\0\0\0\2{}"
-    assert core.data_to_send() == identify + XorLayer(5).encode(b"NOP\n")
-    assert core.data_to_send() == b""
 
 
 @pytest.mark.parametrize("inner", [response(b"FINE"), response(b"{}"), MESSAGE])
@@ -401,13 +379,6 @@ def test_a_layer_is_pushed_only_where_it_is_due():
 
 
 # -- whatever comes
-
-
-def test_a_frame_over_the_limit_is_an_error_of_the_peer():
-    core = ClientProtocol(max_frame_size=4096)
-    core.send_identify({})
-    with pytest.raises(FrameTooLargeError):
-        core.receive_data(b"\0\0\x10\x01")
 
 
 _PIECES = st.lists(st.one_of(

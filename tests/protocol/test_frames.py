@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqclient.errors import FrameTooLargeError, NotNSQError, RemoteProtocolError
-from nsqclient.protocol import frames
 from nsqclient.protocol.frames import (
     Frame, FrameReader, FrameType, encode_frame, encode_message, parse_messages_in_python,
 )
@@ -115,12 +114,6 @@ def test_unread_bytes_can_be_taken_back():
     assert reader.feed(OK) == [Frame(0, b"OK")]
 
 
-@pytest.mark.parametrize("attempts, read", [(0, 0), (32768, 32768), (65535, 65535), (65536, 0)])
-def test_attempts_are_unsigned(attempts, read):
-    """Attempts are 16 bits without a sign, and start again from 0."""
-    assert _flat(FrameReader().feed(encode_message(1, attempts, ID, b"b")))[0][1] == read
-
-
 @pytest.mark.parametrize("size", [2**31 - 1, 2_000_000_000, 101])
 def test_a_frame_over_the_limit_is_an_error(size):
     """A size over the limit is refused at its fourth byte, before memory is taken."""
@@ -138,12 +131,6 @@ def test_a_frame_of_the_limit_is_read(encoded):
     assert len(FrameReader(100).feed(encoded)) == 1
     with pytest.raises(FrameTooLargeError):
         FrameReader(99).feed(encoded)
-
-
-def test_the_default_limit_is_64_mib():
-    with pytest.raises(FrameTooLargeError):
-        FrameReader().feed(struct.pack(">i", frames.DEFAULT_MAX_FRAME_SIZE + 1))
-    assert FrameReader().feed(struct.pack(">i", frames.DEFAULT_MAX_FRAME_SIZE)) == []
 
 
 @pytest.mark.parametrize("length", [0, 1, 25])

@@ -134,10 +134,6 @@ def test_what_no_source_names_is_not_dialed(make):
     assert dials.begun == ["y"]
 
 
-def test_an_address_keeps_its_place_when_another_source_names_it_too(order):
-    assert order("ab", a=["x", "y"], b=[0, 1, "y"]) == ["x", "y", 0, 1]
-
-
 def test_what_is_being_dialed_is_dialed_again_when_that_has_ended(make):
     """Never twice at the same time."""
     scheduler, dials = make()
@@ -195,16 +191,6 @@ def test_what_rests_is_dialed_when_its_time_has_come(make, timer):
     assert dials.begun == ["x"] and "late" in scheduler and "never" not in scheduler
     timer.advance(3.1)
     assert dials.begun == ["x", "early", "with it", "late"]
-
-
-def test_what_rests_may_get_another_source_and_rests_on(make, timer):
-    scheduler, dials = make("ab", timer.schedule, make_thread=InlineThread)
-    scheduler.put("x", "a", retry_at=1.0)
-    scheduler.put("x", "b")
-    scheduler.dispatch()
-    assert dials.begun == []
-    timer.now = 1.0
-    assert scheduler._next() == ("x", "b")
 
 
 def test_what_rests_is_not_dialed_after_the_end(make, timer):

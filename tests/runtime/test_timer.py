@@ -81,12 +81,6 @@ def test_a_task_that_raises_does_not_end_the_timer(timer, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_schedule_from_a_task(timer):
-    fired = threading.Event()
-    timer.schedule(0.0, lambda: timer.schedule(0.0, fired.set))
-    assert fired.wait(WAIT)
-
-
 def test_an_endless_delay_is_accepted(timer):
     task = timer.schedule(float("inf"), lambda: None)
     assert _schedule(timer).wait(WAIT)

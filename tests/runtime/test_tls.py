@@ -28,11 +28,6 @@ def test_a_client_verifies_by_default(certificates):
     assert ours["subject"] != ()
 
 
-def test_a_client_that_does_not_verify():
-    context = client_context(verify=False)
-    assert context.verify_mode is ssl.CERT_NONE and not context.check_hostname
-
-
 @pytest.mark.parametrize("name, version", [
     ("tls1.2", ssl.TLSVersion.TLSv1_2), ("tls1.3", ssl.TLSVersion.TLSv1_3),
 ])

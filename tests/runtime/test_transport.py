@@ -1,7 +1,6 @@
 """The non-blocking TCP stream."""
 
 import errno
-import os
 import re
 import socket
 import struct
@@ -65,29 +64,6 @@ def test_a_connected_transport_sends_and_receives(tcp):
     assert not transport._sock.getblocking()
 
 
-def test_a_refused_dial_is_a_connect_error():
-    with socket.socket() as bound:  # holds the port, and does not listen
-        bound.bind(("127.0.0.1", 0))
-        address = _address(bound)
-        with pytest.raises(ConnectError, match="connection refused") as caught:
-            Transport.connect(address, Deadline(WAIT))
-    assert caught.value.address == address
-
-
-def test_an_unknown_host_is_a_connect_error(monkeypatch):
-    def no_such_host(*args):
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
-    with pytest.raises(ConnectError, match="host 'nsqd.invalid' is unknown .Name or service"):
-        Transport.connect("nsqd.invalid:4150", Deadline(WAIT))
-
-
-def test_a_host_that_cannot_be_a_name_is_a_connect_error():
-    with pytest.raises(ConnectError):
-        Transport.connect("a..b:4150", Deadline(WAIT))
-
-
 def test_without_time_nothing_is_dialed():
     with pytest.raises(ConnectError, match="no time was left"):
         Transport.connect("127.0.0.1:4150", Deadline(0.0))
@@ -126,16 +102,6 @@ def test_the_second_address_is_dialed_after_the_first(deaf, listener, monkeypatc
     transport = Transport.connect("two:4150", Deadline(0.6))
     assert transport._sock.getpeername() == listener.getsockname()
     transport.close()
-
-
-def test_a_dial_may_have_no_limit(monkeypatch):
-    """The system's own timeout is reported as one, also without a deadline of ours."""
-    def give_up(*args):
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-    monkeypatch.setattr(socket.socket, "connect", give_up)
-    with pytest.raises(ConnectError, match="no answer"):
-        Transport.connect("127.0.0.1:4150", Deadline(None))
 
 
 @pytest.mark.parametrize(("error", "words"), [

@@ -122,13 +122,6 @@ def test_idle_that_raises(make_pool, caplog):
     assert "idle hook failed" in caplog.text
 
 
-def test_item_put_by_the_idle_hook(make_pool):
-    seen = []
-    pool = make_pool(1, seen.append, lambda: pool.put("more") if not seen else None, started=False)
-    pool.start()
-    wait_until(lambda: seen == ["more"])
-
-
 def test_take_moves_the_first_item(make_pool):
     pool = make_pool(0, None)
     pool.put_many([1, 2])
