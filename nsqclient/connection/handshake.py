@@ -28,7 +28,7 @@ from nsqclient.protocol.events import (
     Authenticated, Event, FatalError, Identified, ServerSettings, Subscribed, Upgraded,
 )
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
-from nsqclient.protocol.layers.deflate import DeflateLayer
+from nsqclient.protocol.layers.compression import DeflateLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address

@@ -57,7 +57,7 @@ class NegotiatedLayers:
             core.start_layer(SnappyLayer())
             core.respond(OK)
         if settings.deflate:
-            from nsqclient.protocol.layers.deflate import DeflateLayer
+            from nsqclient.protocol.layers.compression import DeflateLayer
 
             core.start_layer(DeflateLayer(settings.deflate_level))
             core.respond(OK)

@@ -502,7 +502,7 @@ _TABLE = {
         Mutant("frame_without_limit", "a frame has a limit before memory is taken for it",
                "self._max = max_frame_size", "self._max = 2**31",
                "test_a_frame_over_the_limit_is_an_error")],
-    ("nsqclient/protocol/layers/deflate.py", "tests/protocol/test_compression.py"): [
+    ("nsqclient/protocol/layers/compression.py", "tests/protocol/test_compression.py"): [
         Mutant("deflate_without_flush", "what is sent through deflate can be read at once",
                "self._deflate.flush(zlib.Z_SYNC_FLUSH)", 'b""',
                "test_what_is_encoded_can_be_read_at_once")],
