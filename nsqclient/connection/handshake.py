@@ -28,7 +28,7 @@ from nsqclient.protocol.events import (
     Authenticated, Event, FatalError, Identified, ServerSettings, Subscribed, Upgraded,
 )
 from nsqclient.protocol.frames import DEFAULT_MAX_FRAME_SIZE
-from nsqclient.protocol.layers.compression import DeflateLayer
+from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 from nsqclient.runtime.addresses import parse_address
@@ -215,9 +215,6 @@ class NsqdSocket:
 
     def _compression(self, settings: ServerSettings) -> ByteLayer | None:
         if settings.snappy:
-            # Imported here, because its compiled library cannot be loaded twice in one process.
-            from nsqclient.protocol.layers.snappy import SnappyLayer
-
             return SnappyLayer()
         if not settings.deflate:
             return None

@@ -52,7 +52,7 @@ class NegotiatedLayers:
             core.start_layer(self._tls)
             core.respond(OK)
         if settings.snappy:
-            from nsqclient.protocol.layers.snappy import SnappyLayer
+            from nsqclient.protocol.layers.compression import SnappyLayer
 
             core.start_layer(SnappyLayer())
             core.respond(OK)

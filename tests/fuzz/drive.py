@@ -11,8 +11,7 @@ from nsqclient.errors import RemoteProtocolError, TLSError
 from nsqclient.protocol import commands
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
-from nsqclient.protocol.layers.compression import DeflateLayer
-from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
 from nsqclient.protocol.layers.stack import ByteLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 

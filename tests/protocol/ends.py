@@ -6,8 +6,7 @@ from nsqclient.devserver.protocol.commands import (
 from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.protocol.client import ClientProtocol, State
 from nsqclient.protocol.events import Identified, Upgraded
-from nsqclient.protocol.layers.compression import DeflateLayer
-from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
 from nsqclient.protocol.layers.tls import TLSLayer
 
 _ANSWERED_OK = (Sub, Pub, Dpub, Mpub, PartitionSub, PartitionPub)

@@ -7,8 +7,7 @@ import pytest
 import snappy
 
 from nsqclient.errors import RemoteProtocolError
-from nsqclient.protocol.layers.compression import DeflateLayer
-from nsqclient.protocol.layers.snappy import SnappyLayer
+from nsqclient.protocol.layers.compression import DeflateLayer, SnappyLayer
 
 TEXT = b"a frame, and another frame, and a frame again. " * 40
 NOISE = random.Random(5).randbytes(3000)
