@@ -44,7 +44,7 @@ class Option(NamedTuple):
     low: float | None = None  #: smallest value (seconds for durations); None: no limit
     high: float | None = None  #: largest value
     also: tuple[float, ...] = ()  #: single values that are valid outside the range
-    identify: str | None = None  #: the IDENTIFY field it is sent in, durations in ms
+    identify: bool = False  #: sent in IDENTIFY under its name, durations in ms
     secret: bool = False  #: never shown in repr or logs
     looks_like_ms: float | None = None  #: a plain number from here on is warned about; None: never
 
@@ -59,17 +59,17 @@ def _option(kind: str, default: Any, help: str, **more: Any) -> Any:
 
 
 def _duration(default: float, help: str, low: float = 0.0, high: float | None = None,
-              also: tuple[float, ...] = (), identify: str | None = None,
+              also: tuple[float, ...] = (), identify: bool = False,
               looks_like_ms: float = 1000.0) -> Any:
     return _option("duration", default, help, low=low, high=high, also=also, identify=identify,
                    looks_like_ms=looks_like_ms if high is None else None)
 
 
-def _flag(default: bool, help: str, identify: str | None = None) -> Any:
+def _flag(default: bool, help: str, identify: bool = False) -> Any:
     return _option("bool", default, help, identify=identify)
 
 
-def _text(default: str, help: str, identify: str | None = None, secret: bool = False) -> Any:
+def _text(default: str, help: str, identify: bool = False, secret: bool = False) -> Any:
     return _option("str", default, help, identify=identify, secret=secret)
 
 
@@ -230,33 +230,33 @@ class Config:
         low=0.0, high=1.0)
 
     # -- IDENTIFY
-    client_id: str = _text("", "name of the client; empty: the short host name", "client_id")
-    hostname: str = _text("", "host name of the client; empty: that of the machine", "hostname")
+    client_id: str = _text("", "name of the client; empty: the short host name", identify=True)
+    hostname: str = _text("", "host name of the client; empty: that of the machine", identify=True)
     user_agent: str = _text(
-        f"nsqclient/{__version__}", "name and version of the client", "user_agent")
+        f"nsqclient/{__version__}", "name and version of the client", identify=True)
     heartbeat_interval: float = _duration(
         30.0, "interval between nsqd's heartbeats; -1: no heartbeats (producers only)", low=1.0,
-        also=(-1.0,), identify="heartbeat_interval")
+        also=(-1.0,), identify=True)
     sample_rate: int = _option(
         "int", 0, "percentage of messages to receive; 0: all", low=0, high=99,
-        identify="sample_rate")
+        identify=True)
     output_buffer_size: int = _option(
         "int", 16384, "size of nsqd's output buffer for the connection, in bytes; 0: nsqd's"
         " default, -1: no buffer", low=64,
-        also=(0, -1), identify="output_buffer_size")
+        also=(0, -1), identify=True)
     output_buffer_timeout: float = _duration(
         0.25, "maximum time that data stays in nsqd's output buffer; 0: nsqd's default, -1: no"
-        " limit", low=0.025, high=30.0, also=(0.0, -1.0), identify="output_buffer_timeout")
+        " limit", low=0.025, high=30.0, also=(0.0, -1.0), identify=True)
     msg_timeout: float = _duration(
         0.0, "time after which nsqd requeues a message without a response; 0: nsqd's default",
-        low=1.0, also=(0.0,), identify="msg_timeout", looks_like_ms=10_000.0)
+        low=1.0, also=(0.0,), identify=True, looks_like_ms=10_000.0)
     topology_region: str = _text(
-        "", "region of the client, for nsqds with topology-aware consumption", "topology_region")
+        "", "region of the client, for nsqds with topology-aware consumption", identify=True)
     topology_zone: str = _text(
-        "", "zone of the client, for nsqds with topology-aware consumption", "topology_zone")
+        "", "zone of the client, for nsqds with topology-aware consumption", identify=True)
 
     # -- encryption, compression, authentication
-    tls_v1: bool = _flag(False, "use TLS", "tls_v1")
+    tls_v1: bool = _flag(False, "use TLS", identify=True)
     tls_root_ca_file: str = _text(
         "", "PEM file with the trusted certificate authorities; empty: those of the system")
     tls_cert: str = _text("", "PEM file with the client certificate")
@@ -271,10 +271,10 @@ class Config:
     tls_config: Union[ssl.SSLContext, None] = _option(
         "context", None, "an ssl.SSLContext, instead of the options for files, verification and"
         " version")
-    deflate: bool = _flag(False, "compress with deflate", "deflate")
+    deflate: bool = _flag(False, "compress with deflate", identify=True)
     deflate_level: int = _option(
-        "int", 6, "compression level of deflate", low=1, high=9, identify="deflate_level")
-    snappy: bool = _flag(False, "compress with snappy", "snappy")
+        "int", 6, "compression level of deflate", low=1, high=9, identify=True)
+    snappy: bool = _flag(False, "compress with snappy", identify=True)
     auth_secret: str = _text("", "secret to send with AUTH if nsqd requires it", secret=True)
     auth_secret_file: str = _text(
         "", "ours: file with auth_secret, read when the Config is created")
@@ -422,12 +422,12 @@ class Config:
         """Build the JSON object of IDENTIFY. Durations become whole milliseconds."""
         payload: dict[str, Any] = {"feature_negotiation": True}
         for name, option in OPTIONS.items():
-            if option.identify is None:
+            if not option.identify:
                 continue
             value = getattr(self, name)
             if option.kind == "duration":
                 value = -1 if value == -1 else round(value * 1000)
-            payload[option.identify] = value
+            payload[name] = value
         host = socket.gethostname()
         payload["client_id"] = self.client_id or host.split(".")[0]
         payload["hostname"] = self.hostname or host

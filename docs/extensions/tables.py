@@ -63,7 +63,7 @@ def option_rows() -> list[Sequence[str]]:
     return [
         (
             f"``{name}``",
-            f"{option.help}. IDENTIFY: ``{option.identify}``" if option.identify else option.help,
+            f"{option.help}. IDENTIFY: ``{name}``" if option.identify else option.help,
             option.kind,
             default(option),
             span(option),
