@@ -27,6 +27,7 @@ from nsqclient.message import Message
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.names import check_topic, is_valid_name
 from nsqclient.runtime.arguments import check_function
+from nsqclient.runtime.files import sync_folder
 
 logger: logging.Logger = logging.getLogger("nsqclient.deadletter")
 
@@ -226,7 +227,7 @@ class DeadLetterDirectory:
         letter = _letter_of(message)
         path = self._file(_name_of(letter))
         self._write(path, letter.to_envelope())
-        self._sync_names()
+        sync_folder(str(self._path))
         logger.error("%s/%s: gave up %r (%s): kept as %s", message.topic, message.channel, message,
                      _why(message), path, extra=log_fields(message=message))
 
@@ -277,13 +278,6 @@ class DeadLetterDirectory:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-    def _sync_names(self) -> None:
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _name_of(letter: DeadLetter) -> str:

@@ -6,10 +6,9 @@ A field that a server does not send is 0, empty or false.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv6Address
 
 from nsqclient.protocol.peer_json import InvalidField, JsonReader
-from nsqclient.runtime.addresses import format_address, is_host
+from nsqclient.runtime.addresses import format_address, ip_version, is_host
 
 
 @dataclass(frozen=True)
@@ -113,14 +112,6 @@ class LookupdInfo:
     version: str
 
 
-def _is_ipv6(host: str) -> bool:
-    try:
-        IPv6Address(host)
-    except ValueError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Producer:
     """An nsqd that is registered with nsqlookupd. Its ports may be unreachable."""
@@ -136,7 +127,7 @@ class Producer:
     def problem(self) -> str:
         """Why its address cannot be dialed, or ""."""
         host = self.broadcast_address
-        if not host or is_host(host) and (":" not in host or _is_ipv6(host)):
+        if not host or is_host(host) and (":" not in host or ip_version(host) == 6):
             return ""
         return (f"nsqd on {self.hostname or 'an unknown host'} announces the broadcast address"
                 f" {host!r:.200}, which is not a host name or IP address: start"

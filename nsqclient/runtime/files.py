@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 from typing import Any
@@ -41,6 +40,8 @@ def rename_exclusive(source: str, target: str, *, may_reserve: bool = False) -> 
 
 
 def _rename_without_link(source: str, target: str, may_reserve: bool) -> None:
+    import ctypes  # here, since it takes milliseconds
+
     rename: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is not None:
         names = os.fsencode(source), os.fsencode(target)
