@@ -97,16 +97,6 @@ def test_split_frames_writes_small_pieces(nsqd, client):
     assert len(pieces) > 5
 
 
-def test_same_seed_splits_frames_in_the_same_pieces():
-    def sizes(seed):
-        faults = Faults(lambda: None, lambda client, reset: 0)
-        faults.split_frames(seed)
-        return [faults.next_piece(client, 100)[0] for client in (1, 1, 1, 1, 2, 2)]
-
-    assert sizes(5) == sizes(5) != sizes(6)
-    assert Faults(lambda: None, lambda client, reset: 0).next_piece(1, 9) == (9, 0.0)
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_drop_connections_ends_all_or_one_client(nsqd, client, reset):
     assert nsqd.faults.drop_connections("nobody") == 0

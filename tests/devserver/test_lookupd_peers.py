@@ -5,15 +5,13 @@ import socket
 import time
 
 import pytest
-import requests
 
 from nsqclient.devserver.broker import TopicChange
 from nsqclient.devserver.http_server import HTTPServer
 from nsqclient.devserver.lookupd_peers import LookupdPeer, LookupdPeers, read_channels
 from nsqclient.devserver.nsqlookupd import Nsqlookupd
-from nsqclient.devserver.protocol.lookupd import Identity, identify, read_ok, read_peer
+from nsqclient.devserver.protocol.lookupd import Identity
 from tests.support.servers.ports import free_port
-from tests.support.servers.raw_socket import connect
 from tests.support.waiting import wait_until
 
 NSQD = Identity("127.0.0.1", "there", 4151, 4150, "1.3.0")
@@ -129,24 +127,6 @@ def test_stop_interrupts_a_wait_for_an_answer(leak_guard, monkeypatch):
         with connection:
             assert connection.recv(4) == b"  V1"
             peer.stop()
-
-
-def test_a_registered_producer_is_found(lookupd):
-    """After the OK of REGISTER; the answer to IDENTIFY has the address for HTTP requests."""
-    def get(path):
-        return requests.get(f"http://{lookupd.http_address}{path}", timeout=10).json()
-
-    with connect(lookupd.tcp_address) as sock, sock.makefile("rb") as stream:
-        sock.sendall(identify(NSQD) + b"REGISTER t c\n")
-        peer = read_peer(stream)
-        assert f"{peer.broadcast_address}:{peer.http_port}" == lookupd.http_address
-        assert f"{peer.broadcast_address}:{peer.tcp_port}" == lookupd.tcp_address
-        read_ok(stream)
-        facts = {"remote_address": "{}:{}".format(*sock.getsockname()), **NSQD._asdict()}
-        assert get("/lookup?topic=t") == {"channels": ["c"], "producers": [facts]}
-        assert get("/nodes") == {"producers": [facts | {"tombstones": [False], "topics": ["t"]}]}
-        assert get("/topics") == {"topics": ["t"]}
-        assert get("/channels?topic=t") == {"channels": ["c"]}
 
 
 def test_http_port_in_use_frees_the_tcp_port(lookupd):

@@ -39,16 +39,6 @@ def channel_stats(server, topic="t", channel="c"):
     return server.stats(topic, channel)["topics"][0]["channels"][0]
 
 
-def test_no_frame_follows_a_fatal_error(nsqd):
-    nsqd.publish("t", b"x")
-    with connect(nsqd) as consumer:
-        consumer.send(b"SUB t c\nRDY 1\nFOO\n")
-        assert consumer.read_frame() == OK
-        assert consumer.read_frame() == (ERROR, b"E_INVALID invalid command FOO")
-        consumer.read_end()
-        wait_until(lambda: channel_stats(nsqd)["client_count"] == 0)
-
-
 def test_no_message_follows_close_wait(nsqd):
     """FIN and REQ are still accepted."""
     with consume(nsqd) as consumer:

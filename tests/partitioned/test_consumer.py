@@ -105,23 +105,6 @@ def test_a_lookup_does_not_report_the_error_of_a_dial_again(cluster, consume, mo
     assert [type(error) for error in consumer.errors] == [PartitionError]
 
 
-def test_an_unregistered_channel_is_retried(cluster, consume):
-    cluster.create_topic("t", 1, registered_channels=True)
-    consumer = consume(Collector())
-    wait_until(lambda: any(getattr(error, "code", "") == "E_SUB_CHANNEL_NOT_REGISTERED"
-                           for error in consumer.errors))
-
-
-def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
-    cluster.create_topic("t", 1, channels=["c"])
-    cluster.disable_read("t", 0)
-    consumer = consume(Collector())
-    wait_until(lambda: any(getattr(error, "code", "") == "E_FAILED_ON_NOT_WRITABLE"
-                           for error in consumer.errors))
-    cluster.disable_read("t", 0, disabled=False)
-    wait_until(lambda: len(consumer.stats().connections) == 1)
-
-
 def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
     """NOT_LEADER in answer to a FIN costs the connection; the message comes again."""
     cluster.create_topic("t", 1, channels=["c"])
@@ -182,16 +165,6 @@ def test_a_given_max_in_flight_is_kept_and_warned_about(cluster, caplog, options
         assert consumer.max_in_flight == 1
         assert "max_in_flight 1 is less than the number of partitions" in caplog.text
         assert "set max_in_flight to at least 6" in caplog.text
-
-
-def test_a_max_in_flight_that_was_set_is_kept(cluster):
-    """What set_max_in_flight() sets was chosen, also before the topic was known."""
-    cluster.create_topic("t", 6, channels=["c"])
-    consumer = plain_consumer(cluster)
-    consumer.set_max_in_flight(2)
-    with consumer:
-        wait_until(lambda: len(consumer.stats().connections) == 6)
-        assert consumer.max_in_flight == 2
 
 
 def test_a_partitioned_nsqd_that_was_given_by_address_is_refused(cluster):

@@ -3,7 +3,6 @@
 import pytest
 
 from nsqclient.partitioned import connections
-from nsqclient.partitioned.leaders import UnreadReminder
 from nsqclient.partitioned.options import PartitionOptions
 from nsqclient.partitioned.discovery import RoutesResult
 from nsqclient.errors import ConnectionLostError, ServerError
@@ -157,16 +156,6 @@ def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatc
     world.timer.advance(60)
     assert world.connections.unread_partitions() == []
     assert caplog.text.count("every partition has a reader again") == 1
-
-
-def test_a_leader_that_comes_soon_is_not_logged():
-    """Nor is that it has come."""
-    reminder = UnreadReminder()
-    assert [reminder.note(True, now) for now in (0.0, 4.0)] == [None, None]
-    assert reminder.note(False, 4.5) is None
-    assert [reminder.note(True, now) for now in (10.0, 14.9, 15.0, 19.0, 20.0)] == [
-        None, None, 5.0, None, 10.0]
-    assert reminder.note(False, 21.0) == 0.0 and reminder.note(False, 22.0) is None
 
 
 def test_listed_nsqlookupds_share_the_part_of_the_nsqlookupd_that_listed_them(monkeypatch):

@@ -266,13 +266,6 @@ def test_publishes_reach_the_leader_when_lookups_disagree(cluster, produce):
     assert cluster.messages("t", 0) == [b"x"]
 
 
-def test_disabled_writes_fail_in_time(cluster, produce):
-    cluster.create_topic("t", 1)
-    cluster.disable_write()
-    with pytest.raises(PublishNotSentError, match="no partition of t has a leader"):
-        produce().publish("t", b"x")
-
-
 @pytest.mark.parametrize("options", [{}, {"key": "k"}])
 def test_a_topic_without_a_channel_is_named_in_the_error(produce, two_tries, options):
     """A real cluster hides it from writers; the error has its reason, and what to do."""
@@ -364,35 +357,6 @@ def test_a_forked_child_has_its_own_connections(cluster, produce):
     assert status == 0
     producer.publish("t", b"parent")
     assert cluster.messages("t", 0) == [b"parent", b"child", b"parent"]
-
-
-def test_a_partitioned_nsqd_that_was_given_by_address_is_warned_about(cluster, caplog):
-    cluster.create_topic("t", 3)
-    with Producer([cluster.nsqds[0].tcp_address]) as producer:
-        producer.publish("t", b"x")
-    assert caplog.text.count("pass lookupd_http_addresses instead of nsqd_tcp_addresses") == 1
-    assert cluster.messages("t", 0) == [b"x"]
-
-
-class TestStockCluster:
-    """The same class on a stock cluster: as ever, and clear about what is not there."""
-
-    @pytest.fixture
-    def nsqd(self, leak_guard):
-        """A stock nsqd that is registered with an nsqlookupd."""
-        with Nsqlookupd() as lookupd, Nsqd(lookupd_tcp_addresses=[lookupd.tcp_address]) as nsqd:
-            nsqd.create_topic("t")
-            nsqd.lookupd = lookupd
-            yield nsqd
-
-    @pytest.mark.parametrize("options", [{"key": "k"}, {"trace_id": 1}, {"headers": {}}])
-    def test_partitioned_options_are_refused(self, nsqd, options):
-        with Producer(lookupd_http_addresses=[nsqd.lookupd.http_address]) as producer:
-            with pytest.raises(PartitionError, match="stock"):
-                producer.publish("t", b"x", **options)
-        with Producer([nsqd.tcp_address]) as producer:
-            with pytest.raises(PartitionError, match="lookupd_http_addresses"):
-                producer.publish("t", b"x", **options)
 
 
 class TestChosenPartitions:

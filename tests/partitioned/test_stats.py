@@ -98,17 +98,6 @@ def numbers(nsqds):
                    if each.method == "POST") for nsqd in nsqds]
 
 
-@pytest.mark.parametrize("action", ["pause", "unpause", "empty", "delete"])
-def test_an_action_reaches_the_channel_in_each_partition(servers, action):
-    """At the nsqd that leads it; the nsqlookupd is not asked to change anything."""
-    actions, lookupd, nsqds = servers
-    assert actions.change(action, "t", "c") == []
-    assert numbers(nsqds) == [["0", "1"], ["2", "3"]]
-    assert {urlsplit(each.path).path for each in nsqds[0].requests if each.method == "POST"} == {
-        f"/channel/{action}"}
-    assert not [each for each in lookupd.requests if each.method == "POST"]
-
-
 def test_an_action_on_one_nsqd_reaches_the_partitions_that_it_leads(servers):
     actions, _, nsqds = servers
     assert actions.change("pause", "t", "c", nsqds[1].address) == []

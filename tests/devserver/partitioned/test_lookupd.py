@@ -79,48 +79,11 @@ def test_listlookup_has_the_running_nsqlookupds(cluster):
     assert len(ask(cluster, "/listlookup").json()["lookupdnodes"]) == 1
 
 
-def test_mode_decides_on_list_and_metadata(cluster):
-    lookupd = cluster.nsqlookupds[0]
-    lookupd.set_mode(LookupdMode.NO_COORDINATOR)
-    assert ask(cluster, "/listlookup").content == b""
-    assert ask(cluster, "/listlookup", headers={}).json()["data"] is None
-    assert "meta" not in ask(cluster, "/lookup", topic="t", metainfo="true").json()
-    lookupd.set_mode(LookupdMode.NO_LIST)
-    assert ask(cluster, "/listlookup").status_code == 404
-
-
 def test_stop_ends_a_request_that_hangs(cluster):
     cluster.nsqlookupds[0].set_mode(LookupdMode.HANG)
     url = f"http://{cluster.nsqlookupds[0].http_address}/ping"
     with pytest.raises(requests.exceptions.ReadTimeout):
         requests.get(url, timeout=0.2)
-
-
-def test_frozen_nsqlookupd_keeps_the_old_leader(cluster):
-    cluster.nsqlookupds[1].freeze()
-    cluster.move_leader("t", 0)
-    assert leaders(cluster)[0] == port(cluster, 1)
-    assert leaders(cluster, 1)[0] == port(cluster, 0)
-    cluster.nsqlookupds[1].thaw()
-    assert leaders(cluster, 1)[0] == port(cluster, 1)
-
-
-def test_no_leader_is_listed_for_writers_during_a_move(cluster):
-    cluster.begin_move("t", 0)
-    assert 0 not in leaders(cluster, access="w")
-    assert leaders(cluster)[0] == port(cluster, 0)
-
-
-def test_crash_removes_the_partition_until_the_take_over(cluster):
-    cluster.crash(0)
-    assert 0 not in leaders(cluster) and 0 not in leaders(cluster, access="w")
-    cluster.take_over(0, writable=False)
-    assert leaders(cluster)[0] == port(cluster, 1)
-    assert 0 not in leaders(cluster, access="w")
-    cluster.take_over(0)
-    assert leaders(cluster, access="w")[0] == port(cluster, 1)
-    cluster.restart(0)
-    assert cluster.leader_of("t", 0) == 1
 
 
 def test_tombstone_hides_the_nsqd_from_writers(cluster):

@@ -9,9 +9,7 @@ import requests
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.protocol.partitioned import extensions as commands
 from nsqclient.protocol.commands import pub_unchecked
-from nsqclient.protocol.partitioned.extensions import (
-    MessageIds, StoredPosition, make_internal_id, read_stored,
-)
+from nsqclient.protocol.partitioned.extensions import MessageIds, read_stored
 from tests.support.servers.raw_client import ERROR, RESPONSE, Closed, RawClient
 
 OK = (RESPONSE, b"OK")
@@ -47,19 +45,6 @@ def read_ordered(client):
     return MessageIds.unpack(message_id).internal_id, attempts, offset, size, data[12:]
 
 
-def test_traced_publish_returns_the_position_of_the_message(cluster):
-    """Ids contain the partition, and the next message is at offset + size."""
-    with client_of(cluster, 1) as client:
-        places = [
-            read_stored(client.ask(commands.pub_trace("plain", 1, 7, body))[1])
-            for body in (b"hello world", b"x")
-        ]
-    assert places == [
-        StoredPosition(make_internal_id(1, 2), 7, 0, 41),
-        StoredPosition(make_internal_id(1, 3), 7, 41, 31),
-    ]
-
-
 def test_header_with_a_trace_id_is_answered_like_a_trace(cluster):
     """PUB_EXT gets OK, or 30 bytes if the header has a trace id; MPUB_EXT always OK.
 
@@ -91,12 +76,6 @@ def test_fatal_error_ends_the_connection(cluster, command, code):
         assert code_of(client.ask(command)) == code
         with pytest.raises(Closed):
             client.read_frame()
-
-
-def test_extend_support_must_match_the_topic(cluster):
-    with client_of(cluster) as client:
-        identify(client, extend_support=True)
-        assert code_of(client.ask(b"SUB plain c 0\n")) == "E_SUB_EXTEND_FORBIDDON"
 
 
 @pytest.mark.parametrize(("command", "code"), [
@@ -136,29 +115,6 @@ def test_a_publish_that_is_too_big_ends_in_a_reset(cluster):
         assert end.reset
 
 
-def test_a_new_channel_begins_at_the_end(cluster):
-    cluster.publish("plain", 0, b"before")
-    with client_of(cluster) as client:
-        assert client.ask(b"SUB plain new 0\n") == OK
-        client.send(b"RDY 5\n")
-        cluster.publish("plain", 0, b"after")
-        assert client.read_message()[2] == b"after"
-
-
-def test_ordered_channel_has_one_message_in_flight(cluster):
-    """A second subscriber gets OK, and no message until the first one disconnects."""
-    cluster.publish("ordered", 0, b"one")
-    cluster.publish("ordered", 0, b"two")
-    with client_of(cluster) as first, client_of(cluster) as second:
-        subscribe(first, "ordered", name="SUB_ORDERED", ready=5)
-        assert read_ordered(first)[4] == b"one"
-        subscribe(second, "ordered", name="SUB_ORDERED")
-        second.send(b"NOP\n")
-        first.close()
-        # Delivered again, and the interrupted try does not count.
-        assert read_ordered(second)[1:] == (1, 0, 33, b"one")
-
-
 def test_ordered_channel_requeues_without_delay(cluster):
     cluster.publish("ordered", 0, b"one")
     with client_of(cluster) as client:
@@ -195,20 +151,6 @@ def test_channel_that_is_not_ordered_defers(cluster):
         client.send(b"TOUCH " + message_id + b"\n")
         client.send(b"FIN " + message_id + b"\n")
         cluster.wait_until_empty("plain", "c")
-
-
-def test_planned_move_ends_consumers_of_the_old_leader(cluster):
-    with client_of(cluster, 1) as consumer, client_of(cluster, 1) as old, client_of(cluster) as new:
-        subscribe(consumer, "plain", 1)
-        cluster.begin_move("plain", 1)
-        publish = pub_unchecked("plain 1", b"x")
-        assert code_of(old.ask(publish)) == "E_FAILED_ON_NOT_WRITABLE"
-        cluster.finish_move("plain", 1)
-        assert code_of(old.ask(publish)) == "E_FAILED_ON_NOT_LEADER"
-        assert new.ask(publish) == OK
-        with pytest.raises(Closed):
-            consumer.read_frame()
-        assert code_of(old.ask(b"SUB plain c 1\n")) == "E_FAILED_ON_NOT_LEADER"
 
 
 def test_http_api_publishes_many(cluster):
