@@ -15,7 +15,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
-from nsqclient.partitioned.consumer import PartitionedCore
+from nsqclient.partitioned.consumer import PartitionedConsumerCore
 from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
@@ -39,7 +39,7 @@ class _ToolConsumer(LookingConsumer):
         self.is_limited = is_limited
         self._core.warns_of_few_in_flight = not is_limited
 
-    def _make_core(self) -> PartitionedCore:
+    def _make_core(self) -> PartitionedConsumerCore:
         # An ordered topic cannot be consumed without its order.
         self._options = self._options._replace(follows_topic=True)
         return super()._make_core()

@@ -125,7 +125,7 @@ class CommandHandler:
     ) -> None:
         failure = self._faults.receive(self.number, event)
         if failure is not None:
-            self._answer(event, now, failure.code, failure.text.encode())
+            self._answer(event, now, failure.code, failure.text)
             return
         if isinstance(auth_result, CommandError):
             self._answer(event, now, auth_result.code, auth_result.text)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqclient.devserver.protocol.commands import (
-    Dpub, Event, Ignored, Mpub, OpenPartition, OpenTopic, Pub,
+    CommandError, Dpub, Event, Ignored, Mpub, OpenPartition, OpenTopic, Pub,
 )
 
 _NEVER = float("inf")
@@ -28,11 +28,6 @@ class ReceivedCommand(NamedTuple):
     client: int
     name: str
     event: Event
-
-
-class Failure(NamedTuple):
-    code: str
-    text: str
 
 
 def command_name(event: Event) -> str:
@@ -63,7 +58,7 @@ class Faults:
         self._lock = threading.Lock()
         self._commands: deque[ReceivedCommand] = deque()  # guarded by _lock
         self._recorded_bytes = 0  # of their bodies; guarded by _lock
-        self._failures: dict[str, deque[Failure]] = {}  # guarded by _lock
+        self._failures: dict[str, deque[CommandError]] = {}  # guarded by _lock
         # Read by the sessions without a lock: each is one reference.
         self._delays: dict[str | None, float] = {}
         self._seed: int | None = None
@@ -99,7 +94,7 @@ class Faults:
 
         A fatal code ends the connection. ``text`` defaults to "... failed".
         """
-        failure = Failure(code, text or f"{command} failed")
+        failure = CommandError(code, text or f"{command} failed")
         with self._lock:
             self._failures.setdefault(command, deque()).extend([failure] * times)
 
@@ -153,7 +148,7 @@ class Faults:
         while len(commands) > RECORD_SIZE or self._recorded_bytes > RECORD_BYTES:
             self._recorded_bytes -= _body_size(commands.popleft().event)
 
-    def receive(self, client: int, event: Event) -> Failure | None:
+    def receive(self, client: int, event: Event) -> CommandError | None:
         if isinstance(event, (OpenTopic, OpenPartition)):
             return None  # the beginning of a publish, which is recorded once complete
         name = command_name(event)

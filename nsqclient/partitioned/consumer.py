@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nsqclient.partitioned.channel_depth import DepthQuery
 
 
-class PartitionedCore(ConsumerCore):
+class PartitionedConsumerCore(ConsumerCore):
     """A ConsumerCore that makes one subscription for each partition of a partitioned topic."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Consumer(StockConsumer):
         ConfigError: an argument is invalid, or arguments contradict each other.
     """
 
-    _core: PartitionedCore
+    _core: PartitionedConsumerCore
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class Consumer(StockConsumer):
         self._on_blocked = on_blocked
         super().__init__(topic, channel, handler, **arguments)
 
-    def _make_core(self) -> PartitionedCore:
-        return PartitionedCore(self._settings, self._options, self._on_blocked)
+    def _make_core(self) -> PartitionedConsumerCore:
+        return PartitionedConsumerCore(self._settings, self._options, self._on_blocked)
 
     def set_tracing(self, enabled: bool) -> None:
         """Turn the trace log (logger ``nsqclient.trace``) on or off."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class PartitionedCore(ProducerCore):
+class PartitionedProducerCore(ProducerCore):
     """A ProducerCore with the leaders of partitions and a queue for each partition."""
 
     def __init__(
@@ -71,7 +71,7 @@ class ProducerArguments(TypedDict, total=False):
 @checks_names(
     "an argument of nsqclient.partitioned.Producer", *ProducerArguments.__annotations__,
     shown="nsqclient.partitioned.Producer")
-class Producer(BaseProducer[PartitionedCore]):
+class Producer(BaseProducer[PartitionedProducerCore]):
     """Publishes to a stock or a partitioned NSQ. It finds out which of the two it is.
 
     It has the calls of :class:`nsqclient.Producer`, with arguments for partitioned topics.
@@ -97,8 +97,8 @@ class Producer(BaseProducer[PartitionedCore]):
         self._sharding, self._tracing = choose_sharding(sharding), TraceSwitch()
         super().__init__(nsqd_tcp_addresses, **arguments)
 
-    def _make_core(self) -> PartitionedCore:
-        return PartitionedCore(self._settings, self._sharding, self._tracing)
+    def _make_core(self) -> PartitionedProducerCore:
+        return PartitionedProducerCore(self._settings, self._sharding, self._tracing)
 
     def publish(
         self,
