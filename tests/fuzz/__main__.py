@@ -28,11 +28,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help=f"inputs (default: {COUNTS})")
     parser.add_argument("--seed", type=int, default=1, help="the same inputs for the same (1)")
     parser.add_argument("--first", type=int, default=0, help="number of the first of the cores (0)")
-    parser.add_argument("--atheris", type=int, metavar="SECONDS",
-                        help="let libFuzzer look for new branches of the parsers instead")
     arguments = parser.parse_args()
-    if arguments.atheris:
-        parsers.guided(arguments.atheris)
     for which in [arguments.which] if arguments.which else COUNTS:
         began, count = time.monotonic(), arguments.count or COUNTS[which]
         ends = fuzz(which, count, arguments.seed, arguments.first)

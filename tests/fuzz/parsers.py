@@ -1,14 +1,12 @@
 """Every other parser of the package as a function of bytes that returns or raises a named error.
 
-``python -m tests.fuzz parsers`` mutates seeds with a fixed seed; ``--atheris SECONDS`` lets
-libFuzzer look for new branches instead, where atheris is installed.
+``python -m tests.fuzz parsers`` mutates seeds with a fixed seed.
 """
 
 import gzip
 import io
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -289,18 +287,3 @@ def fuzz(name: str, count: int, seed: int) -> int:
     grown = resident()[0] - before
     assert grown < MOST_MEMORY, f"{name}: {grown / MIB:.0f} MiB more than before"
     return taken
-
-
-def guided(seconds: int) -> None:
-    """Let libFuzzer choose: the first byte names the target. Ends the process."""
-    import atheris
-
-    names = sorted(TARGETS)
-
-    def one(data: bytes) -> None:
-        if data:
-            play(names[data[0] % len(names)], data[1:])
-
-    atheris.instrument_all()
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=2000"], one)
-    atheris.Fuzz()
