@@ -105,6 +105,16 @@ def test_a_lookup_does_not_report_the_error_of_a_dial_again(cluster, consume, mo
     assert [type(error) for error in consumer.errors] == [PartitionError]
 
 
+def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
+    cluster.create_topic("t", 1, channels=["c"])
+    cluster.disable_read("t", 0)
+    consumer = consume(Collector())
+    wait_until(lambda: any(getattr(error, "code", "") == "E_FAILED_ON_NOT_WRITABLE"
+                           for error in consumer.errors))
+    cluster.disable_read("t", 0, disabled=False)
+    wait_until(lambda: len(consumer.stats().connections) == 1)
+
+
 def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
     """NOT_LEADER in answer to a FIN costs the connection; the message comes again."""
     cluster.create_topic("t", 1, channels=["c"])
