@@ -447,7 +447,7 @@ class Nsqd:
         """
         self._engine.add_observer(observer)
 
-    def _observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
+    def observe_publishes(self, observer: Callable[[str, Sequence[bytes]], None]) -> None:
         """For nsqclient.testing: call the one ``observer`` when messages are stored from now on.
 
         It is called in their order, so while the server is locked.

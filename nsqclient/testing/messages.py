@@ -237,7 +237,7 @@ class Published:
     def __init__(self, nsqd: Nsqd) -> None:
         self._changed = threading.Condition()
         self._bodies: defaultdict[str, list[bytes]] = defaultdict(list)  # by _changed
-        nsqd._observe_publishes(self._on_published)
+        nsqd.observe_publishes(self._on_published)
 
     def __call__(self, topic: str) -> list[bytes]:
         """Return the bodies of a topic; an empty list if nothing was published."""
