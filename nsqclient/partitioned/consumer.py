@@ -157,12 +157,12 @@ class Consumer(StockConsumer):
         self._options = PartitionOptions(
             ordered, check_partitions(partitions), check_start(start_at), with_offsets,
             desired_tag, header_filter)
-        self._options.check(
-            checked_config(arguments.get("config")), bool(arguments.get("nsqd_tcp_addresses")))
         if on_blocked is not None and not ordered:
             raise ConfigError("on_blocked is for ordered=True; else see on_giving_up")
         if ordered and isinstance(handler, BatchHandler):
             raise ConfigError("a BatchHandler cannot keep an order: give a plain handler")
+        self._options.check(
+            checked_config(arguments.get("config")), bool(arguments.get("nsqd_tcp_addresses")))
         if ordered and arguments.get("retry") is not None:
             raise ConfigError("retry is not for ordered=True: use on_blocked")
         self._on_blocked = on_blocked
