@@ -1,7 +1,6 @@
 """``Backpressure``: RDY 0 while the messages that wait for a worker take too much memory.
 
-Messages that are being handled do not count: ``max_in_flight`` limits them. Messages that handlers
-have left unanswered count if there are more of them than that.
+Messages that handlers hold count only if there are more of them than ``max_in_flight``.
 """
 
 from __future__ import annotations
@@ -10,154 +9,130 @@ import logging
 import time
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Protocol
 
 from nsqclient.consumer.context import ConsumerContext
 from nsqclient.consumer.flow_control import FlowControl
-from nsqclient.consumer.processor import MessageProcessor
 from nsqclient.consumer.subscription import Subscription
 from nsqclient.errors import RemoteProtocolError
 from nsqclient.message import MESSAGE_OVERHEAD, Message
-from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 
 #: Seconds between two measurements while RDY is 0, and minimum pause after one, as a multiple of
 #: its duration: measuring a long queue takes tens of milliseconds.
 _INTERVAL, _REST = 0.05, 10
-#: The queue is measured again after this fraction of the limit has arrived.
-_STEP = 1 / 16
 
 _body_of = attrgetter("body")
 _header_size_of = attrgetter("_header_size")
 
 
+class MessageQueue(Protocol):
+    """The messages that wait for a worker. See MessageProcessor."""
+
+    def waiting(self) -> list[Message]: ...
+    def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]: ...
+
+
 class Backpressure:
-    """Queues received messages. Holds RDY at 0 from ``max_queued_bytes`` down to half of it.
+    """Holds RDY at 0 from ``max_queued_bytes`` down to half of it.
 
     Threads: any. Calls nothing while it holds its lock.
     """
 
     def __init__(
-        self, context: ConsumerContext, flow: FlowControl[Subscription],
-        processor: MessageProcessor, *, clock: Callable[[], float] = time.monotonic,
+        self, context: ConsumerContext, flow: FlowControl[Subscription], queue: MessageQueue,
+        *, clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow = flow
-        self._processor = processor
+        self._queue = queue
         self._timer = context.timer
         self._log = context.log
         self._clock = clock
         self._limit = context.config.max_queued_bytes
+        #: Bytes after which readers call ``add()``.
+        self.step: int = self._limit // 16
         self._lines = LineLimit(2)
         self._lock = Lock()
         # Guarded by _lock, as all below.
         self._measured = 0  # bytes queued at the last measurement
         self._added = 0  # bytes received since; workers may have taken some of them
         self._held_since = 0.0
-        #: Bytes received from each nsqd in this hold after the settle time.
-        self._late: dict[Endpoint, int] = {}
-
-    @property
-    def is_held(self) -> bool:
-        """True while RDY is 0 because of ``max_queued_bytes``. Changed under _lock."""
-        return self._flow.is_held
+        #: Bytes received on each connection in this hold after the settle time.
+        self._late: dict[Subscription, int] = {}
 
     def queued_bytes(self) -> int:
-        return _size(self._processor.waiting())
+        return _size(self._queue.waiting())
 
-    def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
-        """Queue the messages of one read, with ``size`` bytes of bodies. Called by the reader.
+    def add(self, size: int) -> None:
+        """``size`` bytes were queued. Measures the queue if the limit may be exceeded."""
+        with self._lock:
+            self._added += size
+            is_enough = self._flow.is_held or self._measured + self._added <= self._limit
+        if not is_enough:
+            self._measure()
+
+    def check_late(self, sub: Subscription, size: int) -> None:
+        """``size`` bytes have arrived although RDY is 0.
 
         Raises:
             RemoteProtocolError: nsqd ignores RDY 0; the connection must be closed.
         """
-        processor, flow = self._processor, self._flow
-        if processor.requeues_incoming:
-            sub.requeue_unstarted(messages)
-            return
-        size += len(messages) * MESSAGE_OVERHEAD
-        if flow.is_held:
-            self._check_late(sub, size)
-        if processor.queue(messages):
-            processor.drop_expired()
-        if self._processor.requeues_incoming:
-            processor.requeue_queued()  # a stop has begun meanwhile
-        flow.times_handlers = True
-        if flow.counts_arrivals:
-            flow.on_arrival(len(messages))
-        with self._lock:
-            self._added += size
-            if (
-                self.is_held or self._added < self._limit * _STEP
-                or self._measured + self._added <= self._limit
-            ):
-                return
-        self._measure()
-
-    def _check_late(self, sub: Subscription, size: int) -> None:
         with self._lock:
             if self._clock() < self._held_since + self._flow.settle_time:
                 return
-            late = self._late[sub.place] = self._late.get(sub.place, 0) + size
+            late = self._late[sub] = self._late.get(sub, 0) + size
         if late > self._limit:
             raise RemoteProtocolError(
                 f"{sub.address} sends without regard to RDY: {late / 2**20:.1f} MiB came later than"
                 f" {self._flow.settle_time:g} s after RDY 0")
 
     def _measure(self) -> None:
-        """Measure the queue. Begin, continue or end the hold."""
+        """Drop expired messages and measure the others. Begin, continue or end the hold."""
         began = self._clock()
-        counted = self._counted_messages()
-        if self.is_held or _size(counted) > self._limit:
-            self._drop_expired()
-            counted = self._counted_messages()
-        size, now = _size(counted), self._clock()
-        with self._lock:
-            self._measured, self._added = size, 0
-            before = self.is_held
-            # A single message of any size is accepted, otherwise it could never be received.
-            if len(counted) <= 1 or size <= self._limit // 2:
-                self._flow.is_held = False
-            elif size > self._limit and not before:
-                self._flow.is_held, self._held_since, self._late = True, now, {}
-            is_held = self.is_held
-        if is_held != before:
-            self._flow.update()
-            if is_held:
-                self._log.log(
-                    self._lines.level(logging.WARNING),
-                    "RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is"
-                    " %.1f MiB; add workers, make the handler faster, or lower max_in_flight",
-                    size / 2**20, self._limit / 2**20)
-            else:
-                self._log.log(self._lines.level(logging.INFO),
-                              "half of max_queued_bytes is free again, RDY restored")
-        if is_held:
-            self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
-
-    def _counted_messages(self) -> list[Message]:
-        """Return the messages that count: those that wait, and too many unanswered ones."""
-        waiting = self._processor.waiting()
-        subscriptions, most = self._flow.subscriptions, max(self._flow.max_in_flight, 1)
-        if sum(map(len, subscriptions)) <= most:
-            return waiting
-        queued = set(map(id, waiting))
-        others = [message for sub in subscriptions for message in sub.in_flight.messages()
-                  if id(message) not in queued]
-        return waiting + others if len(others) > most else waiting
-
-    def _drop_expired(self) -> None:
-        """Drop waiting messages that nsqd has taken back."""
-        now = self._clock()
 
         def is_expired(message: Message) -> bool:
             if message._responded:
                 return False  # a task for a worker, or already requeued
             sub = message._responder
-            assert isinstance(sub, Subscription)
-            return message.deadline <= now or sub.is_lost
+            return message.deadline <= began or isinstance(sub, Subscription) and sub.is_lost
 
-        for message in self._processor.remove_waiting(is_expired):
+        for message in self._queue.remove_waiting(is_expired):
             message._responder.drop_expired(message)
+        counted = self._counted_messages()
+        size, now = _size(counted), self._clock()
+        with self._lock:
+            self._measured, self._added = size, 0
+            before = self._flow.is_held
+            # A single message of any size is accepted, otherwise it could never be received.
+            if len(counted) <= 1 or size <= self._limit // 2:
+                self._flow.is_held = False
+            elif size > self._limit and not before:
+                self._flow.is_held, self._held_since, self._late = True, now, {}
+            is_held = self._flow.is_held
+        if is_held != before:
+            self._flow.update()
+        if is_held and not before:
+            self._log.log(
+                self._lines.level(logging.WARNING),
+                "RDY 0 until workers catch up: %.1f MiB wait in the queue, max_queued_bytes is"
+                " %.1f MiB; add workers, make the handler faster, or lower max_in_flight",
+                size / 2**20, self._limit / 2**20)
+        elif before and not is_held:
+            self._log.log(self._lines.level(logging.INFO),
+                          "half of max_queued_bytes is free again, RDY restored")
+        if is_held:
+            self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
+
+    def _counted_messages(self) -> list[Message]:
+        """Return the messages that count: those that wait, and too many unanswered ones."""
+        waiting, most = self._queue.waiting(), max(self._flow.max_in_flight, 1)
+        if sum(map(len, self._flow.subscriptions)) <= most:
+            return waiting
+        queued = set(map(id, waiting))
+        others = [message for sub in self._flow.subscriptions
+                  for message in sub.in_flight.messages() if id(message) not in queued]
+        return waiting + others if len(others) > most else waiting
 
 
 def _size(messages: list[Message]) -> int:

@@ -6,8 +6,8 @@
       core            receives the reports of subscriptions and dials
         shutdown      the stop procedure
         connections   connects to nsqds; discovery
-        backpressure  queues received messages; max_queued_bytes
-        processor     the workers, the handler, its answer
+        processor     the queue, the workers, the handler, its answer
+          backpressure  max_queued_bytes
         flow          RDY and backoff of all subscriptions
           subscription, one for each connection
 
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from nsqclient.config import Config
 from nsqclient.consumer.backoff import Outcome, Phase
-from nsqclient.consumer.backpressure import Backpressure
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager, NsqdSources
 from nsqclient.consumer.context import ConsumerContext, consumer_log
@@ -131,10 +130,9 @@ class ConsumerCore:
             context, lambda phase, wait: self.call_back("on_backoff", phase.value, wait),
             workers=handling.workers)
         self.processor: MessageProcessor = self.make_processor(handling)
-        self.backpressure: Backpressure = Backpressure(context, self.flow, self.processor)
         #: Called by each Subscription. Not a method here, to save a call for each read.
         self.on_messages: Callable[[Subscription, list[Message], int], None] = (
-            self.backpressure.enqueue)
+            self.processor.enqueue)
         self.connections: ConnectionManager[Subscription] = self.make_connections(settings.sources)
         self._watchdog = Watchdog(context, self.flow, self._fetch_depth)
         batch = handling.handler if isinstance(handling.handler, BatchHandler) else None
@@ -346,10 +344,10 @@ class ConsumerCore:
             return Health(False, missing)
         if flow.backoff.phase is Phase.WAITING:
             return Health(False, f"backing off after {counted(flow.backoff.counter, 'failure')}")
-        if self.backpressure.is_held:
+        if self.flow.is_held:
             return Health(
                 False, "held by max_queued_bytes:"
-                f" {self.backpressure.queued_bytes() / 2**20:.1f} MiB wait for workers"
+                f" {self.processor.backpressure.queued_bytes() / 2**20:.1f} MiB wait for workers"
             )
         return Health(True, f"connected to {self.show_connections()}")
 
@@ -359,8 +357,8 @@ class ConsumerCore:
             connections=[sub.stats(count) for sub, count in rdy.items()],
             total=self.shutdown.totals.total(sub.counters for sub in rdy),
             queued=len(self.processor.workers),
-            queued_bytes=self.backpressure.queued_bytes(),
-            is_held=self.backpressure.is_held,
+            queued_bytes=self.processor.backpressure.queued_bytes(),
+            is_held=self.flow.is_held,
             running=len(self.processor.running),
             backoff=self.flow.backoff.phase.value,
             is_paused=self.flow.is_paused,

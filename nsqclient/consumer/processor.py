@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from nsqclient.consumer.backoff import Outcome
+from nsqclient.consumer.backpressure import Backpressure
 from nsqclient.consumer.context import ConsumerContext, log_failure, log_retry
 from nsqclient.consumer.flow_control import FlowControl
 from nsqclient.consumer.in_flight import DeliveryCounts
@@ -17,7 +18,9 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import LONGEST_TEXT, counted, printable
 from nsqclient.errors import AlreadyRespondedError
 from nsqclient.log_records import log_fields
-from nsqclient.message import Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision
+from nsqclient.message import (
+    MESSAGE_OVERHEAD, Failure, GiveUp, HandlerResult, Message, Requeue, raise_decision,
+)
 from nsqclient.runtime.arguments import check_result, show_function
 from nsqclient.runtime.log_lines import LineLimit
 from nsqclient.runtime.threads import is_for_caller
@@ -87,8 +90,37 @@ class MessageProcessor:
         self._late = DeliveryCounts()
         self._handler_name = show_function(settings.handler)
         self._late_lines = LineLimit(1)
+        self.backpressure: Backpressure = Backpressure(context, flow, self)
+        #: Bytes queued since the last report; without a lock, as a lost read hardly matters.
+        self._added = 0
 
     # -- the queue
+
+    def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
+        """Queue the messages of one read, with ``size`` bytes of bodies. Called by the reader.
+
+        Raises:
+            RemoteProtocolError: nsqd ignores RDY 0; the connection must be closed.
+        """
+        is_stopping = self.requeues_incoming
+        if is_stopping:
+            sub.requeue_unstarted(messages)
+            return
+        flow = self._flow
+        size += len(messages) * MESSAGE_OVERHEAD
+        if flow.is_held:
+            self.backpressure.check_late(sub, size)
+        if self.queue(messages):
+            self.drop_expired()
+        if self.requeues_incoming:
+            self.requeue_queued()  # a stop has begun meanwhile
+        flow.times_handlers = True
+        if flow.counts_arrivals:
+            flow.on_arrival(len(messages))
+        self._added += size
+        if self._added >= self.backpressure.step:
+            size, self._added = self._added, 0
+            self.backpressure.add(size)
 
     def queue(self, messages: list[Message]) -> bool:
         """Queue messages. Returns True if others were queued before them."""
@@ -198,7 +230,7 @@ class MessageProcessor:
             self._backoff.on_result(Outcome.SUCCESS)
         sub.finished.append(message)
         message._responded = True
-        if len(sub.finished) >= sub.fin_batch:
+        if len(sub.finished) >= sub.fin_batch:  # flush_soon(), without a call
             sub.flush()
         elif not self._is_flush_scheduled:
             self._schedule_flush()
@@ -262,8 +294,9 @@ class MessageProcessor:
 
     def on_idle(self) -> None:
         """Send all FINs, and maybe receive. Called by a worker that found the queue empty."""
-        self.flush()
         subs = self._flow.subscriptions
+        for sub in subs:
+            sub.flush()
         if self._worker_count == 1 == len(subs) and self._flow.max_in_flight == 1:
             self.receive_next(subs[0])
 

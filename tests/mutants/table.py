@@ -124,7 +124,7 @@ _TABLE = {
         Mutant("hold_for_ever", "messages flow again when half of max_queued_bytes is left",
                "if len(counted) <= 1 or size <= self._limit // 2:", "if len(counted) <= 0:",
                "test_the_flow_is_held_above_the_limit_until_half_of_it_is_left")],
-    ("nsqclient/consumer/backpressure.py", "tests/consumer/test_shutdown.py"): [
+    ("nsqclient/consumer/processor.py", "tests/consumer/test_shutdown.py"): [
         Mutant("late_arrivals_not_requeued", "what arrives during a stop is requeued at once",
                "            sub.requeue_unstarted(messages)\n            return",
                "            return",
