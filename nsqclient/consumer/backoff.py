@@ -13,16 +13,12 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """The state of the flow."""
-
     FLOWING = "flowing"  #: full shares
     WAITING = "waiting"  #: RDY 0 everywhere until the wait is over
     TESTING = "testing"  #: RDY 1 on one connection, until one result is known
 
 
 class Outcome(Enum):
-    """The result of one message."""
-
     SUCCESS = "success"  #: finished
     FAILURE = "failure"  #: requeued, and the consumer should slow down
     NEUTRAL = "neutral"  #: requeued without backoff
@@ -46,8 +42,7 @@ class Backoff:
     def on_result(self, outcome: Outcome) -> float | None:
         """Record the result of one message.
 
-        Returns: the seconds of a wait that begins now, or None. During a wait RDY is 0 everywhere;
-        call ``on_wait_over()`` at its end. ``phase`` is FLOWING after the last successful test.
+        Returns: the seconds of a wait that begins now, or None. Call ``on_wait_over()`` at its end.
         """
         if self.phase is Phase.WAITING:
             return None  # only one result counts for each wait
@@ -55,19 +50,17 @@ class Backoff:
         if outcome is Outcome.FAILURE:
             if self._maximum <= 0:
                 return None
-            # As in go-nsq, the counter stops where the delay would exceed the maximum. The first
-            # failure always counts, otherwise a large multiplier would turn backoff off.
+            # The first failure always counts, or a large multiplier would turn backoff off.
             if counter == 0 or self._delay(counter + 1) <= self._maximum:
                 counter += 1
         elif outcome is Outcome.SUCCESS and counter:
             counter -= 1
-        # First, because the user's strategy may raise: a wait without a known end never ends.
+        # First, because the user's strategy may raise.
         wait = min(self._delay(counter), self._maximum) if counter else None
         self.counter = counter
         self.phase = Phase.WAITING if counter else Phase.FLOWING
         return wait
 
     def on_wait_over(self) -> None:
-        """The wait is over: let one message through."""
         if self.phase is Phase.WAITING:
             self.phase = Phase.TESTING

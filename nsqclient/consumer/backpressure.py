@@ -28,8 +28,6 @@ _header_size_of = attrgetter("_header_size")
 
 
 class MessageQueue(Protocol):
-    """The messages that wait for a worker. See MessageProcessor."""
-
     def waiting(self) -> list[Message]: ...
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]: ...
 

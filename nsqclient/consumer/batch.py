@@ -24,7 +24,7 @@ BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
 
 
 class BatchDelegate(Protocol):
-    """The interface that a BatchHandler needs. See MessageProcessor."""
+    """What a BatchHandler needs of its consumer. See MessageProcessor."""
 
     topic: str
     channel: str
@@ -42,15 +42,13 @@ class BatchHandler:
 
     For work that is cheaper in bulk, such as one INSERT for many messages. A batch is handled when
     it has ``size`` messages, when its first message has waited for ``max_wait``, or when the
-    consumer is starved: no more messages arrive before a response to these. Set ``max_in_flight``
-    of the consumer to at least ``size``.
+    consumer is starved. Set ``max_in_flight`` of the consumer to at least ``size``.
 
     Args:
         handle: called on a worker thread with a list of messages. If it returns None, all messages
-            without a response are finished. If it returns a list of messages, these are finished
-            and the others requeued. If it raises, or returns ``Requeue`` or ``GiveUp``, they are
-            requeued or given up, as after an exception in a handler. Any other result, such as a
-            coroutine, counts as a failure.
+            without a response are finished. If it returns messages, these are finished and the
+            others requeued. If it raises, or returns ``Requeue`` or ``GiveUp``, all are requeued or
+            given up. Any other result counts as a failure.
         size: number of messages in a full batch.
         max_wait: maximum time, in seconds, that the first message of a batch waits.
 
@@ -98,11 +96,9 @@ class BatchHandler:
         self._is_timer_set = False
 
     def _unbind(self) -> None:
-        """Called by the consumer in a forked child, before it binds the handler again."""
         self._consumer = None
 
     def __call__(self, message: Message) -> None:
-        """Add a message. Handle the batch if it is full or the consumer is starved."""
         message.enable_async()
         consumer = self._consumer
         assert consumer is not None, "bind() comes first"
@@ -135,7 +131,6 @@ class BatchHandler:
         self._answer(batch, lambda message: message.requeue(delay=0, backoff=False))
 
     def _on_timer(self) -> None:
-        # On the timer thread.
         consumer = self._consumer
         assert consumer is not None
         with self._lock:
@@ -190,7 +185,6 @@ class BatchHandler:
 
     @staticmethod
     def _check_finished(batch: list[Message], done: Iterable[Message] | None) -> set[Message]:
-        """Return the messages to finish. Raises if ``done`` is not a valid result."""
         check_result(done, may_be_future=False)
         raise_decision(done)
         finished = set(batch if done is None else done)

@@ -1,8 +1,7 @@
 """``BulkConsumer``: consumes a channel without a ``Message`` for each message.
 
-For work that takes and answers thousands of messages at once, such as writing segments to a log.
-The messages of one read of the socket are passed on together. Of those in flight only the number is
-known here.
+For work that takes and answers thousands of messages at once. The messages of one read of the
+socket are passed on together. Of those in flight only the number is known here.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _GRACE = 1.0
 
 
 class BulkHandler(ABC):
-    """The interface that a BulkConsumer calls, on its reader threads. Methods must not block.
-
-    A subclass defines ``on_batch``. The other methods do nothing by default.
-    """
+    """The interface that a BulkConsumer calls, on its reader threads. Methods must not block."""
 
     @abstractmethod
     def on_batch(self, sub: BulkSubscription, batch: list[RawMessage]) -> None:
@@ -54,7 +50,7 @@ class BulkHandler(ABC):
         """A connection is open. It gets RDY after this call."""
 
     def on_lost(self, sub: BulkSubscription, error: NSQError) -> None:
-        """A connection has ended. nsqd delivers its unanswered messages again."""
+        """nsqd delivers its unanswered messages again."""
 
     def on_error(self, error: NSQError) -> None:
         """A dial or a lookup failed and will be retried."""
@@ -86,7 +82,6 @@ class BulkSubscription(NsqdSubscription):
         self.window = min(self.max_rdy, self.conn.settings.max_rdy_count)
 
     def __len__(self) -> int:
-        """Return the number of unanswered messages."""
         return 0 if self._is_lost else self._received - self._answered
 
     @property
@@ -123,7 +118,7 @@ class BulkSubscription(NsqdSubscription):
         self.conn.send(lambda core: core.send_fin(ids))
 
     def requeue_ids(self, ids: Sequence[bytes]) -> None:
-        """Send REQ 0 for messages: nsqd delivers them again at once. Never blocks or raises."""
+        """Send REQ 0 for messages. Never blocks or raises."""
         self._answered += len(ids)
 
         def queue(core: ClientProtocol) -> None:
@@ -157,8 +152,6 @@ class BulkConsumer:
         nsqds, lookupds: TCP addresses of nsqds, and HTTP addresses of nsqlookupds.
         lanes: connections to each nsqd. ``config.max_in_flight`` limits all together.
 
-    Method to override: ``make_lane``.
-
     Life: ``start()``, ``stop()``; it cannot be started again. Threads: any.
     """
 
@@ -184,7 +177,6 @@ class BulkConsumer:
     def make_lane(
         self, sources: NsqdSources, max_dials: int
     ) -> ConnectionManager[BulkSubscription]:
-        """Build the part that keeps one connection to each nsqd."""
         return ConnectionManager(self.context, sources, self, max_dials=max_dials)
 
     @property
@@ -212,11 +204,8 @@ class BulkConsumer:
     ) -> list[str]:
         """Stop within ``timeout`` seconds, and about two more. A second call returns at once.
 
-        1. No more dials; RDY 0 on each connection.
-        2. ``settle(deadline)`` answers the received messages. Messages that arrive after it should
-           be requeued.
-        3. CLS: CLOSE_WAIT proves that nsqd has read every FIN.
-        4. Connections are closed, threads joined.
+        ``settle(deadline)`` answers the received messages. Messages that arrive after it should be
+        requeued. CLOSE_WAIT then proves that nsqd has read every FIN.
 
         Returns: the names of threads that have not ended.
         """
@@ -235,13 +224,10 @@ class BulkConsumer:
         return close_all(
             subs, self._timer, self._background, [lane.dials for lane in self._lanes])
 
-    # -- for its connections
-
     def make_subscription(self, place: Endpoint) -> BulkSubscription:
         return BulkSubscription(place.address, self.context, self)
 
     def on_connected(self, sub: BulkSubscription) -> None:
-        """Give RDY to an open subscription and start it."""
         with self._lock:
             self._subs = (*self._subs, sub)
         self.handler.on_connected(sub)

@@ -1,11 +1,7 @@
 """``ConnectionManager``: keeps a consumer connected to its nsqds and reconnects lost ones.
 
-An address is either given by the user or listed by an nsqlookupd. Dialing happens on the threads
-of a ``DialScheduler``, lookups on background threads. Source: client guide, "Discovery".
-
-Methods that a subclass may override: ``make_entry``, ``make_subscription``, ``lookup``,
-``begin_round``, ``given_lookupds``, ``on_lookup``, ``on_opened``, ``on_refused``, ``limit_wait``,
-``missing``.
+Dialing happens on the threads of a ``DialScheduler``, lookups on background threads. Source: client
+guide, "Discovery".
 """
 
 from __future__ import annotations
@@ -38,10 +34,8 @@ from nsqclient.runtime.timer import Timer, TimerTask
 C = TypeVar("C")
 S = TypeVar("S", bound=NsqdSubscription)
 
-#: Seconds for the whole handshake. An nsqd that does not answer must not hold a thread for long.
 HANDSHAKE_TIMEOUT = 5.0
-#: A connection that ends within this many seconds counts as a failed dial. An nsqd that accepts
-#: connections and drops them at once must not be dialed in a loop.
+#: A connection that ends within this many seconds counts as a failed dial.
 _SHORT_LIFE = 1.0
 #: Failed rounds that one such failure counts as.
 _SHORT_LIFE_ROUNDS = 3
@@ -56,14 +50,12 @@ class NsqdSources(NamedTuple):
     lookupds: Sequence[str] = ()  #: HTTP addresses
     #: Called with the addresses from one nsqlookupd. Returns the addresses to use.
     discovery_filter: Callable[[list[str]], Iterable[str]] | None = None
-    #: Called before each subscription; raises an NSQError if this nsqd must not be subscribed to.
-    #: May block.
+    #: Raises an NSQError if this nsqd must not be subscribed to. May block.
     check_nsqd: Callable[[Endpoint], None] = lambda place: None
     #: HTTP addresses of nsqds, in any order, to query the channel depth.
     nsqd_http: Sequence[str] = ()
 
     def choose(self, nsqds: Iterable[str]) -> list[str]:
-        """Apply ``discovery_filter``, whose exceptions propagate."""
         nsqds = list(dict.fromkeys(nsqds))
         if self.discovery_filter is None:
             return nsqds
@@ -92,28 +84,23 @@ class NsqdEntry:
 
 
 class Redial(Enum):
-    """Whether an nsqd is dialed again after a failure."""
-
     AT_ONCE = "at once"
     LATER = "later"
     NEVER = "never"  #: no dial can succeed
 
 
 class ConnectionsOwner(Protocol[S]):
-    """The interface a ConnectionManager reports to. Called on dialing and lookup threads."""
+    """What a ConnectionManager reports to. Called on dialing and lookup threads."""
 
-    def make_subscription(self, place: Endpoint) -> S:
-        """Build a Subscription that is not open yet."""
+    def make_subscription(self, place: Endpoint) -> S: ...
 
     def on_connected(self, sub: S) -> None:
-        """The Subscription is open; give it RDY and start it."""
+        """Give RDY to the open Subscription and start it."""
 
-    def on_error(self, error: NSQError) -> None:
-        """A dial or a lookup failed and will be retried."""
+    def on_error(self, error: NSQError) -> None: ...
 
 
 def call_filter(log: PrefixedLogger, function: Callable[[], C]) -> C | None:
-    """Call the user's filter. Returns None if it raises."""
     try:
         return function()
     except BaseException:  # the next round asks again
@@ -122,11 +109,7 @@ def call_filter(log: PrefixedLogger, function: Callable[[], C]) -> C | None:
 
 
 class LookupRounds:
-    """Schedules the rounds of lookups, and notes which nsqlookupds know the topic. Not thread-safe.
-
-    Args:
-        poll: begins the next round.
-    """
+    """Schedules rounds of lookups, and notes which nsqlookupds know the topic. Not thread-safe."""
 
     def __init__(
         self, config: Config, timer: Timer, rng: random.Random, poll: Callable[[], None]
@@ -139,7 +122,6 @@ class LookupRounds:
         self.unconnected: int = 0
         #: Rounds since a connection was last lost.
         self.since_loss: int = 0
-        #: When the next round begins, on time.monotonic().
         self.next_at: float = 0.0
         self._next: TimerTask | None = None
         self._without_topic: set[str] = set()  # nsqlookupds that did not know the topic
@@ -148,9 +130,7 @@ class LookupRounds:
     def schedule(self, has_lost: bool, limit: Callable[[float], float]) -> None:
         """Schedule the next round and cancel the one scheduled before.
 
-        Args:
-            has_lost: a listed nsqd has lost its connection: retry soon, then less and less often.
-            limit: limits the delay.
+        ``has_lost``: a listed nsqd has lost its connection: retry soon, then less and less often.
         """
         if self._next is not None:
             self._next.cancel()
@@ -164,7 +144,6 @@ class LookupRounds:
         self._next = self._timer.schedule(delay, self._poll)
 
     def begin(self, is_connected: bool) -> None:
-        """Count a round; ``is_connected``: a listed nsqd has been connected."""
         self.unconnected = 0 if is_connected else self.unconnected + 1
         self.since_loss += 1
 
@@ -178,7 +157,6 @@ class LookupRounds:
         return self._without_topic.issuperset(lookupds)
 
     def warn_of_unknown(self, topic: str, log: PrefixedLogger) -> NSQError:
-        """Return the error that no nsqlookupd lists the topic. Logs it once."""
         was_logged, self._is_unknown_logged = self._is_unknown_logged, True
         if not was_logged:
             log.warning(
@@ -207,7 +185,6 @@ class ConnectionManager(Generic[S]):
         self._log = context.log
         self._sources = sources
         self._owner = owner
-        # Limited because an nsqlookupd may list any number of addresses.
         self._discoveries = LineLimit()
         self.failed_dials = LineLimit()
         self._rng = random.Random()
@@ -222,7 +199,6 @@ class ConnectionManager(Generic[S]):
             self._timer.schedule, limit=max_dials)
         #: The reason why no dial can succeed, or None.
         self.incompatibility: NSQError | None = None
-        #: The last reason for a missing connection; None while nothing has failed.
         self.last_failure: NSQError | None = None
         self._stopped = False
         self._poller: Poller[Any] = Poller(
@@ -231,7 +207,6 @@ class ConnectionManager(Generic[S]):
         self._rounds = LookupRounds(self._config, self._timer, self._rng, self.poll)
 
     def start(self) -> None:
-        """Dial the nsqds given by the user and ask every nsqlookupd at once."""
         with self._lock:
             for place, entry in self._entries.items():
                 self._put(place, entry)
@@ -240,7 +215,7 @@ class ConnectionManager(Generic[S]):
             self.poll()
 
     def stop(self) -> list[S]:
-        """Stop dialing and lookups. Returns the subscriptions that are open or being opened."""
+        """Returns the subscriptions that are open or being opened."""
         with self._lock:
             self._stopped = True
             self.dials.close()
@@ -253,17 +228,14 @@ class ConnectionManager(Generic[S]):
                 entry.sub.abandon()
 
     def subscriptions(self) -> list[S]:
-        """Return the open subscriptions and those being opened."""
         with self._lock:
             return [entry.sub for entry in self._entries.values() if entry.sub is not None]
 
     def addresses(self) -> set[str]:
-        """Return the known endpoints as text."""
         with self._lock:
             return set(map(str, self._entries))
 
     def worked(self) -> set[str]:
-        """Return the nsqds that are connected now or were connected before."""
         with self._lock:
             return {place.address for place, entry in self._entries.items() if entry.has_worked}
 
@@ -280,7 +252,6 @@ class ConnectionManager(Generic[S]):
             self.poll()
 
     def lost(self, sub: S, error: NSQError | None = None) -> None:
-        """A connection ended: arrange for its replacement."""
         self.last_failure = error
         with self._lock:
             entry = self._entries.get(sub.place)
@@ -297,7 +268,7 @@ class ConnectionManager(Generic[S]):
             if entry.direct:
                 self._put(sub.place, entry, is_retry=True)
             else:
-                # Not at once, but within 2 s: nsqd may just have been restarted several times.
+                # Within 2 s: nsqd may have been restarted several times.
                 self._rounds.since_loss = (
                     0 if had_worked else min(entry.failures, _SHORT_LIFE_ROUNDS))
                 if not had_worked:
@@ -317,24 +288,20 @@ class ConnectionManager(Generic[S]):
         return self._owner.make_subscription(place)
 
     def lookup(self, lookupd: str) -> Any:
-        """Ask one nsqlookupd for the topic. On a background thread."""
         config = config_for(lookupd, self._sources.lookupds, self._config)
         return lookup_topic(lookupd, self._topic, config)
 
     def merge(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> list[str]:
-        """Record the end of a lookup. Returns further nsqlookupds to ask. Needs _lock."""
+        """Returns further nsqlookupds to ask. Needs _lock."""
         return []
 
     def begin_round(self) -> list[str]:
-        """Return the nsqlookupds to ask now. Needs _lock."""
         return list(self._sources.lookupds)
 
     def given_lookupds(self, place: Endpoint) -> set[str]:
-        """Return the user's nsqlookupds that list an nsqd. Needs _lock."""
         return {lookupd for lookupd, nsqds in self._listed.items() if place.address in nsqds}
 
     def on_lookup(self, lookupd: str, answer: Any) -> None:
-        """Dial newly listed nsqds and drop those that are no longer listed."""
         found: LookupResult = answer
         self.note_whether_known(lookupd, bool(found.nsqds), found.problem)
         nsqds = call_filter(self._log, lambda: self._sources.choose(found.nsqds))
@@ -349,11 +316,11 @@ class ConnectionManager(Generic[S]):
         self.dials.dispatch()
 
     def on_opened(self, place: Endpoint, entry: NsqdEntry) -> list[S]:
-        """An nsqd accepted the subscription. Returns other subscriptions to close. Needs _lock."""
+        """Returns other subscriptions to close. Needs _lock."""
         return []
 
     def on_refused(self, place: Endpoint, entry: NsqdEntry, error: NSQError) -> Redial:
-        """Evaluate a failed dial and decide whether to dial again. Needs _lock."""
+        """Decide after a failed dial whether to dial again. Needs _lock."""
         if error.is_final:
             self.incompatibility = self.incompatibility or error
             return Redial.NEVER
@@ -380,7 +347,6 @@ class ConnectionManager(Generic[S]):
             failures=entry.failures, retry_at=retry_at)
 
     def _named_by(self, place: Endpoint, entry: NsqdEntry) -> set[str]:
-        """Return the sources that name an nsqd. Needs _lock."""
         return self.given_lookupds(place) | ({DIRECT} if entry.direct else set())
 
     def _dial(self, place: Endpoint) -> None:
@@ -448,7 +414,6 @@ class ConnectionManager(Generic[S]):
             self._owner.on_error(error)
 
     def _report_incompatibility(self, former: NSQError | None, news: NSQError | None) -> None:
-        """Report why the topic cannot be consumed, unless ``former`` is the same reason."""
         if news is not None and str(news) != str(former):
             self.last_failure = news
             self._log.error("cannot be consumed: %s", news)
@@ -462,8 +427,7 @@ class ConnectionManager(Generic[S]):
             if self._stopped:
                 return
             self._drop_unlisted()
-            # A listed nsqd is not enough. It may be dead with a stale registration, and the first
-            # publish may add another nsqd.
+            # A listed nsqd is not enough: it may be dead, with a stale registration.
             is_connected = any(
                 entry.has_worked and not entry.direct for entry in self._entries.values())
             self._rounds.begin(is_connected)
@@ -471,12 +435,10 @@ class ConnectionManager(Generic[S]):
             self._poller.ask(self.begin_round())
 
     def _schedule_round(self) -> None:
-        """Needs _lock."""
         has_lost = any(entry.is_lost for entry in self._entries.values())
         self._rounds.schedule(has_lost, self.limit_wait)
 
     def _report(self, lookupd: str, answer: Any | None, error: DiscoveryError | None) -> None:
-        """Act on an answer or a failure."""
         if error is None:
             self.on_lookup(lookupd, answer)
         elif error.is_final:
@@ -489,11 +451,6 @@ class ConnectionManager(Generic[S]):
             self._owner.on_error(error)
 
     def note_whether_known(self, lookupd: str, is_listed: bool, problem: str = "") -> None:
-        """Log once when all nsqlookupds have answered and none knows the topic.
-
-        Args:
-            problem: why a listed nsqd cannot be dialed.
-        """
         if problem and not is_listed:
             self.last_failure = NSQError(problem)
             return
@@ -526,7 +483,6 @@ class ConnectionManager(Generic[S]):
                 self._forget([place])
 
     def _want(self, places: Iterable[Endpoint], lookupd: str) -> None:
-        """Queue dials to the listed nsqds that are not connected. Needs _lock."""
         now = time.monotonic()
         for place in places:
             entry = self._entries.get(place)

@@ -51,20 +51,17 @@ class Consumer:
         nsqd_tcp_addresses: ``host:port`` of the nsqds to connect to.
         lookupd_http_addresses: ``host:port`` or URL of the nsqlookupds to ask. Both kinds of
             addresses may be combined.
-        max_in_flight: maximum number of messages in flight, over all nsqds. Default: the value of
-            ``config`` if it is set, otherwise one message, or one batch of a BatchHandler, for each
-            worker.
+        max_in_flight: maximum number of messages in flight, over all nsqds. Default: that of
+            ``config``, otherwise one message or batch for each worker.
         workers: number of threads that call the handler.
         config: the options. None: the defaults.
-        retry: called with a message and the exception of its handler; returns ``Requeue(...)``,
-            ``GiveUp(...)``, or None for the default: a requeue with the automatic delay and
-            backoff. Not called if the handler raised ``Requeue`` or ``GiveUp``. :class:`Retry` and
-            :class:`RetryTable` are ready-made policies.
-        on_giving_up: called with a message that is given up, because the handler raised
-            ``GiveUp``, ``retry`` returned it, or the handler failed ``max_attempts`` times.
+        retry: called with a message and the exception of its handler, unless that is ``Requeue`` or
+            ``GiveUp``; returns ``Requeue(...)``, ``GiveUp(...)``, or None for the automatic delay
+            and backoff. :class:`Retry` and :class:`RetryTable` are ready-made policies.
+        on_giving_up: called with a message that is given up: the handler raised ``GiveUp``,
+            ``retry`` returned it, or the handler failed ``max_attempts`` times.
             ``message.failure`` has the reason. Afterwards the message is finished; if the callback
-            raises, it is requeued. Deliveries that expired in the queue of this consumer do not
-            count as failures.
+            raises, it is requeued.
         on_error: called with an NSQError that was logged; the operation is retried.
         on_connect, on_disconnect: called with the address of an nsqd.
         on_backoff: called with "waiting" and the seconds, or with "testing" or "flowing" and 0.
@@ -72,19 +69,16 @@ class Consumer:
             a handler that collects messages (``enable_async()``) answers them.
         discovery_filter: called with the addresses from one nsqlookupd; returns the ones to use.
         middleware: functions that are called with a :class:`Handling` and return a context manager
-            for each call of the handler; the first is the outermost. See
-            ``docs/topics/middleware.rst``.
+            for each call of the handler; the first is the outermost.
 
     Callbacks run on threads of the library and must not block. Their exceptions are logged.
-    Coroutine functions and generator functions are rejected: a call would not run their code.
 
     Raises:
         ConfigError, InvalidTopicError, InvalidChannelError: an argument is invalid, or a handler or
-            callback does not accept its arguments.
+            callback does not accept its arguments or is asynchronous.
 
     Life: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it cannot be
-    started again. In a forked child it is not started; the parent's consumer continues.
-    Threads: every method, from any thread.
+    started again. In a forked child it is not started. Threads: every method, from any thread.
     """
 
     topic: str
@@ -157,14 +151,14 @@ class Consumer:
         register_for_fork(self)
 
     def _make_core(self) -> ConsumerCore:
-        """Build the parts; a forked child builds its own. Overridden in subclasses."""
+        """Build the parts; a forked child builds its own. Overridden."""
         return ConsumerCore(self._settings)
 
     def _check_nsqd(self, place: Endpoint) -> None:
         """Raise an NSQError if this nsqd must not be subscribed to. On a dialing thread."""
 
     def _reset_after_fork(self) -> None:
-        """Become a consumer that was never started. Called by the library in a forked child."""
+        """Become a consumer that was never started. Called in a forked child."""
         self._is_forgotten = False  # the parent starts it
         self._core.connections.abandon()
         if isinstance(self._handler, BatchHandler):
@@ -174,12 +168,10 @@ class Consumer:
     def start(self) -> Consumer:
         """Start the threads and begin to connect; returns at once. Idempotent.
 
-        If it raises or is interrupted by an exception of a signal handler, call it again.
-
         Raises:
             ClosedError: the consumer was stopped.
             NegotiationError: gevent or eventlet has replaced Python's sockets.
-            RuntimeError: no thread can be started, because of a limit or at interpreter exit.
+            RuntimeError: no thread can be started.
         """
         check_process()
         need_real_sockets()
@@ -193,11 +185,10 @@ class Consumer:
         """Stop the consumer; ``docs/topics/consumer.rst`` describes the steps.
 
         Messages that no handler has started are requeued at once. Running handlers may finish
-        within ``timeout`` seconds. When this method returns, no further handler is started, and all
-        threads have ended except for those named in the report.
+        within ``timeout`` seconds. Idempotent.
 
-        Idempotent. Threads: any, and signal handlers. In a handler or a callback it begins the stop
-        and returns an incomplete report, because it cannot wait for its own caller.
+        Threads: any, and signal handlers. In a handler or a callback it begins the stop and returns
+        an incomplete report, because it cannot wait for its own caller.
 
         Returns: a report, which is true unless a message was abandoned.
         """
@@ -229,9 +220,8 @@ class Consumer:
         """Iterate over messages, for a consumer without a handler. Starts the consumer.
 
         A message is finished when the loop asks for the next one, unless you finished or requeued
-        it. If you leave the loop early (``break``, an exception), the current message is requeued
-        at once; to avoid that, call its ``finish()`` first. While no loop runs, nsqd sends nothing.
-        Messages that were received before wait for the next loop, or expire.
+        it. If you leave the loop early, the current message is requeued at once; to avoid that,
+        call its ``finish()`` first. While no loop runs, nsqd sends nothing.
 
         Args:
             timeout: seconds without a message after which the loop ends, including the time to
@@ -260,16 +250,14 @@ class Consumer:
         """Iterate over messages as :meth:`messages` does, until the channel is empty.
 
         The loop ends when every nsqd that this consumer has been connected to reports that no
-        message is waiting or in flight. An nsqd that does not answer, while it is being
-        restarted, is asked again for ``config.drain_patience`` seconds (60). See
-        ``docs/topics/batch-jobs.rst``.
+        message is waiting or in flight. An nsqd that does not answer is asked again for
+        ``config.drain_patience`` seconds (60). See ``docs/topics/batch-jobs.rst``.
 
         Args:
             wait_deferred: wait for deferred messages too, including those that you requeue with a
                 delay. Otherwise their number is logged at the end.
             nsqd_http_addresses: ``host:port`` or URLs of the HTTP APIs of nsqds that you passed by
-                TCP address. Not needed for nsqds that an nsqlookupd lists, or whose HTTP port is
-                the one after the TCP port, as 4150 and 4151.
+                TCP address. Not needed if the HTTP port is the one after the TCP port.
             end_after_silence: seconds without a message after which the loop may end although an
                 nsqd cannot be asked. The log then says that the end is not verified. None: the loop
                 raises.
@@ -302,9 +290,8 @@ class Consumer:
     ) -> DrainReport:
         """Start, block until the channel is empty, and stop. SIGINT and SIGTERM also end it.
 
-        For a consumer with a handler. The last batch of a :class:`BatchHandler` is handled at the
-        end. The end is detected as in :meth:`drain`, which also describes the other arguments.
-        Messages that a handler left unanswered with ``enable_async()`` are waited for.
+        For a consumer with a handler; arguments and end as in :meth:`drain`. The last batch of a
+        :class:`BatchHandler` is handled, and messages of ``enable_async()`` are waited for.
 
         Returns: a report, which is true if the channel was seen empty and no message was abandoned.
 
@@ -373,8 +360,7 @@ class Consumer:
         """True if a connection has nearly as many messages in flight as its RDY allows.
 
         A handler that collects a batch should then handle it, because few or no messages arrive
-        before it responds. False while messages wait for a worker. Source: client guide, "Message
-        Flow Starvation".
+        before it responds. False while messages wait for a worker.
         """
         return self._core.processor.is_starved()
 
@@ -408,9 +394,8 @@ class Consumer:
     def healthy(self) -> Health:
         """Return whether the consumer can receive messages, for readiness probes.
 
-        The result is true if the consumer is started, connected to an nsqd, has ``max_in_flight``
-        above 0 and a handler or a loop, and is not stopping, paused, waiting in backoff or held by
-        ``max_queued_bytes``. Otherwise its ``reason`` says what is missing.
+        If not, its ``reason`` says what is missing: an nsqd, a handler or a loop, ``max_in_flight``
+        above 0; or that it is stopping, paused, in backoff, or held by ``max_queued_bytes``.
         """
         check_process()
         return self._core.health()

@@ -30,7 +30,6 @@ class ConsumerContext:
 
 
 def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
-    """Return the logger of a consumer."""
     name = f"{topic}/{channel}" if channel else topic
     return PrefixedLogger(logging.getLogger("nsqclient.consumer"), f"{name}: ",
                           log_fields(topic=topic, channel=channel))
@@ -41,7 +40,6 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _of_user(error: BaseException) -> tuple[type[BaseException], BaseException, Any]:
-    """Return ``exc_info`` with a traceback that begins in the user's code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next
@@ -54,8 +52,7 @@ def log_failure(
 ) -> None:
     """Log an exception of the user's code at ERROR.
 
-    If the cause is known, for example an nsqd that is down, one line says what to do and the
-    traceback is logged at DEBUG.
+    If the cause is known, one line says what to do and the traceback is logged at DEBUG.
     """
     known = known_failure(error)
     if known:

@@ -11,7 +11,7 @@
         flow          RDY and backoff of all subscriptions
           subscription, one for each connection
 
-Each part knows only the parts below it. The counterpart in go-nsq is delegates.go.
+Each part knows only the parts below it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Parameters of each callback.
 _PARAMETERS = {
     "handler": ["message"],
     "on_giving_up": ["message"],
@@ -67,11 +66,6 @@ _PARAMETERS = {
 
 
 def check_callbacks(arguments: Mapping[str, Any]) -> None:
-    """Check the callbacks among the arguments of a consumer.
-
-    Raises:
-        ConfigError: a callback cannot be called, or a call would not run its code.
-    """
     for name, parameters in _PARAMETERS.items():
         if name == "on_giving_up" and isinstance(arguments[name], str):
             raise ConfigError(
@@ -86,8 +80,6 @@ def check_callbacks(arguments: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The checked arguments of a Consumer."""
-
     topic: str
     channel: str
     config: Config
@@ -100,9 +92,6 @@ class ConsumerCore:
     """The parts of one consumer. Its connections report to it.
 
     Life: ``start()``, ``shutdown.stop()``; a forked child creates another one. Threads: any.
-
-    Methods to override: ``make_processor``, ``make_connections``, ``make_subscription``,
-    ``make_depth_query``, ``show_connections``.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -114,7 +103,6 @@ class ConsumerCore:
         self._has_begun = False  # connecting has begun; guarded by _lock
         #: When a connection was last lost, on time.monotonic().
         self._connected_until = -math.inf
-        #: True if the user set max_in_flight.
         self.has_max_in_flight: bool = config.has_max_in_flight()
         self.unhandled: DeliveryCounts = DeliveryCounts()
         self._timer = Timer()
@@ -152,8 +140,7 @@ class ConsumerCore:
         Raises:
             RuntimeError: no thread can be started.
         """
-        # The steps may be repeated: a signal handler may interrupt them, or no thread is left.
-        # The remaining steps run on a background thread, which no signal interrupts.
+        # A signal handler may interrupt these steps: the others run on a background thread.
         if not self.is_started:
             self._timer.start()
             self._background.start()
@@ -176,7 +163,6 @@ class ConsumerCore:
         self.connections.start()
 
     def few_in_flight(self) -> str:
-        """Return a warning if max_in_flight leaves workers idle or batches small; else empty."""
         given, workers = self.flow.max_in_flight, self._settings.handling.workers
         if self._batch is not None and 0 < given < self._batch.size:
             return (f"max_in_flight {given} is less than the batch size {self._batch.size}, so"
@@ -187,7 +173,6 @@ class ConsumerCore:
         return ""
 
     def flush_batch(self) -> None:
-        """Handle an incomplete batch on a worker thread. Returns at once."""
         if self._batch is not None:
             self.processor.run_on_worker(self._batch.flush)
 
@@ -201,8 +186,6 @@ class ConsumerCore:
             or isinstance(owner, Subscription) and owner.reports_to(self)
         )
 
-    # -- seams
-
     def make_processor(self, handling: HandlerSettings) -> MessageProcessor:
         return MessageProcessor(self.context, self.flow, handling)
 
@@ -213,30 +196,22 @@ class ConsumerCore:
         return Subscription(place.address, self.context, self, self.unhandled)
 
     def make_depth_query(self, sources: NsqdSources) -> DepthQuery:
-        """Build the query for the depth of the channel."""
         from nsqclient.consumer.channel_depth import DepthQuery  # slow to import, as requests is
 
         context = self.context
         return DepthQuery(context.topic, context.channel, context.config, sources)
 
     def show_connections(self) -> str:
-        """Describe the connections, for ``health()``."""
         return counted(len({sub.address for sub in self.flow.subscriptions}), "nsqd")
-
-    # -- for the ConnectionManager
 
     def on_connected(self, sub: Subscription) -> None:
         self.flow.attach(sub)
         self.call_back("on_connect", sub.address)
-        # Last, so that the loss of this connection is reported after all of the above. If a stop
-        # has begun meanwhile, it knows this connection and ends it.
+        # Last, so that the loss of this connection is reported after all of the above.
         sub.conn.start()
 
     def on_error(self, error: NSQError) -> None:
-        """An error was logged, and the operation will be retried."""
         self.call_back("on_error", error)
-
-    # -- for a Subscription
 
     def on_result(self, outcome: Outcome) -> None:
         self.flow.backoff.on_result(outcome)
@@ -251,7 +226,6 @@ class ConsumerCore:
             sub.flush()
 
     def _fetch_depth(self, sub: Subscription) -> int | None:
-        """Return the number of messages waiting at an nsqd; None if unknown. Blocks."""
         try:
             query = self.make_depth_query(self._settings.sources)
             return query.fetch_one(sub.address).coming
@@ -277,7 +251,7 @@ class ConsumerCore:
             self.connections.lost(sub, error)
 
     def call_back(self, name: str, *arguments: object) -> None:
-        """Call a callback if the user gave one. Its exceptions are logged.
+        """Call a callback if the user gave one, and log its exceptions.
 
         On a thread of the user's, a KeyboardInterrupt or SystemExit propagates.
         """
@@ -294,7 +268,6 @@ class ConsumerCore:
     # -- state
 
     def shown_addresses(self) -> str:
-        """Return the user's addresses, for error texts."""
         sources = self._settings.sources
         return ", ".join([*sources.nsqds, *map(without_password, sources.lookupds)])
 
@@ -302,9 +275,9 @@ class ConsumerCore:
         """Return True if an nsqd was connected at any time since ``since``.
 
         Raises:
-            ConnectError: no nsqd was; the text has the duration and the last failure.
+            ConnectError: no nsqd was.
         """
-        # In the opposite order of on_lost(), so that a connection that ends meanwhile is seen.
+        # In the opposite order of on_lost().
         if self.flow.subscriptions or self._connected_until >= since:
             return True
         failure = self.connections.incompatibility or self.connections.last_failure
@@ -377,8 +350,7 @@ def iterate(
 ) -> Generator[Union[Message, T], None, None]:
     """Yield messages until the consumer stops or ``is_end`` returns True.
 
-    The calling thread takes the place of the workers. A message is finished when the loop asks for
-    the next one, unless it was answered or is async. If the loop is left during an iteration, the
+    The calling thread takes the place of the workers. If the loop is left during an iteration, its
     message is requeued at once.
 
     Args:
@@ -424,7 +396,6 @@ def iterate(
             since, deadline = time.monotonic(), Deadline(timeout)
         processor.flush()
     finally:
-        # The loop was left during an iteration, or a signal handler raised.
         try:
             _end_loop(core, message, loop)
         except BaseException:  # a signal handler raised during the end

@@ -1,7 +1,6 @@
 """``FlowControl``: carries out the decisions of ``rdy`` and ``backoff`` for one consumer.
 
-Decides under its lock and sends afterwards, without waiting, because it is called by readers,
-workers and the timer.
+Decides under its lock and sends afterwards, without waiting.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from nsqclient.message import Message
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 
-#: Seconds until the next attempt to raise RDY if handlers are busy with old messages. Doubles with
-#: each attempt.
+#: Seconds until the next attempt to raise RDY if handlers are busy; doubles with each attempt.
 _FIRST_RETRY, _LAST_RETRY = 0.05, 0.4
-#: Unanswered messages are forgotten this many seconds after their deadline.
+#: Seconds after its deadline at which an unanswered message is forgotten.
 _ORPHAN_AGE = 60.0
 #: Fraction of its RDY above which a connection counts as starved (client guide).
 _STARVED = 0.85
@@ -74,7 +72,6 @@ class BackoffControl:
 
     @property
     def counter(self) -> int:
-        """Number of failures not made good yet."""
         return self._backoff.counter
 
     def on_result(self, outcome: Outcome) -> None:
@@ -113,7 +110,6 @@ class BackoffControl:
             raise _StrategyError from exc
 
     def _take_result(self, outcome: Outcome) -> tuple[Phase, Phase, float | None]:
-        """Return the phases before and after, and the seconds of a new wait."""
         with self._lock:
             before = self.phase
             wait = self._backoff.on_result(outcome)
@@ -127,7 +123,6 @@ class BackoffControl:
             return before, after, wait
 
     def end_wait(self) -> None:
-        """Let one message through if the wait is over."""
         with self._lock:
             if self.phase is not Phase.WAITING or self._clock() < self._wait_ends_at:
                 return  # not waiting, or a new wait has begun
@@ -138,7 +133,7 @@ class BackoffControl:
         self._context.run_in_background(self._report_phases)
 
     def _report_phases(self) -> None:
-        """Report phases in order, in one thread at a time. On a background thread."""
+        """Report phases in order, in one thread at a time."""
         while True:
             with self._lock:
                 if self._is_reporting or not self._phases:
@@ -155,8 +150,8 @@ class FlowControl(Generic[S]):
     """The RDY of all connections of one consumer.
 
     Args:
-        workers: number of threads that handle messages. None: no threads of this consumer do, and
-            the level is ``max_in_flight``.
+        workers: number of threads that handle messages. None: unknown, and the level is
+            ``max_in_flight``.
 
     Life: ``start()`` once the timer is running; ``stop()`` ends all raises of RDY.
     Threads: any. Never blocks.
@@ -183,9 +178,7 @@ class FlowControl(Generic[S]):
         self._distributor = RdyDistributor(  # guarded by _lock, as all below
             self.settle_time, config.low_rdy_idle_timeout, config.low_rdy_timeout, rng,
         )
-        #: Maximum number of messages in flight. Written under _lock.
         self.max_in_flight: int = config.max_in_flight
-        #: Attached connections; replaced as a whole.
         self.subscriptions: tuple[S, ...] = ()
         self._workers = workers  # None: unknown; 0: no loop over messages runs
         #: Running loops over messages; changed by atomic calls.
@@ -193,8 +186,8 @@ class FlowControl(Generic[S]):
         self._level = RdyLevel(0.0 if workers is None else config.rdy_share_of_timeout)
         #: Messages being handled -> since when. Written by the thread that handles the message.
         self.running: dict[Message, float] = {}
-        #: True while the level is below max_in_flight. Every handler is then timed, otherwise one
-        #: for each batch received: readers set ``times_handlers``, the next worker clears it.
+        #: The level is below max_in_flight. Every handler is then timed, otherwise one for each
+        #: read: readers set ``times_handlers``, the next worker clears it.
         self.is_limited: bool = False
         self.times_handlers: bool = True
         #: Whether readers should call ``on_arrival``; read without the lock.
@@ -213,7 +206,6 @@ class FlowControl(Generic[S]):
 
     @property
     def level(self) -> int:
-        """Number of messages that may be in flight now."""
         return min(self._level.value, self.max_in_flight)
 
     @property
@@ -222,29 +214,24 @@ class FlowControl(Generic[S]):
 
     @property
     def handler_times(self) -> deque[float]:
-        """Durations of the last handlers, in seconds. The thread that runs a handler appends."""
         return self._level.handler_times
 
     def start(self) -> None:
-        """Schedule the periodic redistribution of RDY."""
         self._context.timer.schedule(
             self._context.config.rdy_redistribute_interval, self._redistribute)
 
     def stop(self) -> None:
-        """Raise no RDY from now on. CLS ends the flow on each connection."""
-        # Without the lock: a signal handler that waits for the stop may have interrupted the
-        # thread that holds it.
+        """Raise no RDY from now on."""
+        # Without the lock: a signal handler that stops may have interrupted its holder.
         self._stopped = True
 
     def attach(self, sub: S) -> None:
-        """Add a new connection and give it its share."""
         with self._lock:
             sub.rdy_state = self._distributor.add(sub, sub.max_rdy, self._clock())
             self.subscriptions = (*self.subscriptions, sub)
         self.update()
 
     def detach(self, sub: S) -> None:
-        """Forget a connection and give its share to the others."""
         with self._lock:
             self._distributor.remove(sub)
             self.subscriptions = tuple(
@@ -259,7 +246,6 @@ class FlowControl(Generic[S]):
         self.update()
 
     def set_max_in_flight(self, count: int) -> None:
-        """Change the maximum number of messages in flight; 0 stops the flow."""
         with self._lock:
             self.max_in_flight = count
         self.update()
@@ -272,14 +258,13 @@ class FlowControl(Generic[S]):
     def begin_loop(self, loop: object) -> None:
         """Count a loop that takes the place of a worker, until ``end_loop(loop)``.
 
-        While no loop runs the flow is stopped: messages would expire in the queue, one attempt
-        after the other.
+        While no loop runs the flow is stopped, because messages would expire in the queue.
         """
         self.loops.add(loop)
         self._apply_loops()
 
     def end_loop(self, loop: object) -> None:
-        """The loop has ended. Idempotent."""
+        """Idempotent."""
         self.loops.discard(loop)
         self._apply_loops()
 
@@ -287,8 +272,6 @@ class FlowControl(Generic[S]):
         with self._lock:  # of several threads, the last one sees the changes of all
             self._workers = len(self.loops)
         self.update()
-
-    # -- the level
 
     def on_arrival(self, count: int) -> None:
         """Messages were queued. Called by readers while ``counts_arrivals`` is True."""
@@ -319,7 +302,6 @@ class FlowControl(Generic[S]):
         self.update()
 
     def _msg_timeout(self) -> float:
-        """Return the shortest msg_timeout of all connections. Needs _lock."""
         return min((sub.msg_timeout for sub in self.subscriptions), default=60.0)
 
     def _log_level(self) -> None:
@@ -335,7 +317,6 @@ class FlowControl(Generic[S]):
                 line_level, "max_in_flight applies again: %d in flight at most", self.level)
 
     def _decide_level(self, now: float) -> None:
-        """Needs _lock."""
         level = self._level
         if not level.share:
             level.value = self.max_in_flight
@@ -354,8 +335,6 @@ class FlowControl(Generic[S]):
         self.counts_arrivals = (self._workers or 0) < self.max_in_flight and (
             self.is_limited or not self._is_look_scheduled)
 
-    # -- RDY
-
     def _redistribute(self) -> None:
         self._context.timer.schedule(
             self._context.config.rdy_redistribute_interval, self._redistribute)
@@ -369,7 +348,6 @@ class FlowControl(Generic[S]):
             sub.post_rdy()
 
     def update(self) -> None:
-        """Decide the RDY of all connections and send the changes."""
         with self._lock:
             before = self._level.reason is LevelReason.HANDLER_TIME
             changes = self._decide()
@@ -412,7 +390,6 @@ class FlowControl(Generic[S]):
         self.update()
 
     def is_starved(self) -> bool:
-        """True if a connection has nearly as many messages in flight as its RDY allows."""
         if self.hold():
             return False  # RDY has just been raised
         now = self._clock()

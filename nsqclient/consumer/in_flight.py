@@ -19,11 +19,8 @@ MAX_UNHANDLED_REMEMBERED = 50_000
 class DeliveryCounts:
     """Counts deliveries of each message of a consumer that have ended in a certain way.
 
-    Used for deliveries that expired before a handler had them, since nsqd counts each as an
-    attempt, and for deliveries whose handler succeeded too late.
-
-    Only the messages counted last are remembered. A finished message stays until others replace
-    it, because nsqd may refuse a late FIN and deliver the message again. Threads: any.
+    Remembers the messages counted last, finished ones too: nsqd may refuse a late FIN and deliver
+    the message again. Threads: any.
     """
 
     def __init__(self, most: int = MAX_UNHANDLED_REMEMBERED) -> None:
@@ -33,7 +30,6 @@ class DeliveryCounts:
         self._counts: OrderedDict[tuple[Endpoint, bytes], int] = OrderedDict()  # guarded by _lock
 
     def add(self, place: Endpoint, message_id: bytes) -> None:
-        """Count one delivery."""
         key = place, message_id
         with self._lock:
             self._counts[key] = self._counts.pop(key, 0) + 1
@@ -41,43 +37,35 @@ class DeliveryCounts:
                 self._counts.popitem(last=False)
 
     def count(self, place: Endpoint, message_id: bytes) -> int:
-        """Return the number of counted deliveries of a message."""
         with self._lock:
             return self._counts.get((place, message_id), 0)
 
 
 class InFlightTable:
-    """The messages in flight on one connection, by id.
+    """The messages in flight on one connection, by id. Each message is answered only once.
 
-    Ensures that each message is answered only once. Does no I/O.
-
-    Threads: any, for every method. Takes no lock but its own.
+    Threads: any, for every method. Takes no lock but its own. Does no I/O.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._messages: dict[bytes, Message] = {}  # guarded by _lock
         self.counters: ConnectionCounters = ConnectionCounters()  # written under _lock
-        #: True once the connection has ended and nsqd has taken its messages back. Written under
-        #: _lock.
+        #: nsqd has taken the messages back. Written under _lock.
         self.is_lost: bool = False
 
     def __len__(self) -> int:
-        """Return the number of messages, including expired ones."""
         return len(self._messages)
 
     def count(self, now: float) -> int:
-        """Return the number of messages that nsqd still counts as in flight."""
         with self._lock:
             return sum(message.deadline > now for message in self._messages.values())
 
     def messages(self) -> list[Message]:
-        """Return all messages, including expired ones."""
         with self._lock:
             return list(self._messages.values())
 
     def unanswered(self, now: float) -> set[Message]:
-        """Return the messages that can still be answered in time."""
         with self._lock:
             return set(
                 message for message in self._messages.values()
@@ -85,7 +73,6 @@ class InFlightTable:
             )
 
     def forget(self, before: float) -> None:
-        """Drop unanswered messages whose deadline lies before ``before``."""
         with self._lock:
             old = list(m for m in self._messages.values() if m.deadline < before)
             for message in old:
@@ -109,13 +96,12 @@ class InFlightTable:
         return repeated
 
     def put(self, messages: list[Message]) -> None:
-        """Record received messages as in flight, redeliveries too, whatever their attempts."""
+        """Record received messages as in flight, whatever their attempts."""
         with self._lock:
             self._messages.update({message._id: message for message in messages})
             self.counters.received += len(messages)
 
     def _add_one_by_one(self, messages: list[Message]) -> list[Message]:
-        """Needs _lock."""
         repeated = []
         for message in messages:
             before = self._messages.get(message._id)
@@ -127,7 +113,6 @@ class InFlightTable:
         return repeated
 
     def get(self, message_id: bytes) -> Message | None:
-        """Return the message with this id if it is still in flight. Lock-free."""
         return self._messages.get(message_id)
 
     def holds(self, message: Message) -> bool:
@@ -157,12 +142,11 @@ class InFlightTable:
             return self._take(unanswered)
 
     def take(self, messages: Iterable[Message]) -> list[Message]:
-        """Remove messages. Returns the messages still in flight: only these may be answered."""
+        """Remove messages. Returns those still in flight: only these may be answered."""
         with self._lock:
             return self._take(messages)
 
     def _take(self, messages: Iterable[Message]) -> list[Message]:
-        """Needs _lock."""
         taken = []
         for message in messages:
             if self._messages.get(message._id) is message:
@@ -191,14 +175,12 @@ class InFlightTable:
             return ids, 0
 
     def count_more(self, counter: str, number: int = 1) -> int:
-        """Add to one of the counters and return its new value."""
         with self._lock:
             total: int = getattr(self.counters, counter) + number
             setattr(self.counters, counter, total)
             return total
 
     def extend(self, message: Message, deadline: float) -> None:
-        """Set the new deadline of a message after a TOUCH."""
         with self._lock:
             if not self.is_lost:
                 message.deadline = deadline

@@ -60,9 +60,7 @@ def with_middleware(
     handler: Handler, middleware: Sequence[Middleware], topic: str, channel: str,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Handler:
-    """Return a handler that runs ``handler`` inside of all ``middleware``, the first outermost.
-
-    Returns a copy of a BatchHandler, and ``handler`` itself if there is no middleware.
+    """Return a handler, or a copy of a BatchHandler, that runs inside of all ``middleware``.
 
     Raises:
         ConfigError: ``handler`` cannot be called with a message, or is an async function.

@@ -35,8 +35,6 @@ _RECEIVE_TIME = 0.02
 
 
 class HandlerSettings(NamedTuple):
-    """The user's functions that decide about messages."""
-
     handler: Handler | None  #: None: a loop takes the messages
     on_giving_up: Callable[[Message], Any]
     #: Decides about messages whose handler raised; None: they are requeued.
@@ -45,8 +43,6 @@ class HandlerSettings(NamedTuple):
 
 
 class WorkerTask(Message):
-    """A task for a worker, in the queue of messages."""
-
     __slots__ = ("task",)
 
     def __init__(self, task: Callable[[], None]) -> None:
@@ -94,14 +90,8 @@ class MessageProcessor:
         #: Bytes queued since the last report; without a lock, as a lost read hardly matters.
         self._added = 0
 
-    # -- the queue
-
     def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
-        """Queue the messages of one read, with ``size`` bytes of bodies. Called by the reader.
-
-        Raises:
-            RemoteProtocolError: nsqd ignores RDY 0; the connection must be closed.
-        """
+        """Queue the messages of one read, with ``size`` bytes of bodies. See SubscriptionOwner."""
         is_stopping = self.requeues_incoming
         if is_stopping:
             sub.requeue_unstarted(messages)
@@ -123,13 +113,11 @@ class MessageProcessor:
             self.backpressure.add(size)
 
     def queue(self, messages: list[Message]) -> bool:
-        """Queue messages. Returns True if others were queued before them."""
+        """Returns True if others were queued before them."""
         return self.workers.put_many(messages)
 
     def requeue_queued(self) -> int:
-        """Requeue every message that no worker has taken. Returns their number."""
         queued = self.workers.take_all()
-        # A message with a response is a task for a worker.
         tasks = [message for message in queued if message._responded]
         if tasks:
             self.workers.put_many(tasks)
@@ -142,18 +130,15 @@ class MessageProcessor:
         return sum(sub.requeue_unstarted(messages) for sub, messages in by_sub.items())
 
     def waiting(self) -> list[Message]:
-        """Return the messages that wait for a worker, without taking them."""
         return self.workers.items()
 
     def remove_waiting(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove and return the waiting messages for which ``condition`` is true."""
         taken = self.workers.take_where(condition)
         if self.requeues_incoming:
             self.requeue_queued()  # a stop may have missed messages that were moved meanwhile
         return taken
 
     def is_starved(self) -> bool:
-        """True if no message waits and a connection has nearly used up its RDY."""
         return not len(self.workers) and self._flow.is_starved()
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
@@ -163,10 +148,7 @@ class MessageProcessor:
         self.workers.put(WorkerTask(task))
 
     def drop_expired(self) -> None:
-        """Drop expired messages from the front of the queue. Called when messages are added.
-
-        Otherwise the queue would grow while a handler hangs, because nsqd sends each again.
-        """
+        """Drop expired messages from the front: the queue would grow while a handler hangs."""
         now = monotonic()
 
         def is_expired(message: Message) -> bool:
@@ -174,8 +156,6 @@ class MessageProcessor:
 
         while (message := self.workers.take_if(is_expired)) is not None:
             message._responder.drop_expired(message)
-
-    # -- one message, on a worker
 
     def run(self, message: Message) -> None:
         """Handle one message and answer it. Never raises."""
@@ -225,7 +205,6 @@ class MessageProcessor:
                     extra=log_fields(message=message))
 
     def finish(self, message: Message, sub: Subscription) -> None:
-        """Finish a handled message. Its FIN is sent together with others."""
         if self._backoff.is_active:
             self._backoff.on_result(Outcome.SUCCESS)
         sub.finished.append(message)
@@ -236,7 +215,6 @@ class MessageProcessor:
             self._schedule_flush()
 
     def flush_soon(self, sub: Subscription) -> None:
-        """Send the collected FINs, now or within a few ms, even if the workers are busy."""
         if len(sub.finished) >= sub.fin_batch:
             sub.flush()
         elif not self._is_flush_scheduled:
@@ -260,7 +238,6 @@ class MessageProcessor:
         return sub
 
     def _why_undone(self, message: Message, sub: Subscription) -> str:
-        """Explain why a message was delivered too often, although its last handler did not fail."""
         reason = (f"delivered {counted(message.attempts, 'time')}, and max_attempts is"
                   f" {self._max_attempts}")
         late = self._late.count(sub.place, message._id)
@@ -273,12 +250,11 @@ class MessageProcessor:
     # -- loops over messages()
 
     def begin_iteration(self, message: Message) -> None:
-        """A loop over ``messages()`` handles this message now."""
         self._turns[message] = threading.get_ident()
         self.running[message] = monotonic()
 
     def end_iteration(self, message: Message) -> None:
-        """The loop has handled the message. Idempotent."""
+        """Idempotent."""
         self._turns.pop(message, None)
         began = self.running.pop(message, None)
         if message.is_async and not message.has_responded:
@@ -287,10 +263,7 @@ class MessageProcessor:
             self._note_time(monotonic() - began)
 
     def is_iterated_by_caller(self) -> bool:
-        """True if the calling thread is a loop that handles a message."""
         return threading.get_ident() in self._turns.copy().values()
-
-    # -- sending FINs and receiving, on a worker
 
     def on_idle(self) -> None:
         """Send all FINs, and maybe receive. Called by a worker that found the queue empty."""
@@ -304,8 +277,7 @@ class MessageProcessor:
         """Receive the next message of a connection on this worker's thread.
 
         nsqd sends nothing before the last message is finished, so each message would otherwise wake
-        two threads, the reader and a worker. Only if there is a worker for each connection, so that
-        no other connection waits for this worker.
+        two threads. Only if no other connection waits for this worker.
         """
         if (
             len(self.workers) or len(sub.in_flight) or self.requeues_incoming
@@ -329,12 +301,9 @@ class MessageProcessor:
             raise
 
     def _flush_on_timer(self) -> None:
-        # Reset first: a FIN that is collected later schedules a new flush.
         self._is_flush_scheduled = False
         for sub in self._flow.subscriptions:
             sub.flush(waits=False)
-
-    # -- messages that failed
 
     def _on_exception(self, message: Message, exc: BaseException) -> None:
         fields = log_fields(message=message)
@@ -348,8 +317,7 @@ class MessageProcessor:
             self.on_failure(message, decision)
 
     def on_failure(self, message: Message, decision: Decision) -> None:
-        """Requeue or give up a message whose handler raised, unless it is answered. Never raises.
-        """
+        """Requeue or give up the message, unless it is answered. Never raises."""
         if message._responded:
             return
         requeue, failure = decision.requeue, decision.failure
@@ -363,7 +331,7 @@ class MessageProcessor:
             self._give_up(message, failure)
 
     def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
-        """Decide about a message whose handler raised; None if it was answered. Never raises."""
+        """Returns None if the message was answered. Never raises."""
         if message._responded:
             return None
         sub = message._responder
@@ -377,11 +345,6 @@ class MessageProcessor:
             return decide(None, message, exc, attempts, most)
 
     def give_up(self, message: Message, reason: str) -> None:
-        """See ``Message.give_up``.
-
-        Raises:
-            AlreadyRespondedError: it was answered before.
-        """
         if message._responded:
             raise AlreadyRespondedError(f"{message!r} was answered before")
         message._is_async = False  # the caller answers it here
@@ -401,7 +364,6 @@ class MessageProcessor:
                 raise
             return
         finally:
-            # The traceback of the exception refers to the message.
             del message._failure
         sub = message._responder
         assert isinstance(sub, Subscription)
@@ -416,7 +378,6 @@ class MessageProcessor:
             pass  # the user's code answered it
 
     def _check_result(self, result: object, message: Message) -> None:
-        """Raise if the handler returned a Requeue, a GiveUp, or work that is not done yet."""
         check_result(result, may_be_future=message._is_async or message._responded)
         raise_decision(result)
         if result is False and not self._warned_about_false:

@@ -1,8 +1,5 @@
 """Decides how many messages a consumer asks for and how RDY is distributed. Does no I/O.
 
-``RdyLevel`` estimates how much of ``max_in_flight`` the handlers can finish in time.
-``RdyDistributor`` distributes that amount over the connections.
-
 nsqd treats RDY as a level: it sends while fewer messages than RDY are in flight. Lowering RDY does
 not call messages back, so the number of messages that may be in flight on a connection is::
 
@@ -22,14 +19,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-#: Number of handler times to remember. The slowest one counts, because a handler that waits for a
-#: database delays all messages queued behind it.
+#: Number of handler times to remember. The slowest counts: it delays all messages behind it.
 WINDOW = 128
 
 
 class LevelReason(Enum):
-    """The factor that currently limits the number of messages in flight."""
-
     START = "start"  #: handler times are not known yet, or not at a higher level
     HANDLER_TIME = "handler_time"  #: more would expire in the queue
     MAX_IN_FLIGHT = "max_in_flight"
@@ -38,8 +32,6 @@ class LevelReason(Enum):
 
 
 class Snapshot(NamedTuple):
-    """The input of a RdyLevel."""
-
     max_in_flight: int
     workers: int  #: threads that handle messages
     connections: int
@@ -51,14 +43,12 @@ class Snapshot(NamedTuple):
 class RdyLevel:
     """The number of messages that can all be handled within a share of msg_timeout.
 
-    The level starts at the number of workers or of connections, whichever is greater. It doubles
-    at most once per level's worth of arrived messages. It falls at once but rises only if twice as
-    many messages could be handled in time, which prevents oscillation.
+    It starts at the number of workers or of connections, whichever is greater. It doubles at most
+    once per level's worth of arrived messages. It falls at once but rises only if twice as many
+    messages could be handled in time, which prevents oscillation. Messages that are in flight when
+    handlers become slower expire once, so the share is small.
 
-    Args:
-        share: fraction of msg_timeout within which all received messages should be handled.
-
-    Not thread-safe: the caller holds a lock. Only ``handler_times`` may be used without it.
+    Not thread-safe. Only ``handler_times`` may be used without a lock.
     """
 
     def __init__(self, share: float) -> None:
@@ -75,20 +65,17 @@ class RdyLevel:
 
     @property
     def handler_time(self) -> float | None:
-        """Duration of the slowest of the last handlers, in seconds; None before the first."""
         return max(self.handler_times.copy(), default=None)
 
     def is_held(self, now: float) -> bool:
-        """True while a handler collects messages on purpose; handler times are then ignored."""
         return now < self._held_until
 
     def hold(self, until: float) -> None:
-        """A handler keeps a message or asked whether more will come: hold the level until then."""
+        """A handler collects messages on purpose: hold the level at max_in_flight until then."""
         self._held_until = until
         self.handler_times.clear()
 
     def look(self, now: float, seen: Snapshot) -> bool:
-        """Recalculate the level. Returns whether the level or its reason changed."""
         before = self.value, self.reason
         self.value, self.reason = self._decide(now, seen)
         if self.value != before[0]:
@@ -133,7 +120,6 @@ class RdyState:
     granted: float = float("-inf")  #: when its turn began or was last extended
 
     def load(self, now: float) -> int:
-        """Maximum number of messages that may be in flight on this connection."""
         while self.lowered and now >= self.lowered[0][0]:
             del self.lowered[0]
         level = self.lowered[0][1] if self.lowered else 0
@@ -141,14 +127,12 @@ class RdyState:
 
 
 class RdyDistributor:
-    """The RDY of every connection of one consumer. Not thread-safe: the caller holds a lock.
+    """The RDY of every connection of one consumer. Not thread-safe.
 
     Args:
         settle_time: seconds for which a lowered RDY still counts at its old value.
-        idle_timeout: seconds without a message after which a connection counts as idle
-            (``low_rdy_idle_timeout``).
-        pin_timeout: the longest time one connection keeps RDY 1 while others have none
-            (``low_rdy_timeout``).
+        idle_timeout: seconds without a message after which a connection counts as idle.
+        pin_timeout: the longest time one connection keeps RDY 1 while others have none.
     """
 
     def __init__(
@@ -169,11 +153,9 @@ class RdyDistributor:
         return state
 
     def remove(self, key: object) -> None:
-        """Forget a closed connection. nsqd no longer counts its messages."""
         self.states.pop(key, None)
 
     def load(self, now: float) -> int:
-        """Maximum number of messages that may be in flight on all connections together."""
         return sum(state.load(now) for state in self.states.values())
 
     def decide(
@@ -181,10 +163,9 @@ class RdyDistributor:
     ) -> list[RdyState]:
         """Move RDY toward its target. Returns the states whose RDY must be sent.
 
-        ``max_in_flight`` 0 stops the flow. ``level`` is distributed instead if it is lower.
-        ``only_one`` lets a single message through as a test. RDY is lowered at once but raised
-        only within the ceiling, so call again when a lowered RDY has settled or a message was
-        answered (see ``wants_more``).
+        ``max_in_flight`` 0 stops the flow. ``only_one`` lets a single message through as a test.
+        RDY is lowered at once but raised only within the ceiling, so call again when a lowered RDY
+        has settled or a message was answered (see ``wants_more``).
         """
         states = list(self.states.values())
         limit, wanted = self._wanted(states, now, max_in_flight, level, only_one)
@@ -231,13 +212,11 @@ class RdyDistributor:
     def wants_more(
         self, now: float, max_in_flight: int, *, level: int, only_one: bool = False
     ) -> bool:
-        """True if the ceiling keeps the RDY of some connection below its target."""
         states = list(self.states.values())
         _, wanted = self._wanted(states, now, max_in_flight, level, only_one)
         return any(state.rdy < wanted[state.key] for state in states)
 
     def next_settled(self, now: float) -> float | None:
-        """Time at which the next lowered RDY will have settled; None if all have settled."""
         times = [
             until for state in self.states.values() for until, _ in state.lowered if until > now
         ]
@@ -265,8 +244,7 @@ class RdyDistributor:
         if level >= places or level >= len(states):
             places = min(level, places)
             return places, self._shares(states, now, places)
-        # Fewer places than connections: quiet connections do not take a place of the level, but
-        # have RDY 1 so that nsqd can send a message on them.
+        # Fewer places than connections: quiet ones have RDY 1 without taking a place of the level.
         quiet = [state for state in states if self._is_quiet(state, now)][:places - level]
         others = [state for state in states if state not in quiet]
         wanted = self._shares(others, now, level)
@@ -291,8 +269,7 @@ class RdyDistributor:
         busy = [state for state in states if not self._is_idle(state, now)]
         if not idle or not busy:
             return self._even(states, max_in_flight)
-        # Idle connections keep RDY 1 so that nsqd can send a message. Busy ones share the
-        # remainder.
+        # Idle connections keep RDY 1 so that nsqd can send a message.
         wanted: dict[object, int] = {state.key: 1 for state in idle}
         wanted.update(self._even(busy, max_in_flight - len(idle)))
         return wanted

@@ -1,7 +1,6 @@
 """Decides whether a message whose handler failed is requeued, after which delay, or given up.
 
-``Retry`` and ``RetryTable`` are policies for the argument ``retry`` of a Consumer. ``decide``
-applies a policy. Does no I/O.
+``decide`` applies a policy of the user's. Does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Retry:
     Raises:
         ConfigError: an argument is out of range.
 
-    Life: usable for any number of consumers. Threads: any.
+    Threads: any, for any number of consumers.
     """
 
     def __init__(
@@ -92,18 +91,17 @@ Rule = Union[Requeue, GiveUp, type[Requeue], type[GiveUp], RetryPolicy]
 class RetryTable:
     """A retry policy: a table of exception types.
 
-    The entry of the exception's type applies, otherwise that of its nearest base class in the
-    method resolution order.
+    The entry of the exception's type applies, otherwise that of its nearest base class.
 
     Args:
-        rules: exception type -> ``Requeue(...)``, ``GiveUp(...)``, a :class:`Retry`, or another
-            policy. The classes ``Requeue`` and ``GiveUp`` mean instances without arguments.
+        rules: exception type -> ``Requeue(...)``, ``GiveUp(...)``, their classes, a :class:`Retry`,
+            or another policy.
         default: the rule for other exceptions; None: the default of the consumer.
 
     Raises:
         ConfigError: a key or an entry has another type.
 
-    Life: usable for any number of consumers. Threads: any.
+    Threads: any, for any number of consumers.
     """
 
     def __init__(
@@ -137,14 +135,6 @@ class RetryTable:
 def check_retry(
     retry: RetryPolicy | None, max_attempts: int, *, has_handler: bool
 ) -> None:
-    """Check the argument ``retry`` of a consumer.
-
-    Args:
-        max_attempts: the consumer's.
-
-    Raises:
-        ConfigError: it is invalid, or does not fit the other arguments.
-    """
     if retry is None:
         return
     if isinstance(retry, int):
@@ -180,7 +170,6 @@ def decide(
 
     Args:
         attempts: number of deliveries that a handler has seen, including this one.
-        max_attempts: maximum of ``attempts``; 0: no limit.
 
     Raises:
         TypeError: the policy returned an invalid result.
@@ -207,7 +196,7 @@ def decide(
 
 
 def show_delays(decisions: Collection[Decision]) -> str:
-    """Return the delays of planned retries as text: the delay, or the shortest and longest one."""
+    """Return the delay of planned retries as text, or the shortest and longest one."""
     delays = [decision.requeue.delay for decision in decisions if decision.requeue is not None]
     known = [delay for delay in delays if delay is not None]
     if len(known) < len(delays):

@@ -74,7 +74,6 @@ class Shutdown:
         self._background = background
         self._batch = batch
         self._on_stop = on_stop
-        #: stop() was called.
         self.has_begun: bool = False
         # Plain locks, because stop() may be called in a signal handler. The thread that acquires
         # the first one runs the steps. The second one is held until they are over.
@@ -180,7 +179,6 @@ class Shutdown:
         return tuple(stuck)
 
     def _open_messages(self, subs: list[Subscription]) -> set[Message]:
-        """Return the messages that are being handled or are async."""
         now = time.monotonic()
         messages = set(self._processor.running)
         return messages.union(*(sub.in_flight.unanswered(now) for sub in subs))
@@ -234,7 +232,7 @@ class SignalFlag:
         self._unset.acquire()
 
     def set(self) -> None:
-        """Set the flag. A second signal may call this in the middle of the first call."""
+        """A second signal may call this in the middle of the first call."""
         with contextlib.suppress(RuntimeError):
             self._unset.release()
 

@@ -1,7 +1,6 @@
 """``Subscription``: one connection of a consumer, its messages in flight, and their answers.
 
-``NsqdSubscription`` is the base class that it shares with ``BulkSubscription``: the connection and
-its RDY. FINs are collected and sent together, because a system call for each halves the speed.
+FINs are collected and sent together, because a system call for each halves the speed.
 """
 
 from __future__ import annotations
@@ -37,14 +36,15 @@ from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.delays import requeue_delay
 from nsqclient.runtime.log_lines import LineLimit
 
-#: Maximum number of FINs that are sent together.
 MAX_FIN_BATCH = 256
-#: The body of a RawMessage.
 body_of: itemgetter[int] = itemgetter(3)
 
 
 class NsqdSubscription(ABC):
-    """One connection that is subscribed to a channel, and its RDY. Threads: any."""
+    """One connection that is subscribed to a channel, and its RDY. Threads: any.
+
+    The base class of Subscription and BulkSubscription.
+    """
 
     def __init__(self, address: str, context: ConsumerContext, owner: object) -> None:
         config = context.config
@@ -63,13 +63,11 @@ class NsqdSubscription(ABC):
         self._rdy_on_wire = 0  # guarded by the connection's lock
         #: Number of FINs that are sent together. Low if RDY is low, because nsqd would be idle.
         self.fin_batch: int = 1
-        #: Seconds after which nsqd delivers a message again.
         self.msg_timeout: float = 60.0
         self._max_msg_timeout = 900.0
         #: CLOSE_WAIT has arrived: nsqd sends no more messages.
         self.was_drained: bool = False
-        #: Whether the Watchdog may replace it. An ephemeral channel would be deleted with its
-        #: messages.
+        #: The Watchdog may replace it. An ephemeral channel would be deleted with its messages.
         self.is_watched: bool = not (config.sample_rate or is_ephemeral(self.channel))
         #: Being replaced: it gets no more RDY, and is closed once its messages are answered.
         self.is_retired: bool = False
@@ -93,15 +91,11 @@ class NsqdSubscription(ABC):
 
     @property
     def max_rdy(self) -> int:
-        """The highest useful RDY."""
         return self.conn.settings.max_rdy_count
-
-    # -- for a subclass
 
     @property
     @abstractmethod
-    def is_lost(self) -> bool:
-        """True if the connection has ended and nsqd has taken its messages back."""
+    def is_lost(self) -> bool: ...
 
     @abstractmethod
     def count_in_flight(self, now: float) -> int:
@@ -112,8 +106,7 @@ class NsqdSubscription(ABC):
         """Drop unanswered messages whose deadline lies before ``before``."""
 
     @abstractmethod
-    def count_more(self, counter: str, number: int = 1) -> int:
-        """Add to one of the counters and return its new value."""
+    def count_more(self, counter: str, number: int = 1) -> int: ...
 
     @abstractmethod
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
@@ -124,10 +117,7 @@ class NsqdSubscription(ABC):
         """nsqd has rejected a FIN, REQ or TOUCH, because the message had timed out."""
 
     @abstractmethod
-    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None:
-        """The connection has ended."""
-
-    # -- sending
+    def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None: ...
 
     def post_rdy(self) -> None:
         """Send the RDY of ``rdy_state``, unless it was sent last. Never waits or raises."""
@@ -160,7 +150,7 @@ class NsqdSubscription(ABC):
         return True
 
     def _post(self, queue: Callable[[ClientProtocol], None]) -> None:
-        """Send without waiting. A background task sends the bytes that the socket does not take."""
+        """Send without waiting. A background task sends what the socket does not take."""
         if not self.conn.send(queue, waits=False):
             self._context.run_in_background(self._flush_socket)
 
@@ -197,18 +187,14 @@ class NsqdSubscription(ABC):
             extra=log_fields(nsqd=self.address),
         )
 
-    # -- from the connection's reader
-
-    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None:
-        """Not used: consumers do not publish."""
+    def on_published(self, conn: Connection, token: Any, error: ServerError | None) -> None: ...
 
     def on_close_wait(self, conn: Connection) -> None:
-        """nsqd has answered CLS, and every FIN before it."""
         self.was_drained = True
 
 
 class SubscriptionOwner(Protocol):
-    """The interface that a Subscription reports to. Methods do not block."""
+    """What a Subscription reports to. Methods do not block."""
 
     def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """Messages have arrived; their bodies have ``size`` bytes. Called by the reader thread.
@@ -220,14 +206,11 @@ class SubscriptionOwner(Protocol):
     def on_result(self, outcome: Outcome) -> None:
         """A message is about to be answered. If RDY changes, it is sent first."""
 
-    def flush_soon(self, sub: Subscription) -> None:
-        """Send the FINs of ``sub.finished``, at once or within a few ms."""
+    def flush_soon(self, sub: Subscription) -> None: ...
 
-    def give_up(self, message: Message, reason: str) -> None:
-        """Call ``on_giving_up`` with a message and finish it."""
+    def give_up(self, message: Message, reason: str) -> None: ...
 
-    def on_lost(self, sub: Subscription, error: NSQError) -> None:
-        """The connection has ended."""
+    def on_lost(self, sub: Subscription, error: NSQError) -> None: ...
 
 
 class Subscription(NsqdSubscription):
@@ -260,7 +243,6 @@ class Subscription(NsqdSubscription):
         return self.in_flight.count_more(counter, number)
 
     def __len__(self) -> int:
-        """Return the number of messages in flight, including expired ones."""
         return len(self.in_flight)
 
     def count_in_flight(self, now: float) -> int:
@@ -270,7 +252,6 @@ class Subscription(NsqdSubscription):
         self.in_flight.forget(before)
 
     def stats(self, rdy: int) -> ConnectionStats:
-        """Take a snapshot; ``rdy`` is the last RDY sent."""
         settings = self.conn.settings
         counters = dataclasses.replace(self.counters)
         return ConnectionStats(
@@ -294,7 +275,6 @@ class Subscription(NsqdSubscription):
         self.flush(waits=False)
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
-        """Send REQ, after the RDY of the backoff."""
         if delay is None:
             config = self._config
             delay = requeue_delay(
@@ -329,7 +309,6 @@ class Subscription(NsqdSubscription):
         self._owner.give_up(message, reason)
 
     def touch(self, message: Message) -> None:
-        """Send TOUCH and extend the message's deadline as nsqd does."""
         if message.has_responded:
             raise AlreadyRespondedError(f"{message!r} was answered; it cannot be touched")
         try:
@@ -380,7 +359,7 @@ class Subscription(NsqdSubscription):
             self._touch_later(message_id, received)
 
     def _extend(self, message: Message) -> None:
-        # Before TOUCH is sent, because nsqd's refusal, which expires the message, may come at once.
+        # Before TOUCH is sent: nsqd's refusal, which expires the message, may come at once.
         self.in_flight.extend(message, min(
             time.monotonic() + self.msg_timeout, message.received + self._max_msg_timeout
         ))
@@ -399,7 +378,6 @@ class Subscription(NsqdSubscription):
         return len(mine)
 
     def drop_expired(self, message: Message) -> None:
-        """Forget a message that expired while it was queued: nsqd delivers it again."""
         self.in_flight.take_unanswered([message])
         self._unhandled.add(self.place, message._id)
         count = self.in_flight.count_more("expired")
@@ -414,16 +392,14 @@ class Subscription(NsqdSubscription):
     def count_handled(self, message: Message) -> int:
         """Return the number of deliveries of the message that a handler may have seen.
 
-        Counts this delivery and those to other consumers, but not those that expired in the queue
-        of this consumer.
+        Counts those to other consumers, but not those that expired in the queue of this one.
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 
     def flush(self, *, waits: bool = True) -> None:
-        """Send the collected FINs. Blocks at most ``write_timeout``; never raises.
+        """Send the collected FINs. Never raises.
 
-        Args:
-            waits: False: a background task sends the bytes that the socket does not take.
+        Blocks: at most ``write_timeout``, unless ``waits`` is False.
         """
         if not self.finished:
             return
@@ -433,8 +409,6 @@ class Subscription(NsqdSubscription):
         if ids:
             queue = methodcaller("send_fin", ids)
             self._send(queue, len(ids), waits=waits)
-
-    # -- from the connection's reader
 
     def on_messages(self, conn: Connection, batch: list[RawMessage]) -> None:
         now = time.monotonic()

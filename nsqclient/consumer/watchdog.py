@@ -19,20 +19,16 @@ from nsqclient.consumer.subscription import Subscription
 from nsqclient.display import counted
 from nsqclient.log_records import log_fields
 
-#: Seconds between two looks.
 _INTERVAL = 1.0
 #: Seconds between two looks at a connection that is being replaced.
 _RETIRE_INTERVAL = 0.1
 
-#: The patience is at most 16 times msg_timeout.
 _MOST_DOUBLINGS = 4
 
 K = TypeVar("K")
 
 
 class Observed(NamedTuple):
-    """One connection at the time of a look."""
-
     received: int  #: messages that have arrived on it
     rdy: int
     in_flight: int
@@ -42,8 +38,7 @@ class Observed(NamedTuple):
 class SilenceWatch(Generic[K]):
     """Finds connections on which no message arrives. Does no I/O. Not thread-safe.
 
-    At most ``longest_look`` seconds count between two looks. A longer pause means that this process
-    was suspended or busy.
+    At most ``longest_look`` seconds count between two looks: this process may have been suspended.
     """
 
     def __init__(self, longest_look: float) -> None:
@@ -94,11 +89,9 @@ class Watchdog:
         self._replaced_at: dict[Hashable, float] = {}
 
     def start(self) -> None:
-        """Schedule the first look. The timer must be running."""
         self._timer.schedule(_INTERVAL, self._look)
 
     def _look(self) -> None:
-        """Look at all connections. On the timer thread."""
         self._timer.schedule(_INTERVAL, self._look)
         now = time.monotonic()
         seen = {}
@@ -116,7 +109,6 @@ class Watchdog:
             self._context.run_in_background(lambda: self._check(silent))
 
     def _replace_miscounted(self, sub: Subscription) -> None:
-        """Replace a connection on which nsqd has counted a message twice."""
         message, before = sub.delivered_twice, self._replaced_at.get(sub.place, -math.inf)
         if message is not None and time.monotonic() - before >= sub.msg_timeout:
             self._replace(
@@ -147,10 +139,7 @@ class Watchdog:
     def _replace(self, sub: Subscription, reason: str) -> None:
         """Close a connection once its messages are answered, after msg_timeout at the latest.
 
-        It is then dialed again. Never blocks.
-
-        The messages in flight are finished first. nsqd would otherwise deliver their copies to the
-        new connection, and count them there.
+        nsqd would otherwise deliver copies of them to the new connection, and count them there.
         """
         if sub.is_retired:
             return

@@ -1,7 +1,5 @@
 """Backpressure: holding the flow, queueing, dropping, and ending a connection."""
 
-import logging
-from types import SimpleNamespace
 
 import pytest
 
@@ -187,19 +185,6 @@ def test_a_peer_that_ignores_rdy_0_is_cut_off():
     world.deliver(10)
     with pytest.raises(RemoteProtocolError, match="MiB came later than 0.5 s after RDY 0"):
         world.deliver(1)
-
-
-def test_holds_cause_few_lines(caplog):
-    caplog.set_level(logging.INFO)
-    world = World()
-    for _ in range(100):
-        world.deliver(12)
-        world.handle(12)
-        world.timer.advance(1)
-    assert len(world.holds) == 200
-    assert len(caplog.messages) == 2
-    assert caplog.messages[0].startswith("orders/mail: RDY 0 until workers catch up: 0.0 MiB wait")
-    assert caplog.messages[1] == "orders/mail: half of max_queued_bytes is free again, RDY restored"
 
 
 def test_a_hold_ends_while_another_thread_begins_it():

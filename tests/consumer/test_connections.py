@@ -1,7 +1,5 @@
 """ConnectionManager by value: dials, retries, and forgotten addresses."""
 
-import logging
-
 import pytest
 
 from nsqclient.config import Config
@@ -175,37 +173,6 @@ def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
     assert world.addresses() == ["a:1"]
 
 
-def test_an_nsqd_given_by_address_does_not_end_the_short_pauses(monkeypatch):
-    world = World(monkeypatch, ["a:1"], lookupds=["l:1"], lookupd_poll_jitter=0)
-    world.start()
-    world.timer.advance(15)
-    assert world.timer.delays == [1, 2, 4, 8, 16]
-
-
-def test_an_nsqd_that_becomes_reachable_ends_the_short_pauses(monkeypatch):
-    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
-    world.answers["l:1"] = ["a:1"]
-    world.failures["a:1"] = REFUSED
-    world.start()
-    world.timer.advance(3)
-    del world.failures["a:1"], world.timer.delays[:]
-    world.timer.advance(100)
-    assert world.addresses() == ["a:1"]
-    assert world.timer.delays == [60, 60]
-
-
-def test_a_topic_that_is_created_again_is_asked_for_soon(monkeypatch):
-    monkeypatch.setattr(connections, "_FORGET_AFTER", 100.0)
-    world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
-    world.answers["l:1"] = ["a:1"]
-    world.start()
-    world.timer.advance(30)
-    world.answers["l:1"] = []
-    world.mark_lost(world.connected[0])
-    world.timer.advance(300)
-    assert {1, 2, 4, 8, 16, 32} <= set(world.timer.delays)
-
-
 def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
     """At once, then after about 0.5, 1, 2 ... s; when it is back, at the poll interval again."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
@@ -335,22 +302,6 @@ class Slots:
             self.waiting.pop(0)._target()
 
 
-def names(count, host="silent"):
-    return [f"{host}{number}:1" for number in range(count)]
-
-
-def test_lost_nsqds_are_dialed_before_new_ones(monkeypatch):
-    world = World(monkeypatch, lookupds=["l:1"])
-    world.answers["l:1"] = ["a:1"]
-    world.start()
-    world.timer.advance(30)
-    slots = world.connections.dials._make_thread = Slots()
-    world.answers["l:1"] = [*names(100), "a:1"]
-    world.mark_lost(world.connected[0])
-    slots.run()
-    assert [address for _, address in world.dialed[:3]] == ["a:1", "a:1", "silent0:1"]
-
-
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
     world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
     slots = world.connections.dials._make_thread = Slots()
@@ -361,22 +312,6 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
     slots.run()
     assert world.addresses() == ["b:1", "d:1"]
     assert set(world.connections._entries) == {Endpoint("b:1"), Endpoint("d:1")}
-
-
-def test_what_fails_and_is_named_no_more_is_forgotten(monkeypatch):
-    world = World(monkeypatch, lookupds=["l:1"])
-    world.answers["l:1"] = ["a:1"]
-    world.failures["a:1"] = REFUSED
-
-    def open_slowly(sub, deadline):
-        world.answers["l:1"] = []
-        world.connections.poll()
-        world.timer.run_background()
-        raise REFUSED
-
-    monkeypatch.setattr(FakeSubscription, "open", open_slowly)
-    world.start()
-    assert world.connections._entries == {}
 
 
 def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkeypatch):
@@ -401,14 +336,3 @@ def test_connections_that_interrupts_end_do_not_slow_down_the_next(monkeypatch):
         assert sub is not None
         world.lost(sub, InterruptedSendError("a:1", "interrupted while sending"))
     assert world.connections._entries[place].failures == 0
-
-
-def test_thousands_of_listed_addresses_cause_few_lines(monkeypatch, caplog):
-    caplog.set_level(logging.INFO)
-    world = World(monkeypatch, lookupds=["l:1"])
-    world.answers["l:1"] = names(1000)
-    world.failures = dict.fromkeys(names(1000), REFUSED)
-    world.start()
-    assert len(world.dialed) == 1000
-    for text in ("lists", "cannot consume"):
-        assert sum(text in message for message in caplog.messages) == 10

@@ -13,7 +13,6 @@ from nsqclient.consumer.flow_control import BackoffControl, FlowControl
 from nsqclient.consumer.subscription import Subscription
 from tests.support.consumer_context import make_context
 from tests.support.faults.interrupts import interrupt_everywhere
-from tests.support.processes import start_threads
 from tests.support.virtual_time import VirtualTimer
 
 
@@ -229,23 +228,6 @@ def test_a_new_wait_is_not_ended_by_what_is_left_of_the_one_before():
     assert world.flow.backoff.phase is Phase.WAITING
     world.timer.advance(0.2)
     assert world.flow.backoff.phase is Phase.TESTING
-
-
-def test_loops_that_come_and_go_leave_the_right_state():
-    flow = World(Config(), 10).flow
-
-    def come_and_go():
-        for _ in range(200):
-            loop = object()
-            flow.begin_loop(loop)
-            flow.end_loop(loop)
-
-    flow.begin_loop(come_and_go)
-    for thread in start_threads(4, come_and_go):
-        thread.join()
-    assert len(flow.loops) == 1
-    flow.end_loop(come_and_go)
-    assert not flow.loops
 
 
 def test_without_a_handler_messages_flow_while_a_loop_runs_and_no_pause_is_in_force():

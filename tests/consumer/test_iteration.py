@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.consumer.core import iterate
-from nsqclient.errors import ConnectError
 from nsqclient.message import Message
 from nsqclient.runtime.workers import WorkerPool
 
@@ -65,7 +64,7 @@ class Bench:
         self.sub, self.processor = FakeSubscription(), FakeProcessor(self.pool)
         self.flow = FakeFlow()
         self.stop = SimpleNamespace(has_begun=False)
-        self.waited_since, self.failure, self.looks = [], None, 1
+        self.waited_since, self.looks = [], 1
         for number in range(len(bodies)):
             body = bodies[number:number + 1]
             self.pool.put(Message(body, b"0" * 16, 1, 1, 0.0, time.monotonic() + 60, self.sub))
@@ -76,15 +75,7 @@ class Bench:
 
     def check(self, since):
         self.waited_since.append(since)
-        if self.failure is not None:
-            raise self.failure
         return len(self.waited_since) >= self.looks
-
-
-def test_each_turn_ends_with_its_message_finished():
-    bench = Bench()
-    assert [message.body for message in bench.loop()] == [b"a", b"b", b"c"]
-    assert (bench.processor.finished, bench.processor.turns) == ([b"a", b"b", b"c"], 0)
 
 
 @pytest.mark.parametrize("how", ["break", "raise"])
@@ -101,19 +92,6 @@ def test_a_loop_that_is_left_requeues_its_message(how):
     assert [message.body for message in bench.loop()] == [b"b", b"c"]
 
 
-def test_messages_flow_while_a_loop_runs():
-    bench = Bench()
-    first, second = bench.loop(), bench.loop()
-    assert len(bench.flow.loops) == 0
-    next(first)
-    next(second)
-    assert len(bench.flow.loops) == 2
-    first.close()
-    assert len(bench.flow.loops) == 1
-    second.close()
-    assert len(bench.flow.loops) == 0
-
-
 def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
     bench = Bench(b"a")
 
@@ -124,19 +102,6 @@ def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
     bench.processor.should_handle = stop_now
     assert list(bench.loop()) == []
     assert (bench.sub.back, bench.processor.turns) == ([b"a"], 0)
-
-
-def test_a_loop_that_waited_without_a_connection_raises():
-    """When it would end; the wait began with the end of the last turn."""
-    bench = Bench()
-    bench.failure = ConnectError("a:1", "refused")
-    ends, bodies = [], []
-    with pytest.raises(ConnectError):
-        for message in bench.loop():
-            bodies.append(message.body)
-            ends.append(time.monotonic())
-    assert bodies == [b"a", b"b", b"c"] and not bench.flow.loops
-    assert len(bench.waited_since) == 1 and bench.waited_since[0] >= ends[-1]
 
 
 def test_a_loop_waits_on_until_the_end_is_there():

@@ -11,8 +11,7 @@ from nsqclient.consumer.processor import HandlerSettings, MessageProcessor
 from nsqclient.consumer.retry import Retry, RetryTable
 from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.consumer.subscription import Subscription
-from nsqclient.errors import ConnectError, ConnectionLostError
-from nsqclient.hints import RUNS
+from nsqclient.errors import ConnectionLostError
 from nsqclient.message import Failure, GiveUp, Message, Requeue
 from nsqclient.runtime.threads import LibraryThread
 from tests.support.consumer_context import make_context
@@ -195,16 +194,6 @@ def test_a_message_is_given_up_after_max_attempts(attempts, maximum, given_up):
     assert [failure.exception for failure in bench.failures] == [None] * given_up
 
 
-@pytest.mark.parametrize("attempts, given_up", [(13, 0), (14, 1)])
-def test_deliveries_that_no_handler_had_do_not_lead_to_giving_up(attempts, given_up):
-    """Of 13 deliveries 8 expired in the queue: this is the fifth that a handler has."""
-    handled = []
-    bench = Bench(handled.append, max_attempts=5)
-    bench.sub.unhandled = 8
-    bench.run(attempts)
-    assert (len(bench.given_up), len(handled)) == (given_up, 1 - given_up)
-
-
 def test_a_failure_on_the_last_attempt_gives_up_at_once():
     """The exception is at hand: the next delivery may be another process's."""
     error = ValueError("no total")
@@ -232,17 +221,6 @@ def test_give_up_gives_up_at_once(caplog):
     assert (bench.sub.answers, bench.flow.results) == (["FIN"], [])
     assert message.failure is None  # else its traceback would keep it
     assert "handler failed" not in caplog.text
-
-
-def test_give_up_after_enable_async_finishes_the_message():
-    """The handler has raised, so it answers no more."""
-    def handler(message):
-        message.enable_async()
-        raise GiveUp("broken")
-
-    bench = Bench(handler)
-    bench.run()
-    assert (bench.sub.answers, len(bench.given_up)) == (["FIN"], 1)
 
 
 @pytest.mark.parametrize("decision, answer", [
@@ -310,13 +288,6 @@ def test_a_failure_after_an_answer_is_an_error_whatever_the_policy(caplog):
     [(level, line, _)] = logged(caplog)
     assert (level, line) == ("ERROR", f"consumer: handler failed for {message!r}")
     assert (bench.sub.answers, bench.given_up) == (["FIN"], [])
-
-
-def test_a_planned_retry_of_a_known_failure_says_what_to_do(caplog):
-    error = ConnectError("nsqd:4150", "connection refused", RUNS)
-    Bench(raising(error), retry=Retry(1, jitter=0)).run()
-    [(level, line, _)] = logged(caplog)
-    assert level == "WARNING" and "--tcp-address" in line and "ConnectError: " in line
 
 
 @pytest.mark.parametrize("give_up", [

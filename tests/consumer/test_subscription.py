@@ -3,7 +3,6 @@
 Its tables by value: what is in flight, and what expired unhandled.
 """
 
-import contextlib
 import socket
 import struct
 import threading
@@ -22,7 +21,6 @@ from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
 from nsqclient.runtime.deadline import Deadline
 from tests.support.consumer_context import make_context
-from tests.support.processes import start_threads
 from tests.support.servers.scripted import OK, ScriptedServer, error, message, response
 from tests.support.virtual_time import VirtualTimer
 from tests.support.waiting import wait_until
@@ -210,22 +208,6 @@ def test_an_answer_without_a_connection_is_counted(answer, caplog):
         assert "1 response lost" in caplog.text
 
 
-def test_of_answers_from_many_threads_one_is_sent():
-    won = []
-    barrier = threading.Barrier(10)
-
-    def answer():
-        barrier.wait(5)
-        with contextlib.suppress(AlreadyRespondedError):
-            session.one.finish()
-            won.append(True)
-
-    with Session(lines(b"FIN " + ID)) as session:
-        for thread in start_threads(10, answer):
-            thread.join()
-    assert len(won) == 1
-
-
 def test_requeueing_unstarted_messages_sends_req_without_delay():
     with Session(lines(b"REQ " + ID + b" 0")) as session:
         assert session.sub.requeue_unstarted([session.one]) == 1
@@ -327,19 +309,6 @@ def test_messages_past_their_deadline_do_not_count(in_flight, messages):
     assert (len(in_flight), in_flight.counters.orphaned) == (1, 2)
 
 
-def test_one_answer_wins(in_flight, messages):
-    in_flight.mark_responded(messages[0])
-    with pytest.raises(AlreadyRespondedError):
-        in_flight.mark_responded(messages[0])
-    assert in_flight.take_unanswered(messages) == messages[1:]
-    assert in_flight.take_unanswered(messages) == []
-
-
-def test_a_message_is_taken_once(in_flight, messages):
-    assert in_flight.take(messages[:2]) == messages[:2]
-    assert in_flight.take(messages) == messages[2:]
-
-
 def test_a_second_delivery_replaces_the_first(in_flight, messages):
     """The answer of the first would finish the second under its handler: it is not sent."""
     again = make(0, attempts=2)
@@ -410,15 +379,3 @@ def test_the_message_whose_last_expiry_is_oldest_is_forgotten():
     for name in (b"1", b"2", b"1", b"3"):
         unhandled.add(HERE, name)
     assert [unhandled.count(HERE, name) for name in (b"1", b"2", b"3")] == [2, 0, 1]
-
-
-def test_threads_count_together():
-    unhandled = DeliveryCounts(most=4)
-
-    def add():
-        for number in range(400):
-            unhandled.add(HERE, b"%d" % (number % 4))
-
-    for thread in start_threads(4, add):
-        thread.join()
-    assert [unhandled.count(HERE, b"%d" % number) for number in range(4)] == [400] * 4

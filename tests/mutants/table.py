@@ -145,7 +145,7 @@ _TABLE = {
                "self._core.connections.abandon()",
                "[sub.conn.close() for sub in self._core.flow.subscriptions]",
                "test_a_consumer_goes_on_while_children_come_and_go[embedded]")],
-    ("nsqclient/dead_letters.py", "tests/consumer/test_dead_letters.py"): [
+    ("nsqclient/dead_letters.py", "tests/test_dead_letters.py"): [
         Mutant("dead_letter_not_published", "a dead letter is published before its FIN",
                "self._producer.publish(self._topic, copy)", "pass",
                "test_a_topic_gets_an_envelope"),
@@ -257,8 +257,8 @@ _TABLE = {
                "self.conn.send(lambda core: core.send_fin([message._id]))",
                "test_an_expired_message_is_not_finished"),
         Mutant("touch_after_answer", "a message that was answered cannot be touched",
-               'nsqd does."""\n        if message.has_responded:',
-               'nsqd does."""\n        if False:',
+               'message: Message) -> None:\n        if message.has_responded:',
+               'message: Message) -> None:\n        if False:',
                "test_a_message_has_one_answer"),
         Mutant("requeue_delay_unit", "the delay of a REQ is in milliseconds",
                "delay_ms = round(delay * 1000)", "delay_ms = round(delay)",

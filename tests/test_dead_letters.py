@@ -106,12 +106,6 @@ def test_two_messages_with_one_id_have_two_entries(tmp_path, other):
         "body", b"poison")}
 
 
-def test_the_longest_names_are_no_problem(tmp_path):
-    keep = DeadLetterDirectory(tmp_path)
-    keep(letter(topic="t" * 64, channel="c" * 64, message_id=b"\xff" * 16))
-    assert keep.read(*keep.names()).topic == "t" * 64
-
-
 @pytest.mark.parametrize("message_id", [b"/../../../../etc", b"\x00\n \xff0123456789ab", b"." * 16])
 def test_odd_ids_stay_in_the_directory(tmp_path, message_id):
     """Some servers use any 16 bytes as an id; a file name is made of hex digits then."""
@@ -280,18 +274,6 @@ def test_an_exception_whose_text_cannot_be_had_has_its_type():
             raise RuntimeError("no text")
 
     assert "Odd" in DeadLetter.of(letter(raised=Odd()), 0.0, "h").exception
-
-
-def test_a_syntax_error_with_odd_fields_is_kept_nevertheless():
-    """The module traceback cannot show it."""
-    error = SyntaxError("of a template", ("page", 1, 1, b"text"))
-    assert "SyntaxError: of a template" in DeadLetter.of(letter(raised=error), 0.0, "h").exception
-
-
-def test_an_odd_time_is_left_out():
-    message = letter()
-    message.timestamp = 10**30
-    assert DeadLetter.of(message, 0.0, "h").facts()["published_at"] == ""
 
 
 async def make_body(message):
