@@ -1,5 +1,6 @@
 """Backpressure: holding the flow, queueing, dropping, and ending a connection."""
 
+from types import SimpleNamespace
 
 import pytest
 
