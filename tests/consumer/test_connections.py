@@ -302,6 +302,10 @@ class Slots:
             self.waiting.pop(0)._target()
 
 
+def names(count, host="silent"):
+    return [f"{host}{number}:1" for number in range(count)]
+
+
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
     world = World(monkeypatch, ["d:1"], ["l:1", "l:2"], lookupd_poll_jitter=0)
     slots = world.connections.dials._make_thread = Slots()
