@@ -239,15 +239,6 @@ def test_a_lost_connection_does_not_keep_the_others_from_their_answer(bench, mon
     assert bench.answered("FIN") == b"bc"
 
 
-def test_flush_hands_over_what_there_is(bench):
-    bench = bench(size=10)
-    bench.handler.flush()
-    bench.feed(b"ab")
-    bench.handler.flush()
-    bench.handler.flush()
-    assert bench.batches == [b"ab"]
-
-
 def test_what_could_not_be_handled_is_requeued(bench):
     bench = bench(size=10)
     bench.feed(b"ab")

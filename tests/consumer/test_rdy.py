@@ -154,13 +154,6 @@ def test_idle_connections_keep_one():
     assert decide(distributor, 11.0 + SETTLE, 12) == [(1, 6)]
 
 
-@pytest.mark.parametrize("now", [IDLE - 0.1, IDLE + 0.1])
-def test_shares_are_even_where_all_are_idle_or_all_are_busy(now):
-    distributor = make(3)
-    decide(distributor, now, 12)
-    assert levels(distributor) == [4, 4, 4]
-
-
 def test_a_long_message_is_no_idleness():
     distributor = make(2)
     decide(distributor, 0.0, 10)
@@ -207,17 +200,6 @@ def test_turns_pass_one_by_one():
         assert len(holders(distributor)) == 3
     decide(distributor, PIN + SETTLE, 4)
     assert len(holders(distributor)) == 4
-
-
-def test_turns_begin_when_places_become_few():
-    distributor = make(3)
-    for now in range(0, 1000, 5):
-        busy(distributor, now)
-        decide(distributor, now, 6)
-    decide(distributor, 996, 1)
-    [first] = holders(distributor)
-    busy(distributor, 1000)
-    assert decide(distributor, 1000, 1) == []
 
 
 # -- whatever happens
