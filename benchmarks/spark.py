@@ -5,6 +5,8 @@
 Needs the extra ``spark``, Java, and a real nsqd (tools/build_nsq.py). Every work runs in one warm
 session: the first query of a JVM, which loads classes, is not counted. A rate is rows divided by
 the time from the start of the first batch that has any to the end of the last one.
+``processor`` is the processor time of a message from nsqd to Parquet, by process. It depends less
+than the rates on what else the machine does.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ from nsqd import Nsqd  # noqa: E402 - the same
 #: Least rate (or longest time) that is good enough, and the goal.
 GOALS = {"parquet": (60_000, 80_000), "noop": (70_000, 100_000), "write": (150_000, 150_000),
          "latency": (0.6, 0.5)}
+UNITS = {"latency": "s", "processor": "us"}
 LIMIT = 180.0
+#: Processes, by a part of their command lines. Others are what their parents are.
+KINDS = [(b"nsqd\0", "nsqd"), (b"org.apache.spark.deploy.SparkSubmit", "JVM"),
+         (b"python_streaming_source_runner", "ingest"), (b"pyspark.daemon", "tasks")]
 
 
 class Bench:
@@ -51,6 +57,7 @@ class Bench:
         self.folder = folder
         self.count = count
         self.body = b"x" * size
+        self.used: list[dict[str, float]] = []  # by processor()
         self._runs = 0
 
     def fresh(self) -> tuple[str, Path]:
@@ -95,6 +102,21 @@ class Bench:
     def parquet(self) -> float:
         """nsqd to Parquet."""
         return self.rate_of_stream("parquet")
+
+    def processor(self) -> float:
+        """Microseconds of a message, from nsqd to Parquet."""
+        topic, folder = self.fresh()
+        self.fill(topic)
+        before = processor_times()
+        query = self.stream("parquet", topic, folder)
+        try:
+            wait_for_rows(query, self.count)
+            after = processor_times()
+        finally:
+            query.stop()
+        self.used.append({name: (seconds - before.get(name, 0.0)) / self.count * 1e6
+                          for name, seconds in after.items()})
+        return sum(self.used[-1].values())
 
     def noop(self) -> float:
         """nsqd to nowhere."""
@@ -190,6 +212,23 @@ class Bench:
         return found
 
 
+def processor_times() -> dict[str, float]:
+    """Seconds of processor time of this process and all below it, with ended ones, by kind."""
+    kinds = {os.getpid(): "this process"}
+    used: dict[str, float] = {}
+    for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
+        with contextlib.suppress(OSError):  # it ended
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            parent = kinds.get(int(fields[1]))
+            if parent is not None and pid not in kinds:
+                kinds[pid] = next((kind for words, kind in KINDS if words in command), parent)
+            if pid in kinds:
+                seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+                used[kinds[pid]] = used.get(kinds[pid], 0.0) + seconds
+    return used
+
+
 def wait_for_rows(query: Any, count: int) -> list[dict[str, Any]]:
     """Wait until a query has taken ``count`` rows; return its batches with rows."""
     pause, end = threading.Event(), time.monotonic() + LIMIT
@@ -229,7 +268,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", default="parquet,noop,write,latency,ingest,files,limit")
+    parser.add_argument("--only", default="parquet,noop,write,latency,ingest,files,limit,processor")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -243,6 +282,7 @@ def main() -> int:
         works: dict[str, Callable[[], float]] = {
             "parquet": bench.parquet, "noop": bench.noop, "write": bench.write,
             "latency": bench.latency, "ingest": bench.ingest, "files": bench.files,
+            "processor": bench.processor,
             "limit": lambda: limit(bench),
         }
         print("warming up: the first query is not counted", file=sys.stderr)
@@ -253,16 +293,17 @@ def main() -> int:
         for _ in range(arguments.rounds):
             for name in names:
                 found[name].append(works[name]())
-    return report(found)
+    return report(found, bench.used)
 
 
-def report(found: dict[str, list[float]]) -> int:
+def report(found: dict[str, list[float]], used: list[dict[str, float]]) -> int:
     """Print the table; return the status."""
     print(f"{'work':<10} {'median':>12} {'lowest':>12} {'highest':>12}   least        goal")
     status = 0
     for name, figures in found.items():
         median = statistics.median(figures)
-        shown = [f"{value:>10.3f} s" if name == "latency" else f"{value:>10,.0f}/s"
+        unit = UNITS.get(name, "/s")
+        shown = [f"{value:>10,.{0 if unit == '/s' else 3}f}{unit:>2}"
                  for value in (median, min(figures), max(figures))]
         line = f"{name:<10} {' '.join(shown)}"
         if name in GOALS:
@@ -273,6 +314,8 @@ def report(found: dict[str, list[float]]) -> int:
             line += f"   {least:<10g} {goal:<10g} {result}"
             status |= not good
         print(line)
+    for kind in sorted({kind for one in used for kind in one}):
+        print(f"  {kind:<20} {statistics.median(one.get(kind, 0.0) for one in used):>6.2f} us")
     return status
 
 

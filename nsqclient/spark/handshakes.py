@@ -30,10 +30,7 @@ def check_handshakes(
     Args:
         topic: whose nsqds are taken from nsqlookupds; empty: all nsqds that they know.
 
-    Raises:
-        NegotiationError: TLS, compression or authentication was asked for and is not granted, or
-            the other way round.
-        ServerError, NotNSQError: nsqd rejects us, or the server is not an nsqd.
+    Raises NegotiationError, ServerError or NotNSQError.
     """
     addresses = list(nsqds)
     for lookupd in lookupds:

@@ -93,8 +93,6 @@ Offset = Union[str, Mapping[str, int]]
 
 
 class SparkOption(NamedTuple):
-    """One row of a table."""
-
     name: str  #: as it is written, in camel case
     #: "text", "list" (comma), "int", "ms" (kept as seconds), "bool", "choice", "offset" (a choice,
     #: or JSON of which the number is kept)
@@ -122,10 +120,7 @@ _READ = (STREAM, BATCH)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The checked options of ``spark.readStream`` and ``spark.read``. Durations are in seconds.
-
-    Create one with :func:`read_options`. Immutable; can be pickled.
-    """
+    """The checked options of ``spark.readStream`` and ``spark.read``. Durations in seconds."""
 
     topic: str = _row("text", "", "topic to read", _READ)
     channel: str = _row("text", "", "channel to read; use a separate channel for each query", _READ)
@@ -208,22 +203,17 @@ class ReadOptions:
 
     @property
     def segment_rows(self) -> int:
-        """The most rows of a segment: while one half of max_in_flight is stored, nsqd sends the
-        other."""
+        """Most rows of a segment: half of max_in_flight, so that nsqd sends while it is stored."""
         return max(1, self.config.max_in_flight // 2)
 
     @property
     def is_receiving(self) -> bool:
-        """Whether messages are received here, and not by owners elsewhere."""
         return bool(self.nsqd or self.lookupd)
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The checked options of ``df.write`` and ``df.writeStream``. Durations are in seconds.
-
-    Create one with :func:`write_options`. Immutable; can be pickled.
-    """
+    """The checked options of ``df.write`` and ``df.writeStream``. Durations in seconds."""
 
     topic: str = _row(
         "text", "", "topic to publish to; empty: read it from the column topic", (WRITE,))
@@ -377,11 +367,7 @@ def check_storage(url: str) -> tuple[str, str]:
 
 
 def check_load(options: Mapping[str, str]) -> None:
-    """Check what ``load()`` is given, which does not say whether it is for a stream or a batch.
-
-    Raises:
-        ConfigError: the options can be neither's.
-    """
+    """Check what ``load()`` is given, which does not say whether it is for a stream or a batch."""
     names = {name.strip().lower() for name in options}
     if "provider" in names:  # which Spark adds
         raise ConfigError(
@@ -401,7 +387,6 @@ def check_load(options: Mapping[str, str]) -> None:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Check the options of ``write`` and ``writeStream``."""
     if not options:
         raise ConfigError(
             "no options: give nsqd or lookupd, and topic. INSERT and CREATE TABLE of SQL have none"

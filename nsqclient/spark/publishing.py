@@ -46,11 +46,6 @@ class Columns(NamedTuple):
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> Columns:
-    """Check a DataFrame's columns.
-
-    Raises:
-        ConfigError: a column is missing, of a wrong type, or of no use for a message.
-    """
     types = dict(columns)
     body = options.body_column
     if body not in types:
@@ -87,10 +82,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 class RowPublisher:
-    """Publishes the rows of one task, in order for each topic.
-
-    Threads: one.
-    """
+    """Publishes the rows of one task, in order for each topic. Threads: one."""
 
     def __init__(self, producer: Producer, options: WriteOptions, columns: Columns) -> None:
         self._producer = producer
@@ -166,7 +158,6 @@ class RowPublisher:
                     " empty messages: filter such rows out, or set emptyBodies=skip")
 
     def _extend(self, topic: str, bodies: list[bytes]) -> None:
-        """Add messages without delay, and send what fills an MPUB."""
         most, limit = self._options.batch_size, self._options.batch_bytes
         waiting = self._waiting.setdefault(topic, [])
         size = self._sizes.get(topic, 4)
@@ -210,7 +201,6 @@ class _Publishing:
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> Published:
-        """Publish the rows of one task, on the executor."""
         return publish(iterator, self._options, self._columns)
 
     def commit(
@@ -242,13 +232,11 @@ class NsqStreamWriter(_Publishing, DataSourceStreamArrowWriter):
 
 
 def columns_of(schema: Any, options: WriteOptions) -> Columns:
-    """Check a DataFrame's schema; see :func:`nsqclient.spark.publishing.check_columns`."""
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     return check_columns(fields, options)
 
 
 def check_appends(overwrite: bool) -> None:
-    """Refuse what NSQ cannot do."""
     if overwrite:
         raise ConfigError(
             "NSQ can only append: mode('append') to write, outputMode('append') to stream; use"
@@ -258,8 +246,7 @@ def check_appends(overwrite: bool) -> None:
 def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> Published:
     """Publish record batches and wait for nsqd's responses.
 
-    Without rows the first task of a job connects all the same, so that a rejected option
-    is an error.
+    Without rows the first task of a job connects all the same: a rejected option is an error.
     """
     with Producer(
         options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,

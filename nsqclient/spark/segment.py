@@ -69,7 +69,6 @@ class Rows:
 
     @classmethod
     def of(cls, messages: Sequence[RawMessage]) -> Rows:
-        """Turn messages into rows."""
         timestamps, attempts, ids, bodies = zip(*messages)
         rows = len(ids)
         return cls(ids, attempts, pack(f"<{rows}q", *timestamps),
@@ -77,7 +76,6 @@ class Rows:
 
     @classmethod
     def join(cls, parts: Sequence[Rows]) -> Rows:
-        """Put rows one after the other."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -97,7 +95,6 @@ class Rows:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each row."""
         return [ROW_BYTES + length for length in self._lengths()]
 
     def select(self, positions: Sequence[int]) -> Rows:
@@ -117,12 +114,9 @@ def encode_segment(
     topic: str, channel: str, parts: Sequence[tuple[str, Rows]],
     writer: str = "0" * 32, owner: str = "",
 ) -> bytearray:
-    """Build the bytes of a segment.
+    """Build the bytes of a segment from (nsqd address, messages), in order.
 
-    Args:
-        parts: (nsqd address, messages) in order.
-        writer: 32 hexadecimal digits that no other writer has.
-        owner: the process that writes.
+    ``writer`` has 32 hexadecimal digits that no other writer has; ``owner`` is its process.
     """
     nsqds = list(dict.fromkeys(nsqd for nsqd, _ in parts))
     numbers = b"".join([pack("<i", nsqds.index(nsqd)) * len(rows) for nsqd, rows in parts])
@@ -186,7 +180,6 @@ def _places(data: Any) -> list[int]:
 
 
 def check_segment(url: str, key: str, data: bytes) -> bytes:
-    """Check the bytes of a segment, and return them."""
     damage = _find_damage(data)
     if damage:
         raise DamagedSegmentError(

@@ -32,7 +32,6 @@ _CHECK_TIMEOUT = 60.0
 
 
 def check_version(version: str, *, streams: bool = False) -> None:
-    """Check PySpark's version, for ``readStream`` or for everything else."""
     if tuple(map(int, version.split(".")[:2])) < (_STREAMING if streams else _OLDEST):
         raise ConfigError(
             f"the data source nsq needs PySpark 4.1, for streaming reads 4.2; this is {version}:"
@@ -56,7 +55,6 @@ def choose_python(context: SparkContext, is_local: bool) -> None:
 
 
 def check_python(python: str, sent: Sequence[str] = ()) -> None:
-    """Check that a Python can import the packages of a worker."""
     paths = [path for path in (os.environ.get("PYTHONPATH"), *sent) if path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:

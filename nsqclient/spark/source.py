@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """NSQ as a data source, to read and to write.
-
-    Reading a stream: exactly once from the log into Spark's checkpoint; at least once from nsqd
-    into the log, with every duplicate suppressed that the source itself can cause; end to end
-    exactly once with an idempotent sink (file sink, Delta). Nothing is finished at nsqd before it
-    is durable. Writing is at least once.
-
-    The options stand in :mod:`nsqclient.spark.options`.
-    """
+    """NSQ as a data source, to read and to write. For what it guarantees see the pages on Spark."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -54,7 +46,7 @@ class NsqDataSource(DataSource):
         return NsqBatchReader(options, self._load)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Build the reader of ``spark.readStream``; with a wrong option a reader that fails."""
+        """With a wrong option a reader that fails, since Spark would hide an error here."""
         try:
             check_version(pyspark.__version__, streams=True)
             options = read_options(self.options, STREAM)
@@ -87,8 +79,8 @@ class NsqDataSource(DataSource):
 class FailedStreamReader(DataSourceStreamReader):
     """Raises an error in the first call, whichever that is.
 
-    PySpark calls ``stop()`` of the reader even if ``streamReader()`` has raised and the reader does
-    not exist, so that its own UnboundLocalError would be the last line of a long text.
+    PySpark calls ``stop()`` of the reader even if ``streamReader()`` has raised, and its own
+    UnboundLocalError would be the last line of a long text.
     """
 
     def __init__(self, error: NSQError) -> None:

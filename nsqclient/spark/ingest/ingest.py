@@ -75,7 +75,6 @@ class Ingest(BulkHandler):
     # -- life
 
     def start(self) -> None:
-        """Start the threads and begin to connect; returns at once."""
         self._writer.start()
         self._consumer.start()
 
@@ -119,17 +118,14 @@ class Ingest(BulkHandler):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._consumer.connections)
 
     @property
     def in_flight(self) -> int:
-        """Messages that were received and are not answered."""
         return sum(len(sub) for sub in self._consumer.connections)
 
     @property
     def is_idle(self) -> bool:
-        """True if every received message is stored."""
         return self._buffer.is_idle
 
     # -- from the writer

@@ -60,7 +60,7 @@ class _Batch:
 
 
 class NewIds(NamedTuple):
-    """Ids that ``KnownIds.check`` has found to be new."""
+    """Ids that are all new; a result of ``KnownIds.check``."""
 
     batches: list[tuple[Claim, _Batch]]
     by_nsqd: dict[str, dict[bytes, _Batch]]
@@ -79,7 +79,6 @@ class KnownIds:
         self.saved_grew: bool = False
 
     def __len__(self) -> int:
-        """How many ids are known and not proven."""
         return sum(
             not batch.proven for known in self._known.values() for batch in known.values()
         )

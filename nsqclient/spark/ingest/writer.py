@@ -54,7 +54,6 @@ class MessageBuffer:
         self._busy = False  # the writer is storing a segment
 
     def set_segment_rows(self, rows: int) -> None:
-        """Set how many messages make a segment before the roll interval is over."""
         with self._due:
             self._wanted = max(1, rows)
 
@@ -79,14 +78,12 @@ class MessageBuffer:
         return True
 
     def close(self) -> None:
-        """Accept nothing more; ``take`` returns the rest at once."""
         with self._due:
             self._closed = True
             self._due.notify()
 
     def take(self, timeout: float) -> tuple[list[Batch], bool]:
-        """Wait for the messages of a segment, at most ``timeout`` seconds; and whether the buffer
-        is closed."""
+        """Wait at most ``timeout`` seconds for a segment. True means that the buffer is closed."""
         until = time.monotonic() + timeout
         with self._due:
             self._busy = False
@@ -111,7 +108,6 @@ class MessageBuffer:
 
     @property
     def is_full(self) -> bool:
-        """True if the waiting bytes exceed ``MOST_BYTES``, so that the flow must pause."""
         with self._due:
             return self._bytes > MOST_BYTES
 
@@ -190,14 +186,12 @@ class Quota:
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
-        """Take up to ``wanted`` messages; return how many were left to take."""
         with self._lock:
             taken = min(wanted, self.left)
             self.left -= taken
             return taken
 
     def give_back(self, messages: int) -> None:
-        """These were not stored."""
         with self._lock:
             self.left += messages
 
@@ -224,7 +218,6 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="nsq-log-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def finish(self, deadline: Deadline) -> bool:
@@ -238,7 +231,6 @@ class Writer:
         self._reports.append(lambda: self._sink.refused(nsqd, message_id))
 
     def conn_closed(self, conn: Hashable, clean: bool) -> None:
-        """A reader reports the end of its connection."""
         self._reports.append(lambda: self._sink.conn_closed(conn, clean))
 
     def pass_reports(self) -> None:
@@ -312,7 +304,6 @@ class Writer:
 
 
 def split_by_rows(segment: list[Batch], most: int) -> tuple[list[Batch], list[Batch]]:
-    """Split a segment after ``most`` messages."""
     first: list[Batch] = []
     rest: list[Batch] = []
     for sub, rows in segment:

@@ -110,7 +110,6 @@ def archive(
 def check_target(
     path: str, format: str, partition_by: Sequence[str], files_per_batch: int
 ) -> None:
-    """Check the target of an archive, and that its files can be written here."""
     wrong = [name for name in partition_by if name not in PARTITIONS]
     if wrong:
         raise ConfigError(f"cannot partition by {wrong[0]!r}: use {', '.join(PARTITIONS)}")

@@ -97,7 +97,6 @@ def compact(
 
 
 def _committed_files(spark: SparkSession, path: str) -> list[str]:
-    """Return the files of an archive; empty if no batch is committed yet."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -110,7 +109,6 @@ def _committed_files(spark: SparkSession, path: str) -> list[str]:
 
 
 def by_partition(files: Sequence[str]) -> Mapping[str, list[str]]:
-    """Group files by the ``name=value/`` folders that they are in."""
     found: dict[str, list[str]] = {}
     for name in files:
         match = _PARTITION.search(name)
@@ -159,7 +157,6 @@ def _merge(
 
 
 def _finish_plans(folder: HadoopFolder) -> set[str]:
-    """Carry out the plan of an interrupted run; return every file that is in the target."""
     done: set[str] = set()
     for name in folder.names(_PLANS):
         run, _, state = name.rpartition(".")
@@ -203,15 +200,12 @@ class HadoopFolder:
         return sorted(status.getPath().getName() for status in self._system.listStatus(where))
 
     def size(self, name: str) -> int:
-        """Bytes of a file, given below this folder or in full."""
         return int(self._system.getFileStatus(self._at(name)).getLen())
 
     def exists(self, name: str) -> bool:
-        """True if a file or folder exists."""
         return bool(self._system.exists(self._at(name)))
 
     def read(self, name: str) -> str:
-        """Read a small text."""
         stream = self._system.open(self._at(name))
         try:
             return str(self._io.toString(stream, "UTF-8"))
@@ -219,7 +213,7 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a small text, which is there whole or not at all."""
+        """Write a small text whole, or not at all."""
         temporary = f"{name}.tmp"
         stream = self._system.create(self._at(temporary), True)
         try:
@@ -229,14 +223,12 @@ class HadoopFolder:
         self.rename(temporary, name)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; folders on the way are made."""
         target = self._at(new)
         self._system.mkdirs(target.getParent())
         if not self._system.rename(self._at(old), target):
             raise OSError(f"cannot rename {self._at(old)} to {target}")
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all its files. A missing one is ignored."""
         self._system.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:

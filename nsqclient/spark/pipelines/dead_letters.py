@@ -59,7 +59,6 @@ class TopicDeadLetters:
             publisher.finish()
 
     def describe(self) -> str:
-        """The destination, for a log line."""
         return f"published to {self.options.topic}"
 
 
@@ -79,7 +78,6 @@ class FolderDeadLetters:
 
     @classmethod
     def prepare(cls, path: str) -> FolderDeadLetters:
-        """Make the folder, on the driver."""
         if not os.path.isabs(path):
             raise ConfigError(
                 f"dead_letter_path {path!r}: give an absolute path of a file system that is mounted"
@@ -97,8 +95,7 @@ class FolderDeadLetters:
     def open(self, batch_name: str) -> Iterator[Keep]:
         """Keep rows of one task: a file when the block ends without an error.
 
-        Args:
-            batch_name: the same when the task runs again.
+        ``batch_name`` is the same when the task runs again.
         """
         tmp = os.path.join(self.path, f".{batch_name}-{uuid.uuid4().hex}.tmp")
         digest = hashlib.sha256()
@@ -128,7 +125,6 @@ class FolderDeadLetters:
                     sync_folder(self.path)
 
     def describe(self) -> str:
-        """The destination, for a log line."""
         return f"written to {self.path}"
 
     def _check_visible(self) -> None:
@@ -159,7 +155,6 @@ def _close(file: Any) -> None:
 
 
 def json_line(row: Mapping[str, Any], error: str) -> bytes:
-    """Write a row as one line of JSON."""
     line = {
         "topic": row["topic"], "channel": row["channel"], "id": row["message_id"],
         "timestamp": row["timestamp_ns"], "attempts": row["attempts"], "nsqd": row["nsqd"],

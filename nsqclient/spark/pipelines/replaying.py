@@ -92,7 +92,6 @@ def replay(
 
 
 def replay_options(storage: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Complete and check the options of the source."""
     # Names ignore case; in lower case each can be replaced.
     texts = {name.strip().lower(): option_text(value) for name, value in options.items()}
     texts |= {"mode": "replay", "storage": storage}
@@ -104,7 +103,6 @@ def check_sink(
     path: str, sink_topic: str, partition_by: Sequence[str], format: str,
     sink_options: Mapping[str, Any],
 ) -> Sink | None:
-    """Check the target of a replay; return the sink of a topic, None for files."""
     if bool(path) == bool(sink_topic):
         raise ConfigError("give a path or a sink_topic: where to write what is replayed")
     if path:

@@ -120,7 +120,6 @@ def read_topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def local_path(folder: str) -> str:
-    """Return the path of a folder on this machine."""
     # As Hadoop reads it, which takes %20, # and ? for themselves.
     local = re.sub(r"^file:(//[^/]*)?(?=/)", "", folder)
     if "://" in local:
@@ -139,7 +138,6 @@ def trigger(available_now: bool) -> dict[str, Any]:
 
 
 def option_text(value: Any) -> str:
-    """Write a value as Spark's options are."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):  # an offset

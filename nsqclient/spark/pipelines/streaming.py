@@ -121,8 +121,6 @@ def check_topics(topic: str, sink_topic: str, dead_letter_topic: str) -> None:
 
 
 class Sink:
-    """The destination of a stream's messages."""
-
     def __init__(
         self, source: Mapping[str, str], own: Mapping[str, Any], topic: str,
         dead_letter_topic: str,
@@ -157,7 +155,6 @@ class Sink:
         return TopicDeadLetters(dataclasses.replace(self.checked, topic=self.dead_letter_topic))
 
     def publish(self, frame: DataFrame) -> None:
-        """Publish rows, to the topic of their column or to ours."""
         options = dict(self.options)
         if "topic" not in frame.columns:
             options["topic"] = self.topic
@@ -165,7 +162,6 @@ class Sink:
 
 
 def mapping(sink: Sink, function: BodyFunction) -> Callable[[DataFrame, int], None]:
-    """Build what maps and publishes a batch by a function of bodies."""
     if not sink.topic:
         raise ConfigError("map_body needs a sink_topic")
     check_pandas()
@@ -189,7 +185,6 @@ class Transforming:
         self._max_bad_rows = max_bad_rows
 
     def check(self, spark: SparkSession) -> None:
-        """Try the transform on no rows."""
         from pyspark.errors import PySparkException
 
         from nsqclient.spark.publishing import columns_of
@@ -206,7 +201,6 @@ class Transforming:
         columns_of(schema, write_options({**self._sink.options, **topic}))
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
-        """Transform and publish one batch."""
         try:
             self._sink.publish(self._transform(batch))
         except Exception as exc:

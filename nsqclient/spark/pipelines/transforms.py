@@ -39,7 +39,6 @@ def check_pandas() -> None:
 
 
 def load_function(path: str) -> Callable[..., Any]:
-    """Import ``package.module:function``."""
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(f"{path!r}: name a function as package.module:function")
@@ -95,7 +94,6 @@ class BodyMapper:
         self._max_size = max_size
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Map the batches of one task, for ``mapInArrow``."""
         if self._dead_letters is None:
             for batch in batches:
                 yield self._mapped(batch, [], [])

@@ -74,16 +74,13 @@ class IngestJob:
         self._thread = threading.Thread(target=self._run, name="nsq-ingest-job", daemon=True)
 
     def start(self) -> None:
-        """Submit the job; returns at once."""
         self._thread.start()
 
     @property
     def is_active(self) -> bool:
-        """True while the job runs."""
         return self._thread.is_alive()
 
     def report(self) -> None:
-        """Log how many tasks run, when that has changed."""
         tracker = self._context.statusTracker()
         running = failed = 0
         for job in tracker.getJobIdsForGroup(self.name):
@@ -99,10 +96,7 @@ class IngestJob:
                         counted(self._tasks, "task"), failed)
 
     def stop(self) -> None:
-        """End the tasks in order, then cancel the job if some do not end.
-
-        Blocks: until the received messages are stored and finished, 25 s at most.
-        """
+        """End the tasks, cancel those that do not end. Blocks at most about 25 s."""
         if not self._thread.is_alive():
             return
         try:
@@ -127,11 +121,7 @@ class IngestJob:
 
 
 def own_in_task(options: ReadOptions, job: str, level: int, _rows: Iterable[int] = ()) -> None:
-    """Own shards in a task of Spark, until the job is to end.
-
-    Raises:
-        NSQError: the storage cannot be used. Spark tries the task again.
-    """
+    """Own shards in a task of Spark, until the job is to end. Spark retries a failed task."""
     _log_to_stderr(level)
     pause = threading.Event()  # nobody sets it
     try:

@@ -46,7 +46,6 @@ class StoredPartition(InputPartition):
 def make_partitions(
     url: str, segments: Iterable[tuple[str, int]], parts: int, fail_on_data_loss: bool = True
 ) -> list[StoredPartition]:
-    """Cut segments into tasks, which read them from the storage."""
     return [StoredPartition(url, keys, fail_on_data_loss) for keys in spread(segments, parts)]
 
 
@@ -66,7 +65,6 @@ def spread(parts: Iterable[tuple[_T, int]], count: int) -> list[list[_T]]:
 
 
 def read_partition(partition: InputPartition) -> Iterator[Any]:
-    """Give the rows of a task, as Arrow record batches."""
     with brief_errors():
         if isinstance(partition, PeekedPartition):
             yield read_rows(partition.data)

@@ -42,7 +42,6 @@ def progress_line(progress: Mapping[str, Any]) -> str:
 
 
 def _lag_of(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The report of our source; None for another source."""
     lag = source.get("latestOffset")
     if isinstance(lag, str):  # Spark nests JSON as text
         try:

@@ -47,12 +47,7 @@ _DRAIN_WAIT = 0.05
 
 
 class _Opened:
-    """The state of a reader in the driver's process while a query runs.
-
-    Args:
-        position: the position of Spark's checkpoint; empty if it has none.
-        drains: True if the query ends after the messages that are there now.
-    """
+    """The state of a reader in the driver's process while a query runs."""
 
     def __init__(self, options: ReadOptions, position: Mapping[str, int], drains: bool) -> None:
         #: Set when a segment was stored here, or something went wrong.
@@ -86,13 +81,11 @@ class _Opened:
             raise
 
     def check(self) -> None:
-        """Raise why the query cannot go on."""
         self._claim.check()
         if self.receiver is not None:
             self.receiver.check()
 
     def close(self) -> None:
-        """Stop the owners, note the last commit, and close."""
         if self.receiver is not None:
             self.receiver.stop()
         self.log.stop()
@@ -100,11 +93,7 @@ class _Opened:
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a channel as a stream.
-
-    Exactly once from the log into Spark's checkpoint; at least once from nsqd into the log, with
-    every duplicate suppressed that owners themselves can cause.
-    """
+    """Reads a channel as a stream."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -131,11 +120,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         By default after the last commit of each shard. Until the first commit a query whose
         options say the same begins there again.
-
-        Raises:
-            DataLossError: it cannot begin there.
-            LogInUseError: another query reads the log.
-            NSQError: an nsqd rejects a requested option.
         """
         opened, options = self._open({}), self._options
         log = opened.log
@@ -161,17 +145,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Plan the next batch. Spark asks for it after it has committed everything up to ``start``.
 
-        With ``maxTriggerDelayMs`` a batch begins when it is full, or that time after the last one.
-
         Blocks: for listings, and a moment for new segments, the first time until they can come;
         with AvailableNow until a batch is full or all has come.
-
-        Raises:
-            ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
-            DataLossError: segments are gone.
-            LogInUseError: another query has begun to read the log.
-            LogMismatchError: the checkpoint belongs to another topic or channel.
-            NSQError: messages cannot be received any more.
         """
         if isinstance(limit, ReadAllAvailable):
             raise ConfigError(
@@ -282,7 +257,6 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: ``latestOffset`` comes earlier, and also after the last batch."""
 
     def stop(self) -> None:
-        """Store and finish received messages, requeue later ones, note commits, and close."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
@@ -357,15 +331,13 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in an executor
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Give the rows of one task, as Arrow record batches. Has no side effect."""
         return read_partition(partition)
 
 
 def stop_on_sigterm() -> None:
     """Let SIGTERM end this process by an exception, so that ``stop()`` runs.
 
-    Spark ends the driver-side process with SIGTERM, twice, without calling ``stop()`` first. In
-    another thread than the main one, as in a test, nothing is changed.
+    Spark sends it, twice, without calling ``stop()`` first.
     """
 
     def leave(number: int, frame: object) -> None:

@@ -37,10 +37,7 @@ _FIRST_SILENCE = 0.5
 
 
 class Receiver:
-    """Brings messages from nsqds into their logs.
-
-    Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one uses it; ``stop`` any.
-    """
+    """Brings messages from nsqds into their logs. Threads: one uses it; ``stop`` any."""
 
     def __init__(
         self, options: ReadOptions, store: Store, on_stored: Callable[[], None],
@@ -68,12 +65,7 @@ class Receiver:
     # -- life
 
     def prepare_drain(self) -> None:
-        """Read the messages that are there now, and end then. Call it before ``open()``.
-
-        Raises:
-            ConfigError: an nsqd cannot be asked for its depth, and ``idleMs`` is not set.
-            NSQError: see ``check_handshakes``; a drain of nothing would not connect otherwise.
-        """
+        """Read the messages that are there now, and end then. Call it before ``open()``."""
         options = self._options
         check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
         depths = self._query.fetch()
@@ -90,7 +82,6 @@ class Receiver:
             options.config.drain_patience, options.idle_ms or None))
 
     def open(self) -> None:
-        """Own every shard that can be reached, and begin to receive."""
         self._started = time.monotonic()
         self._owners.open()
         self._thread.start()
@@ -103,7 +94,6 @@ class Receiver:
         self._owners.stop(timeout)
 
     def check(self) -> None:
-        """Raise the error that has stopped an owner, if there is one."""
         with self._lock:
             error = self._error
         if error is not None:
@@ -125,7 +115,6 @@ class Receiver:
                 return
 
     def _look(self) -> None:
-        """Ask the nsqds for their depth. Blocks: see ``DepthQuery.fetch``."""
         asked = time.monotonic()
         with self._asking:
             depths = self._query.fetch()
@@ -141,7 +130,6 @@ class Receiver:
 
     @property
     def is_paused(self) -> bool:
-        """True if a flow is stopped: Spark is behind, or the storage fails."""
         return any(owner.is_paused for owner in list(self._owners.owners.values()))
 
     def is_silent(self) -> bool:
@@ -153,7 +141,6 @@ class Receiver:
             for ingest in ingests)
 
     def waiting(self) -> dict[str, dict[str, int | bool]]:
-        """Messages and bytes of each shard that is owned here and that Spark has not committed."""
         found: dict[str, dict[str, int | bool]] = {}
         for nsqd, owner in list(self._owners.owners.items()):
             rows, size = owner.log.waiting
@@ -161,7 +148,6 @@ class Receiver:
         return found
 
     def lag(self) -> dict[str, object]:
-        """The receiver's part of the query's progress."""
         owners = list(self._owners.owners.values())
         depths = self._seen[1]
         return {
@@ -178,11 +164,7 @@ class Receiver:
     # -- the end of a drain
 
     def drain_is_over(self) -> bool:
-        """True if all messages that were there are stored; stops the owners then.
-
-        Raises:
-            NSQError: no nsqd can be reached at all, or an owner failed.
-        """
+        """True if all messages that were there are stored; stops the owners then."""
         drain = self._drain
         assert drain is not None
         if self._end.is_set():
@@ -228,7 +210,6 @@ class Receiver:
         return error
 
     def _log_end(self, depths: ChannelDepths, is_unknown: bool, has_enough: bool) -> None:
-        """Log the messages that a drain leaves, or cannot know of."""
         options = self._options
         if is_unknown:
             logger.warning("nsqlookupd lists no nsqd with the topic %s: nothing to read",
@@ -244,11 +225,7 @@ class Receiver:
                 options.topic, options.channel, counted(depths.paused, "message"))
 
     def check_space(self, waiting_since: float = 0.0) -> None:
-        """Raise the error of a storage that takes nothing: a drain has an end, and nothing to do.
-
-        Raises:
-            StorageError: it has taken nothing for long, while the caller waited.
-        """
+        """Raise the error of a storage that has taken nothing for long: a drain has an end."""
         errors = [error for owner in list(self._owners.owners.values())
                   if (error := owner.log.full_error) is not None]
         now = time.monotonic()
@@ -261,8 +238,6 @@ class Receiver:
 
 
 class Progress(NamedTuple):
-    """The progress of a drain."""
-
     stored: int  #: since the start, without copies
     last_arrival: float  #: when a message came, or a connection was made
     is_connected: bool  #: to at least one nsqd
@@ -273,12 +248,8 @@ class Progress(NamedTuple):
 class Drain:
     """Decides the end of one drain: it asks ``drain_decision``. Pure.
 
-    It may end earlier than a drain of a consumer: when as many messages are stored as were there at
-    its start, so that a topic to which others publish all the time has an end.
-
-    Args:
-        target: messages that waited or were in flight at the start; None: unknown, be it of one
-            nsqd of many.
+    It may end earlier than a drain of a consumer: when as many messages are stored as were there
+    at its start (``target``; None: unknown), so that a topic that is still published to has an end.
     """
 
     def __init__(self, target: int | None, rules: DrainRules) -> None:
@@ -286,7 +257,6 @@ class Drain:
         self._decision = DrainDecision(rules, _LONGEST_LOOK)
 
     def note(self, asked: float, depths: ChannelDepths) -> None:
-        """Note the nsqds' answers, and when they were asked."""
         self._decision.on_answer(asked, depths)
 
     def decide(self, progress: Progress, now: float) -> Step:
@@ -301,9 +271,7 @@ class Drain:
         return self._decision.decide(progress.is_connected)
 
     def stuck(self) -> list[str]:
-        """Say which nsqds are in the way."""
         return self._decision.stuck()
 
     def has_reached_target(self, progress: Progress) -> bool:
-        """True if as many messages are stored as were there at the start."""
         return self._target is not None and progress.stored >= self._target

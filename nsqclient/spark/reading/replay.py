@@ -38,8 +38,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 
 class ShardReplay(NamedTuple):
-    """The segments to read of one shard: those in ``(start, end]``."""
-
     nsqd: str
     start: int
     end: int
@@ -60,8 +58,6 @@ class ShardReplay(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The segments to read of all shards."""
-
     topic: str
     channel: str
     shards: list[ShardReplay]
@@ -81,7 +77,6 @@ class Replay(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many messages the segments have."""
         return sum(shard.messages for shard in self.shards)
 
     @property
@@ -93,12 +88,7 @@ class Replay(NamedTuple):
 
 
 def select_stored(options: ReadOptions) -> Replay:
-    """Find the segments that a replay reads. To read is all that it may need.
-
-    Raises:
-        StorageError: the storage cannot be used, or it has not stored this channel.
-        DataLossError: the shard does not exist, or segments of the range are deleted.
-    """
+    """Find the segments that a replay reads. Needs no permission to write."""
     store = open_store(options.storage)
     shards = list_shards(store, options.topic, options.channel)
     if not shards:
@@ -141,7 +131,6 @@ def _count(
 
 
 def count_messages(store: Store, topic: str, channel: str) -> int:
-    """Count the messages that the log of a topic and channel has."""
     return sum(_count(store, topic, channel, shard, shard.segments)
                for shard in list_shards(store, topic, channel))
 
@@ -165,7 +154,6 @@ def _check_known(store: Store, shards: list[ShardListing], options: ReadOptions)
 
 
 def _report(store: Store, options: ReadOptions, nsqd: str, lost: str) -> None:
-    """Raise, or log, why a range differs from the requested one."""
     if not lost:
         return
     url = f"{store.url}/{channel_folder(options.topic, options.channel)}/{nsqd}"
@@ -240,12 +228,6 @@ def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str,
     Args:
         load: the name of one ``load()``, and of its snapshot unless ``options`` name one. Actions
             on a DataFrame share a load, so the later ones read what the first has drained.
-
-    Raises:
-        LogMismatchError: the snapshot holds another topic or channel, or another load has
-            completed it.
-        StorageError: it cannot be used; messages that are not stored stay at nsqd.
-        NSQError: no nsqd can be reached.
     """
     name = options.snapshot or load
     url = url_of(options.storage, name)
@@ -272,12 +254,7 @@ def take_snapshot(options: ReadOptions, load: str) -> tuple[str, list[tuple[str,
 
 
 def read_snapshot(options: ReadOptions) -> tuple[str, list[tuple[str, int]]]:
-    """Find a complete snapshot again; return its storage and segments.
-
-    Raises:
-        ConfigError: no complete snapshot has this name.
-        LogMismatchError: it holds another topic or channel.
-    """
+    """Find a complete snapshot again; return its storage and segments."""
     url = url_of(options.storage, options.snapshot)
     store = open_store(url)
     _check_content(store, options, options.snapshot)

@@ -25,12 +25,6 @@ def make_offset(topic: str, channel: str, shards: Mapping[str, int]) -> dict[str
 
 
 def read_offset(topic: str, channel: str, offset: Mapping[str, Any]) -> dict[str, int]:
-    """Read an offset: the last segment of each shard.
-
-    Raises:
-        ConfigError: another version has written it.
-        LogMismatchError: it belongs to another topic or channel.
-    """
     if offset.get("v") != VERSION:
         raise ConfigError(
             f"the checkpoint has offsets of version {offset.get('v')!r}, this version of nsqclient"
@@ -59,28 +53,23 @@ class ShardSegments:
 
     @property
     def first(self) -> int:
-        """The oldest segment that is known, or would be."""
         return self._committed + 1
 
     @property
     def last(self) -> int:
-        """The newest segment; the last committed one if all are committed."""
         return self._segments[-1].number if self._segments else self._committed
 
     def add(self, segment: Segment) -> None:
-        """Add a segment behind the others."""
         assert segment.number > self.last
         self._segments.append(segment)
         self._bytes.append(self._bytes[-1] + segment.size)
 
     def forget(self, number: int) -> None:
-        """Remove segments up to ``number``, which were committed."""
         count = self._index(number)
         self._committed = max(self._committed, min(number, self.last))
         del self._segments[:count], self._bytes[:count]
 
     def total(self, start: int, end: int) -> tuple[int, int]:
-        """Rows and bytes of the segments in ``(start, end]``."""
         low = self._index(start)
         high = max(low, self._index(end))
         return self._rows(high) - self._rows(low), self._bytes[high] - self._bytes[low]
@@ -92,7 +81,6 @@ class ShardSegments:
                     for one, later in zip(self._segments, self._segments[1:])), default=0)
 
     def between(self, start: int, end: int) -> list[Segment]:
-        """The known segments in ``(start, end]``."""
         return self._segments[self._index(start):self._index(end)]
 
     def last_within(self, start: int, rows: float, size: float) -> int:
@@ -131,13 +119,9 @@ def plan_batch(
 ) -> dict[str, int]:
     """Share a batch over shards in proportion to their uncommitted bytes, in whole segments.
 
-    Each shard is given a segment first, so that none is starved by a larger one; where the limits
+    Each shard is given a segment first, so that none is starved by a larger one; if the limits
     are too small for that, another one begins with each batch. At least one segment is in a batch,
-    if there is one.
-
-    Args:
-        start: the last segment of each shard that was committed; other shards are left out.
-        limit: the last segment of each shard that may be in it; None: all.
+    if there is one. ``limit`` is the last segment of each shard that may be in it; None: all.
     """
     lasts = {nsqd: max(start[nsqd], shards[nsqd].last if limit is None else
                        min(shards[nsqd].last, limit.get(nsqd, 0))) for nsqd in start}
@@ -152,7 +136,6 @@ def plan_batch(
     ends = dict(start)
 
     def give(nsqd: str, last: int, part: float = 1.0) -> None:
-        """Add segments of a shard, up to ``last``, from a part of the remaining limits."""
         nonlocal rows_left, bytes_left
         end = shards[nsqd].last_within(ends[nsqd], rows_left * part, bytes_left * part)
         end = max(ends[nsqd], min(last, end))

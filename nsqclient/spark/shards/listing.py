@@ -27,24 +27,20 @@ _LISTINGS = 16
 
 
 class ShardListing(NamedTuple):
-    """The log of one shard."""
-
     nsqd: str  #: address
     segments: Sequence[Segment]  #: the kept segments, in order
     committed: int  #: the last segment that is noted as committed by Spark
 
     @property
     def first(self) -> int:
-        """The oldest kept segment; the next one if all are deleted."""
+        """The oldest kept segment, or the next one."""
         return self.segments[0].number if self.segments else self.last + 1
 
     @property
     def last(self) -> int:
-        """The newest segment."""
         return self.segments[-1].number if self.segments else self.committed
 
     def between(self, start: int, end: int) -> list[Segment]:
-        """The segments in ``(start, end]`` that are kept."""
         return [one for one in self.segments if start < one.number <= end]
 
 
@@ -66,7 +62,6 @@ def _list(store: Store, keys: ShardKeys) -> ShardListing:
 
 
 def list_segments(store: Store, keys: ShardKeys, after: int = 0) -> list[Segment]:
-    """List the segments of a shard behind a number, in order."""
     found = [parse_segment(*one) for one in store.list_objects(
         keys.of("segments"), keys.after_segment(after) if after else "")]
     return [one for one in found if one is not None]
@@ -85,7 +80,6 @@ def newest_note(store: Store, keys: ShardKeys) -> NoteKey:
 
 
 def delete_older(store: Store, folder: str, number: int) -> None:
-    """Delete the commits or floors in a folder with lower numbers."""
     store.delete(found.key for found in store.list_objects(folder)
                  if (parse_number(found.key) or number) < number)
 
@@ -95,10 +89,8 @@ def delete_committed(
 ) -> tuple[int, int]:
     """Delete committed segments that are expired and that a note covers.
 
-    Args:
-        committed: the last segment that is noted as committed.
-        expired: the last of these whose retention is over.
-        most_bytes: of committed segments that are kept; the oldest go first. None: no limit.
+    ``expired`` is the last one whose retention is over. Over ``most_bytes`` the oldest go first.
+    Returns the last deleted segment, and the bytes of all of them.
     """
     clean_to = newest_note(store, keys).clean_to
     listed = list_segments(store, keys)
@@ -123,12 +115,6 @@ def delete_committed(
 
 
 def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
-    """Read the ids of a segment.
-
-    Raises:
-        ObjectNotFoundError: it was deleted.
-        DamagedSegmentError: its bytes have changed.
-    """
     key = keys.segment(segment.number, segment.before)
     return read_ids(check_segment(store.url, key, store.read(key)))
 
@@ -136,18 +122,12 @@ def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
 # -- where reading begins and ends: pure
 
 class Found(NamedTuple):
-    """Where reading begins, or ends."""
-
     number: int  #: of a segment
     lost: str  #: why it differs from the requested place; empty if it does not
 
 
 def find_start(shard: ShardListing, options: ReadOptions, default: str) -> Found:
-    """Find the segment of a shard after which reading begins, as the options say.
-
-    Args:
-        default: used if the options do not say: "committed", "earliest" or "latest".
-    """
+    """Find the segment of a shard after which reading begins, by ``options`` or ``default``."""
     if options.starting_timestamp is not None:
         return Found(_before_time(shard, options.starting_timestamp), "")
     first, last, offset = shard.first, shard.last, options.starting_offsets
@@ -180,13 +160,11 @@ def find_end(shard: ShardListing, options: ReadOptions) -> Found:
 
 
 def _before_time(shard: ShardListing, seconds: float) -> int:
-    """The segment before the first segment that was stored at that time, or later."""
     later = (one.number - 1 for one in shard.segments if one.stored >= seconds)
     return next(later, shard.last)
 
 
 def missing_numbers(have: Iterable[int], start: int, end: int) -> list[int]:
-    """Numbers in ``(start, end]`` that are not there."""
     return sorted(set(range(start + 1, end + 1)).difference(have))
 
 
@@ -226,14 +204,12 @@ class ShardStatus(NamedTuple):
 
 
 def list_channels(store: Store, topic: str = "", channel: str = "") -> list[tuple[str, str]]:
-    """List the topics with their channels that a storage has logs of."""
     topics = [topic] if topic else filter(is_valid_name, store.list_folders(""))
     return [(one, name) for one in topics
             for name in map(unquote, store.list_folders(one)) if channel in ("", name)]
 
 
 def read_status(store: Store, topic: str, channel: str) -> list[ShardStatus]:
-    """Find the state of every shard of a channel. Its newest segment is read, of each."""
     shards = list_shards(store, topic, channel)
     with ThreadPoolExecutor(_LISTINGS, "nsq-storage") as pool:
         return list(pool.map(lambda one: _status_of(store, topic, channel, one), shards))

@@ -40,10 +40,8 @@ _PART = 1000
 class Retention:
     """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
 
-    After a power failure Spark's sink and checkpoint may lack rows of the log, so committed
-    segments can be read again for a while. The time since the commit counts, because the files of
-    Spark are the younger ones. A start begins that time again, because the machine may have been
-    off for longer.
+    The time since the commit counts, because the files of Spark are the younger ones. A start
+    begins it again, because the machine may have been off for longer.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -52,29 +50,19 @@ class Retention:
         self._expired = 0
 
     def committed(self, number: int, now: float) -> None:
-        """Spark has committed everything up to ``number``. ``now`` is any rising clock."""
         commits = self._commits
         if len(commits) > 1 and now - commits[-2][1] < self._seconds / _PART:
             commits.pop()
         commits.append((number, now))
 
     def expired(self, now: float) -> int:
-        """The last segment that was committed so long ago; 0: none."""
         while self._commits and now - self._commits[0][1] >= self._seconds:
             self._expired = self._commits.popleft()[0]
         return self._expired
 
 
 class ShardedLog:
-    """The logs of the shards of one topic and channel.
-
-    Life: created (nothing is touched), ``open()``, ``stop()``. Threads: one; ``stop`` any.
-
-    Args:
-        retention_seconds, retention_bytes: for which committed segments are kept; the bytes of each
-            shard.
-        fail_on_data_loss: whether segments that are gone are an error; False: they are left out.
-    """
+    """The logs of the shards of one topic and channel. Threads: one; ``stop`` any."""
 
     def __init__(
         self, store: Store, topic: str, channel: str, retention_seconds: float = 600.0,
@@ -98,7 +86,6 @@ class ShardedLog:
         return f"log {self._store.url}/{channel_folder(*self._names)}"
 
     def open(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -117,7 +104,6 @@ class ShardedLog:
     # -- planning
 
     def registered(self) -> list[str]:
-        """The shards that there are."""
         listed = self._store.list_objects(registry(*self._names))
         return [parse_shard(found.key) for found in listed]
 
@@ -164,7 +150,6 @@ class ShardedLog:
             json.dumps(make_offset(*self._names, places)).encode())
 
     def forget_begun(self) -> None:
-        """Delete the note of ``begin()``: the query has committed a batch."""
         self._store.delete(
             found.key for found in self._store.list_objects(starts(*self._names)))
 
@@ -184,7 +169,6 @@ class ShardedLog:
             shard.forget(start[nsqd])
 
     def segments(self, nsqd: str, start: int, end: int) -> list[tuple[str, int]]:
-        """The keys and bytes of the segments in ``(start, end]`` of a shard."""
         shard = self.shards.get(nsqd)
         if shard is None or start < shard.first - 1 or end > shard.last:
             shard = ShardSegments(start)  # a batch of an earlier run
@@ -223,7 +207,6 @@ class ShardedLog:
     # -- commits
 
     def mark_committed(self, offset: Mapping[str, int]) -> None:
-        """Spark has committed everything up to an offset."""
         with self._lock:
             # Also shards that have left the offset: their commits are noted all the same.
             self._committed.update(offset)
@@ -265,7 +248,6 @@ class ShardedLog:
                 delete_older(self._store, keys.of("commits"), number)
 
     def delete_expired(self, now: float) -> None:
-        """Delete committed segments whose retention is over. ``now`` is the monotonic clock."""
         for nsqd, number in list(self._noted.items()):
             delete_committed(self._store, self._keys(nsqd), number,
                              self._retentions[nsqd].expired(now), self._retention_bytes)

@@ -40,13 +40,7 @@ _JOIN = 5.0
 
 
 class Membership:
-    """One member: the nsqds that it can reach, and its shards.
-
-    Life: created, ``join()``, ``leave()``; not used again. Threads: any.
-
-    Args:
-        job: name of the job that this member is a part of, and ends with; empty: of none.
-    """
+    """One member: the nsqds that it can reach, and its shards. Threads: any."""
 
     def __init__(self, store: Store, topic: str, channel: str, job: str = "") -> None:
         self.name: str = uuid.uuid4().hex
@@ -71,7 +65,6 @@ class Membership:
         self._thread = threading.Thread(target=self._run, name="nsq-members", daemon=True)
 
     def join(self, nsqds: Iterable[str]) -> None:
-        """Become a member, and look which other ones there are."""
         with self._lock:
             self._reachable = sorted(nsqds)
         self.look()
@@ -87,7 +80,6 @@ class Membership:
         self._wake.set()
 
     def assigned(self) -> list[str]:
-        """The nsqds of this member's shards, as last computed. Blocks: never."""
         self.changed.clear()
         with self._lock:
             return list(self._assigned)
@@ -105,7 +97,6 @@ class Membership:
             self._store.delete(self._mine)
 
     def look(self) -> None:
-        """Store a heartbeat, find out which members live, and what that means."""
         with self._looking:
             with self._lock:
                 reachable, held = self._reachable, self._assigned
@@ -138,7 +129,6 @@ class Membership:
             self._store.delete(heartbeat_key(*self._names, key) for key in dead)
 
     def _read(self, alive: list[MemberKey]) -> None:
-        """Read the heartbeats of other members whose digest is new."""
         former, self._others = self._others, {}
         for key in alive:
             known = former.get(key.member, ("", [], []))
@@ -209,22 +199,17 @@ class Members:
 
     @property
     def alive(self) -> list[MemberKey]:
-        """The newest heartbeat of each member that lives."""
         return [member.key for member in self._members.values()]
 
 
 def assign(
     reached: Mapping[str, Iterable[str]], held: Mapping[str, Iterable[str]] | None = None
 ) -> dict[str, list[str]]:
-    """Assign each shard to one member.
+    """Assign each shard to one member: by ``reached`` nsqds, and the shards that it has (``held``).
 
     A member has at most its share, rounded up, unless only it reaches a shard. It keeps its
     shards up to its share: when another member leaves, the others keep theirs, and when one joins,
     only its new shards move. Other shards are spread by rendezvous hashing.
-
-    Args:
-        reached: the nsqds that each member can reach.
-        held: the shards that each member has.
     """
     reaching: dict[str, list[str]] = {}
     for member, nsqds in reached.items():

@@ -51,40 +51,31 @@ class Segment(NamedTuple):
 
 
 class NoteKey(NamedTuple):
-    """The content of a note's key. The highest one counts."""
-
     clean_to: int  #: the note is about the segments up to this one
     serial: int
 
 
 class MemberKey(NamedTuple):
-    """The content of a heartbeat's key."""
-
     member: str
     serial: int
     digest: str  #: of the nsqds that it can reach
 
 
 def channel_folder(topic: str, channel: str) -> str:
-    """Where everything of a topic and channel is."""
     return f"{topic}/{quote(channel, safe='')}"
 
 
 class ShardKeys(NamedTuple):
-    """The keys of one shard."""
-
     topic: str
     channel: str
     nsqd: str  #: address, host:port
 
     @property
     def shard(self) -> str:
-        """The object that says that there is such a shard."""
         return f"{registry(self.topic, self.channel)}/{quote(self.nsqd, safe=':[]')}"
 
     @property
     def folder(self) -> str:
-        """Where everything of the shard is."""
         return f"{channel_folder(self.topic, self.channel)}/{quote(self.nsqd, safe=':[]')}"
 
     def of(self, kind: str) -> str:
@@ -92,7 +83,6 @@ class ShardKeys(NamedTuple):
         return f"{self.folder}/{kind}"
 
     def segment(self, number: int, before: int) -> str:
-        """The key of a segment."""
         return f"{self._segment_start(number)}-{before:015d}.arrow"
 
     def after_segment(self, number: int) -> str:
@@ -103,15 +93,12 @@ class ShardKeys(NamedTuple):
         return f"{self.of('segments')}/{number // _IN_FOLDER:09d}/{number:012d}"
 
     def note(self, key: NoteKey) -> str:
-        """The key of a note."""
         return f"{self.of('notes')}/{key.clean_to:012d}-{key.serial:06d}.json"
 
     def commit(self, number: int) -> str:
-        """The key of what Spark has committed."""
         return f"{self.of('commits')}/{number:012d}"
 
     def floor(self, number: int) -> str:
-        """The key that marks segments up to ``number`` as deleted."""
         return f"{self.of('floors')}/{number:012d}"
 
 
@@ -122,7 +109,6 @@ def partition_of_source(source: str) -> int | None:
 
 
 def readers(topic: str, channel: str) -> str:
-    """The folder of the queries that read, one after the other."""
     return f"{channel_folder(topic, channel)}/readers"
 
 
@@ -132,66 +118,54 @@ def reader_beat(topic: str, channel: str, number: int, serial: int) -> str:
 
 
 def parse_reader(key: str) -> tuple[int, int] | None:
-    """Parse the number of a reader and the serial number of its heartbeat; None: another key."""
     match = _READER.search(key)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def registry(topic: str, channel: str) -> str:
-    """The folder with one object for each shard."""
     return f"{channel_folder(topic, channel)}/shards"
 
 
 def starts(topic: str, channel: str) -> str:
-    """The folder of the starts of queries."""
     return f"{channel_folder(topic, channel)}/starts"
 
 
 def start_key(topic: str, channel: str, start: str) -> str:
-    """The key of the start of a query with the options ``start``."""
     digest = hashlib.sha256(start.encode()).hexdigest()[:16]
     return f"{starts(topic, channel)}/{digest}"
 
 
 def parse_shard(key: str) -> str:
-    """The nsqd of an object of the registry."""
     return unquote(key.rpartition("/")[2])
 
 
 def parse_segment(key: str, size: int = 0, stored: float = 0.0) -> Segment | None:
-    """Parse an object, or its key alone, as a segment; None: another key."""
     match = _SEGMENT.search(key)
     return None if match is None else Segment(int(match[1]), int(match[2]), size, stored)
 
 
 def parse_note(key: str) -> NoteKey | None:
-    """Parse the key of a note; None: another key."""
     match = _NOTE.search(key)
     return None if match is None else NoteKey(int(match[1]), int(match[2]))
 
 
 def parse_number(key: str) -> int | None:
-    """Parse the key of a commit or a floor; None: another key."""
     match = _NUMBER.search(key)
     return None if match is None else int(match[1])
 
 
 def members(topic: str, channel: str) -> str:
-    """The folder of the heartbeats of owners."""
     return f"{channel_folder(topic, channel)}/owners"
 
 
 def heartbeat_key(topic: str, channel: str, key: MemberKey) -> str:
-    """The key of a heartbeat."""
     return f"{members(topic, channel)}/{key.member}/{key.serial:012d}-{key.digest}"
 
 
 def ended_key(topic: str, channel: str, job: str) -> str:
-    """The object that says that the owners of a job are to end."""
     return f"{members(topic, channel)}/ended-{job}"
 
 
 def parse_heartbeat(key: str) -> MemberKey | None:
-    """Parse the key of a heartbeat; None: another key."""
     match = _MEMBER.search(key)
     return None if match is None else MemberKey(match[1], int(match[2]), match[3])

@@ -39,15 +39,10 @@ _RESUME = 0.8
 
 
 class ShardOwner:
-    """The owner of one shard.
+    """The owner of one shard: receives from its nsqd, looks for Spark's commits, writes notes.
 
     Two owners of one shard at once lose nothing and store nothing twice; each segment that one
     writes the other one reads. So that is for moments, such as a takeover.
-
-    ``nsq-shard-HOST:PORT`` is its only thread: it looks for what Spark has committed, and writes
-    notes.
-
-    Life: created, ``start()``, ``stop()``; not started again. Threads: one; ``stop`` any.
     """
 
     def __init__(
@@ -78,7 +73,6 @@ class ShardOwner:
             target=self._run, name=f"nsq-shard-{nsqd}", daemon=True)
 
     def start(self) -> None:
-        """Read the log, then connect."""
         self.log.open()
         self.ingest.start()
         self.balance()
@@ -96,7 +90,6 @@ class ShardOwner:
 
     @property
     def is_paused(self) -> bool:
-        """True if the flow is stopped: Spark is behind, or the storage fails."""
         return self._is_held or self.log.full_error is not None
 
     def status(self) -> ShardStatus:
@@ -108,7 +101,6 @@ class ShardOwner:
             messages, size, log.oldest, log.written)
 
     def balance(self) -> None:
-        """Pause the flow (RDY 0) while Spark is behind, or the storage takes nothing."""
         rows, size = self.log.waiting
         options = self._options
         part = max(rows / options.max_log_messages, size / options.max_log_bytes)
@@ -163,18 +155,9 @@ class ShardOwners:
     """The owners of one process: of the shards that are assigned to it.
 
     It shares the shards that it can reach with all other processes that own shards of this topic
-    and channel on this storage (see ``Membership``); or, alone, it owns all of them.
-
-    Life: ``open()``, ``tend()`` again and again or ``run()``, ``stop()``. Threads: one; ``owners``
-    may be read by any.
-
-    Args:
-        options: the addresses of nsqds, and how to receive.
-        job: name of the Spark job that this process works for, and ends with. Then a shard that
-            fails is tried again at the next discovery, and the others go on.
-        is_alone: True in the process of a query, which owns all shards that it reads.
-        on_stored: called after each segment, from any thread.
-        quota: of messages to take; None: all.
+    and channel on this storage (see ``Membership``); or, alone (``is_alone``), it owns all of them.
+    With ``job``, the name of a Spark job that this process ends with, a shard that fails is tried
+    again at the next discovery. Threads: one; ``owners`` may be read by any.
     """
 
     def __init__(
@@ -208,18 +191,13 @@ class ShardOwners:
         self.rebalance()
 
     def run(self, wait: Callable[[float], bool]) -> None:
-        """Own shards until the end is asked for, here or for the job.
-
-        Args:
-            wait: waits up to this number of seconds; returns True to end.
-        """
+        """Own shards until the job is over, or ``wait(seconds)`` returns True."""
         while not wait(_CHECK_INTERVAL) and not (
             self._members is not None and self._members.is_over
         ):
             self.tend()
 
     def tend(self) -> None:
-        """Do the due work: look for failures, discover nsqds, take over shards, log."""
         self.check()
         now = time.monotonic()
         if now - self._discovered >= self._options.config.lookupd_poll_interval:
@@ -232,11 +210,7 @@ class ShardOwners:
             self._report()
 
     def update(self) -> None:
-        """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again.
-
-        Raises:
-            NSQError: an owner can receive nothing more, or cannot begin; not in a job.
-        """
+        """Ask nsqlookupds, then as ``rebalance``. What failed in a job is tried again."""
         self.check()
         with self._lock:  # but not newer errors
             self._errors = {nsqd: error for nsqd, error in self._errors.items()
@@ -247,11 +221,7 @@ class ShardOwners:
         self.rebalance()
 
     def rebalance(self) -> None:
-        """Begin to own the shards that are assigned to us now, and leave the others.
-
-        Raises:
-            NSQError: an owner cannot begin; not in a job.
-        """
+        """Begin to own the shards that are assigned to us now, and leave the others."""
         assigned = self._reachable
         if self._members is not None:
             assigned = self._members.assigned()
@@ -300,11 +270,7 @@ class ShardOwners:
             logger.warning("%s; trying again", exc)
 
     def check(self) -> None:
-        """Look whether an owner can receive nothing more.
-
-        Raises:
-            NSQError: the reason; in a job that owner is stopped instead.
-        """
+        """Raise why an owner can receive nothing more; in a job that owner is stopped instead."""
         with self._lock:
             errors = dict(self._errors)
         for nsqd, error in errors.items():
@@ -323,7 +289,6 @@ class ShardOwners:
             self._members.leave()
 
     def _discover(self) -> None:
-        """Find out which nsqds, or which partitions of the topic, can be reached from here."""
         options = self._options
         found: list[str] = list(options.nsqd)
         for lookupd in options.lookupd:

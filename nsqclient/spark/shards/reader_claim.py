@@ -33,10 +33,7 @@ _FRESH = 3
 
 
 class ReaderClaim:
-    """The claim of one query on the logs of a topic and channel.
-
-    Life: created, ``take()``, ``release()``; not used again. Threads: any.
-    """
+    """The claim of one query on the logs of a topic and channel. Threads: any."""
 
     def __init__(self, store: Store, topic: str, channel: str) -> None:
         self._store = store
@@ -50,11 +47,7 @@ class ReaderClaim:
         self._thread = threading.Thread(target=self._run, name="nsq-reader-claim", daemon=True)
 
     def take(self) -> None:
-        """Become the reader.
-
-        Blocks: until a former reader has ended or counts as dead; a moment if that
-        was a process of this machine.
-        """
+        """Become the reader. Blocks until a former reader has ended or counts as dead."""
         while True:
             beats = self._list()
             newest = max(beats, default=0)
@@ -81,10 +74,7 @@ class ReaderClaim:
             self._delete(self._number)
 
     def check(self) -> None:
-        """Raise LogInUseError if another query has begun to read the log.
-
-        Blocks: for a listing if the thread has not looked for a while, as after a suspension.
-        """
+        """Raise LogInUseError if another query has begun to read the log."""
         if time.monotonic() - self._looked > _FRESH * INTERVAL:
             self._look()
         if self._error is not None:
@@ -99,12 +89,11 @@ class ReaderClaim:
         self._looked = began
 
     def _list(self) -> dict[int, int]:
-        """The readers that there are, each with the number of its newest heartbeat."""
+        """The number of the newest heartbeat of each reader."""
         listed = self._store.list_objects(readers(*self._names))
         return dict(sorted(found for one in listed if (found := parse_reader(one.key)) is not None))
 
     def _check_dead(self, number: int) -> None:
-        """Wait until it is sure that the reader of this number has ended."""
         try:
             holder = json.loads(self._store.read(reader_beat(*self._names, number, 0)))
         except ObjectNotFoundError:

@@ -52,13 +52,10 @@ class End(NamedTuple):
     rows: int = 0  #: in all segments
 
     def next(self, rows: int) -> End:
-        """The end behind one more segment."""
         return End(self.number + 1, self.rows + rows)
 
 
 class _Waiting(NamedTuple):
-    """A segment that Spark has not committed."""
-
     number: int
     rows: int
     size: int  #: bytes
@@ -68,11 +65,8 @@ class _Waiting(NamedTuple):
 class ShardLog:
     """Writes the log of one shard.
 
-    Life: created (nothing is touched), ``open()``, ``close()``. Threads: any, once it is open.
-
-    Args:
-        settle_time: seconds after which a FIN on a connection that still lives has surely been
-            read by nsqd.
+    ``settle_time``: seconds after which nsqd has surely read a FIN on a connection that lives.
+    Threads: any, once it is open.
     """
 
     def __init__(
@@ -116,19 +110,13 @@ class ShardLog:
     # -- life
 
     def open(self) -> None:
-        """Register the shard, and read the segments of other writers.
-
-        Raises:
-            StorageError: the storage cannot be used, or the log has a gap.
-            DamagedSegmentError: a segment whose ids are needed is damaged.
-        """
+        """Register the shard, and read the segments of other writers."""
         self.register()
         with self._appending:
             self._recover()
         self.look_for_commits()
 
     def register(self) -> None:
-        """Say that there is this shard."""
         self._store.create(self._keys.shard, b"")
 
     def unregister(self) -> None:
@@ -196,13 +184,7 @@ class ShardLog:
 
         When this returns None, FIN may be sent for ``claims`` and ``copies``. When it returns
         positions in each claim instead, nothing was stored: leave these messages out, and hand them
-        over as ``copies``.
-
-        Args:
-            parts: (nsqd address, messages); empty when there are only copies.
-
-        Raises:
-            StorageError: it may be stored or not; send no FIN. Later ones may be.
+        over as ``copies``. After a StorageError it may be stored or not: send no FIN.
         """
         keys, rows = self._keys, sum(len(one) for _, one in parts)
         data = bytearray()
@@ -295,7 +277,6 @@ class ShardLog:
                            " nsqd is paused until that works", self, error.reason, missing)
 
     def count_redelivered(self, number: int) -> None:
-        """Messages came with attempts over 1."""
         with self._changed:
             self.redelivered += number
 
@@ -305,7 +286,6 @@ class ShardLog:
             self._known.doubt(nsqd, [message_id])
 
     def conn_closed(self, conn: Hashable, clean: bool) -> None:
-        """A connection ended; see ``KnownIds.closed``. May be called again."""
         with self._appending:
             self._known.closed(conn, clean)
 
@@ -313,14 +293,12 @@ class ShardLog:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """The known rows and bytes that Spark has not committed."""
         with self._changed:
             return self._sums
 
     @property
     def oldest(self) -> float:
-        """When the oldest row was stored that Spark has not committed, in seconds since 1970; 0:
-        there is none."""
+        """When the oldest uncommitted row was stored, in seconds since 1970; 0: there is none."""
         with self._changed:
             return self._waiting[0].stored if self._waiting else 0.0
 
@@ -376,7 +354,6 @@ class ShardLog:
                 " retentionMs was over, and cannot be replayed", self, floor, show_size(size))
 
     def look_for_commits(self) -> None:
-        """Find out what Spark has committed."""
         newest = newest_number(
             self._store, self._keys.of("commits"), self._keys.commit(self.committed))
         with self._changed:
@@ -417,10 +394,7 @@ class ShardLog:
             at_least: new segments in it, unless it has other news.
             up_to: the last segment that it is about although FINs of its messages are not proven.
 
-        Returns: whether there was something to note.
-
-        Raises:
-            StorageError: it could not be stored. A later call does it.
+        Returns: whether there was something to note. A later call repeats one that has failed.
         """
         with self._appending:
             if self._is_lost:
@@ -463,8 +437,6 @@ class ShardLog:
 # perhaps not finished at nsqd; of segments behind it all messages may be.
 
 class RecoveryPlan(NamedTuple):
-    """Which segments a new writer reads."""
-
     doubtful: list[Segment]  #: all of their messages may come again
     #: Segments of which copies are not to be expected, newest first. The last segment of all is
     #: among these or those, for its rows.
@@ -476,12 +448,8 @@ def plan_recovery(
 ) -> RecoveryPlan | None:
     """Plan the reading of a writer that starts, or has lost track.
 
-    Args:
-        segments: all that there are behind the floor, in order.
-        clean_to: of the newest note; 0 without a note.
-        most_rows: of proven segments, at most, save for the newest one.
-
-    Returns: None when these do not belong together: the listings are of different moments.
+    ``segments`` are all behind the floor, in order. Proven ones are read up to ``most_rows``.
+    Returns None when the listings are of different moments.
     """
     if any(later.number != earlier.number + 1 or later.before < earlier.before
            for earlier, later in zip(segments, segments[1:])):
@@ -504,7 +472,6 @@ def plan_recovery(
 
 
 def encode_note(writer: str, ids: Mapping[str, Iterable[bytes]]) -> bytes:
-    """Build a note: the ids, by nsqd, that are perhaps not finished there."""
     return json.dumps({
         "v": 1, "writer": writer,
         "ids": {nsqd: [key.decode() for key in keys] for nsqd, keys in ids.items()},
@@ -512,7 +479,6 @@ def encode_note(writer: str, ids: Mapping[str, Iterable[bytes]]) -> bytes:
 
 
 def decode_note(url: str, key: str, data: bytes) -> dict[str, list[bytes]]:
-    """Read the ids of a note."""
     try:
         found = json.loads(data)
         return {nsqd: [text.encode() for text in texts] for nsqd, texts in found["ids"].items()}

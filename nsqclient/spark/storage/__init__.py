@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_store(url: str) -> Store:
-    """Open a storage by its URL. Nothing is asked of it yet.
-
-    Raises:
-        ConfigError: the URL is wrong, or obstore is not installed.
-    """
+    """Open a storage by its URL. Nothing is asked of it yet. Raises ConfigError."""
     scheme, place = check_storage(url)
     if scheme == "file":
         from nsqclient.spark.storage.local import LocalStore

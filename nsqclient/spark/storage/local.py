@@ -48,7 +48,6 @@ class LocalStore(Store):
             raise StorageError(self.url, reason) from exc
 
     def create(self, key: str, data: Any) -> bool:
-        """Write the object under a temporary name, then link it."""
         path = self._name(key)
         # Of many machines, each with many processes.
         name = f"{TMP_PREFIX}{socket.gethostname()}-{os.getpid()}-{next(_counter)}"

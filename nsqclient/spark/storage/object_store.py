@@ -104,7 +104,6 @@ class ObjectStore(Store):
                 for item in chunk if item["path"] > after)
 
     def list_folders(self, folder: str) -> list[str]:
-        """Sends one request for each 1000 folders."""
         with self._explained(folder):
             found = obstore.list_with_delimiter(self._store, prefix=folder or None)
             return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
@@ -123,7 +122,6 @@ class ObjectStore(Store):
             obstore.delete(self._store, key)
 
     def missing_space(self, size: int) -> int:
-        """Return 0: an object store is never full."""
         return 0
 
 

@@ -18,8 +18,6 @@ _PROBES = "%probe"
 
 
 class StoredObject(NamedTuple):
-    """An object as a listing has it."""
-
     key: str  #: below the URL of the storage
     size: int  #: bytes
     stored: float = 0.0  #: when it was created, in seconds since 1970, by the clock of the storage
@@ -33,7 +31,6 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """The URL, without secrets."""
         ...
 
     def create(self, key: str, data: Any) -> bool:
@@ -45,7 +42,7 @@ class Store(Protocol):
         ...
 
     def read(self, key: str) -> bytes:
-        """Read an object."""
+        """Read an object. Raises ObjectNotFoundError."""
         ...
 
     def list_objects(self, folder: str, after: str = "") -> list[StoredObject]:
@@ -73,12 +70,9 @@ class Store(Protocol):
 
 
 def probe(store: Store) -> None:
-    """Try everything that is needed of a storage.
+    """Check that a storage creates an object only once, reads it, and lists it after a key.
 
-    Raises:
-        StorageUnsuitableError: it replaces objects that exist, does not read or list its own
-            objects, or finds nothing after a key.
-        StorageError: it cannot be used.
+    Raises StorageUnsuitableError if it does not, StorageError if it cannot be used.
     """
     folder = f"{_PROBES}/{uuid.uuid4().hex}"
     keys = [f"{folder}/1", f"{folder}/3"]
