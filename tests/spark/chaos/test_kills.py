@@ -27,7 +27,7 @@ def test_a_driver_killed_at_random_moments_loses_nothing(real_nsqd, tmp_path):
             "topic": "t", "channel": "c", "nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address,
             "storage": str(tmp_path / "log"), "msg_timeout": "5s",
             "maxMessagesPerTrigger": "20000", "maxLogMessages": "40000"}}
-    publisher = Publisher(nsqd.tcp_address, "t", COUNT, per_second=max(200, COUNT // (8 * KILLS)))
+    publisher = Publisher(nsqd.tcp_address, "t", COUNT, per_second=max(200, COUNT // (15 * KILLS)))
     try:
         for number in range(KILLS):
             job = Job(**settings)

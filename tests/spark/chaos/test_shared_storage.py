@@ -4,7 +4,8 @@ A master and three workers, each in a folder of its own; a driver for the job of
 the query, in a new folder at each start, which workers do not see; four nsqds and an nsqlookupd.
 Only the storage, and the folder of output and checkpoint, are common to them. ``STORE=minio`` and
 ``STORE=azurite`` choose a store that tools/fetch.sh has fetched; the default is a folder, and then
-moto behind a proxy that can be killed.
+moto behind a proxy that can be killed. The second test has owners as plain processes and one JVM:
+it takes a fraction of the time.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ import pytest
 
 from tests.spark.jobs import FAST_START, Ingest, Job, JobEndedError, Publisher, each_process
 from tests.spark.logs import counts
+from tests.support.processes import CHECKOUT
 from tests.support.servers.object_store import make_bucket, s3_variables
 from tests.support.servers.ports import free_port
 from tests.support.servers.storages import AZURITE, MINIO, make_container, variables_set
@@ -449,3 +451,78 @@ def test_kills_of_everything_lose_and_double_no_row(
     run.note("result", f"{wanted:,} published, {wanted - done['distinct']} missing,"
              f" {done['rows'] - done['distinct']} double")
     assert (done["rows"], done["distinct"]) == (wanted, wanted)
+
+
+def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
+    storage, real_nsqd, real_nsqlookupd, tmp_path
+):
+    """Of ten kills seven are of an owner, two of the store, one of the query."""
+    url, store = storage
+    rng = random.Random(SEED)
+    lookupd = real_nsqlookupd()
+    servers = [new_nsqd(real_nsqd, lookupd) for _ in range(2)]
+    each = COUNT // len(servers)
+    settings = {
+        "master": "local[2,4]", "out": str(tmp_path / "out"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "options": {"topic": "t", "channel": "c", "storage": url,
+                    "maxMessagesPerTrigger": "20000"}}
+    failures: list[str] = []
+
+    def start_owner() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "nsqclient", "spark", "ingest", "--topic=t", "--channel=c",
+             f"--storage={url}", f"--lookupd-http-address={lookupd.http_address}",
+             "--consumer-opt=lookupd_poll_interval,5s", "--consumer-opt=msg_timeout,5s",
+             "--consumer-opt=rollIntervalMs,200", "--consumer-opt=max_in_flight,2000"],
+            stderr=subprocess.DEVNULL, cwd=CHECKOUT)
+
+    def kill_owner() -> None:
+        killed = owners.pop(0)
+        killed.kill()
+        killed.wait(30)
+        owners.append(start_owner())
+
+    def restart_query(wanted: str = "") -> None:
+        nonlocal query
+        why = query.why_ended()
+        if why:
+            failures.append(why)
+            assert len(failures) <= MOST_FAILURES, failures
+        if why or wanted:
+            query.kill()
+            query = Job(**settings)
+
+    publishers = [Publisher(server.tcp_address, "t", each, max(20, each // (KILLS * 5)),
+                            each * number) for number, server in enumerate(servers)]
+    owners = [start_owner() for _ in range(3)]
+    query = Job(**settings)
+    try:
+        query.wait_for(state="started")
+        for number in range(KILLS):
+            threading.Event().wait(rng.uniform(1.0, 6.0))
+            if number % 10 == 9:
+                restart_query("killed")
+            elif number % 5 == 2 and store is not None:
+                store.kill()
+            else:
+                kill_owner()
+            restart_query()
+            print(f"kill {number + 1}: {sum(one.published for one in publishers)} published",
+                  flush=True)
+        assert [one.join() for one in publishers] == [each] * len(servers)
+        wait_until(lambda: all(counts(one) == (0, 0) for one in servers), END, "all is stored")
+        for owner in owners:
+            owner.terminate()
+        assert [owner.wait(60) for owner in owners] == [0] * len(owners)
+        query.kill()
+        done = Job(**settings, now=True).finish()
+    finally:
+        for one in publishers:
+            one.close()
+        for owner in owners:
+            owner.kill()
+            owner.wait(30)
+        query.kill()
+    print(f"{each * len(servers)} published, {done}; the query ended {len(failures)} times")
+    assert (done["rows"], done["distinct"]) == (each * len(servers), each * len(servers))

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from pyspark.sql import SparkSession  # noqa: E402 - after the environment it reads
 
 import nsqclient.spark  # noqa: E402 - after the path it is on
-from tests.spark.jobs import CONF  # noqa: E402 - the same
+from tests.spark.jobs import CONF, FAST_START  # noqa: E402 - the same
 
 
 def say(**words):
@@ -26,6 +26,7 @@ def open_session(settings):
     for name, value in {
         **CONF,
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": FAST_START,
         # As the manual says: else a driver that is killed in its first write is the last one.
         "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
         **settings.get("conf", {}),
