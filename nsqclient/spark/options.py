@@ -359,7 +359,8 @@ def check_storage(url: str) -> tuple[str, str]:
         return scheme, os.path.normpath(parts.path)
     if scheme in ("s3", "gs", "az"):
         if not parts.netloc:
-            raise ConfigError(f"storage {url!r}: give a bucket, as in s3://bucket/prefix")
+            place = "container" if scheme == "az" else "bucket"
+            raise ConfigError(f"storage {url!r}: give a {place}, as in {scheme}://{place}/prefix")
         return scheme, f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
     raise ConfigError(
         f"storage {url!r}: scheme {scheme!r} is not supported: use a path, on a disk that all"

@@ -65,7 +65,8 @@ def test_the_probe_refuses_an_unsuitable_storage(fault, words):
     ("hdfs://node/x", "scheme 'hdfs' is not supported"),
     ("mnt/x", "give an absolute path"),
     ("file://host/mnt", "absolute path"), ("file:relative", "absolute path"),
-    ("file:///", "absolute path"), ("s3:///x", "give a bucket"),
+    ("file:///", "absolute path"), ("s3:///x", "give a bucket, as in s3://bucket/prefix"),
+    ("az:///x", "give a container, as in az://container/prefix"),
     ("s3://key:secret@bucket/x", "without user, password"),
     ("s3://bucket/x?secret=1", "without user, password"),
 ])
