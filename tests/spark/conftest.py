@@ -128,7 +128,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 @pytest.fixture
 def start_receiver(leak_guard: None) -> Iterator[Callable[..., Any]]:
-    """Factory of receivers onto the storage of their options; they are stopped with the test."""
     from nsqclient.spark.reading.receiver import Receiver
     from nsqclient.spark.storage import open_store
 
@@ -159,7 +158,6 @@ def cluster(leak_guard: None, tmp_path: Path) -> Iterator[tuple[Nsqd, dict[str, 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """An object store for all tests."""
     with object_store() as endpoint:
         yield endpoint
 

@@ -34,7 +34,6 @@ class JobEndedError(AssertionError):
 
 
 def each_process() -> Iterator[tuple[int, list[str]]]:
-    """Give each process with the fields of its state that are behind its name."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended
             yield int(entry.name), (entry / "stat").read_text().rpartition(")")[2].split()
@@ -67,11 +66,6 @@ class Job:
         self._fresh.put(None)
 
     def wait_for(self, **words: Any) -> dict[str, Any]:
-        """Wait for a line with these words, and return it.
-
-        Raises:
-            JobEndedError: it has ended before.
-        """
         deadline = time.monotonic() + LIMIT
         while True:
             try:
@@ -86,7 +80,6 @@ class Job:
                 return line
 
     def log(self) -> str:
-        """The last lines that were not for the test."""
         return "".join(self._log[-40:])
 
     def processes(self) -> list[int]:
@@ -95,7 +88,6 @@ class Job:
                 if int(fields[3]) == self._process.pid and fields[0] != "Z"]
 
     def kill(self) -> None:
-        """SIGKILL to every process at once."""
         while pids := self.processes():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -109,7 +101,6 @@ class Job:
             self._process.stdout.close()
 
     def finish(self) -> dict[str, Any]:
-        """Wait for the end of a job that ends by itself; return its last line."""
         try:
             return self.wait_for(state="done")
         finally:
@@ -126,7 +117,6 @@ class Job:
         return str((errors or [self.log()])[-1]).strip().rpartition("\n")[2] or "no reason"
 
     def close(self) -> None:
-        """Wait a moment for the process to end, then kill it and its children."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
         self.kill()
@@ -143,18 +133,12 @@ class Ingest(Job):
             folder, PYTHONPATH=str(CHECKOUT))
 
     def wait_for_log(self, text: str) -> None:
-        """Wait until the log has a text.
-
-        Raises:
-            JobEndedError: it has ended before.
-        """
         wait_until(lambda: text in "".join(self._log) or not self._reader.is_alive(), LIMIT,
                    f"the log has {text!r}")
         if text not in "".join(self._log):
             raise JobEndedError(f"the job ended: {self.log()}")
 
     def terminate(self) -> int:
-        """End it in order (SIGTERM); return its exit status."""
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(LIMIT)
@@ -188,14 +172,12 @@ class Publisher:
                 return
 
     def join(self) -> int:
-        """Wait until all is published; return how many."""
         self._thread.join(LIMIT)
         assert not self._thread.is_alive()
         self._producer.close()
         return self.published
 
     def close(self) -> None:
-        """Stop, in any case."""
         self._end.set()
         self._thread.join(LIMIT)
         self._producer.close()

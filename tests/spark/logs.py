@@ -46,19 +46,16 @@ def write_log(
 
 
 def rows_of(store: Any, key: str) -> Any:
-    """The rows of a segment, as Spark is given them."""
     return read_rows(check_segment(store.url, key, store.read(key)))
 
 
 def numbers_of(store: Any, nsqd: str, topic: str = "t", channel: str = "c") -> list[int]:
-    """The bodies of all segments of a shard, as numbers, in order."""
     keys = ShardKeys(topic, channel, nsqd)
     return [int(body) for found in store.list_objects(keys.of("segments"))
             for body in rows_of(store, found.key).column("body").to_pylist()]
 
 
 def publish(server: Any, count: int, first: int = 0, size: int = 0, topic: str = "t") -> None:
-    """Publish messages whose bodies are numbers."""
     with Producer([server.tcp_address]) as producer:
         for start in range(first, first + count, 10_000):
             producer.publish_many(topic, [
@@ -67,7 +64,6 @@ def publish(server: Any, count: int, first: int = 0, size: int = 0, topic: str =
 
 
 def counts(server: Any) -> tuple[int, int]:
-    """Depth and messages in flight of the channel."""
     stats = server.stats("t", "c")
     return stats["depth"], stats["in_flight_count"]
 

@@ -27,13 +27,11 @@ def storage(tmp_path):
 
 @pytest.fixture
 def texts(server):
-    """Options of a source on one server."""
     return {"topic": "t", "channel": "c", "nsqd": server.tcp_address,
             "nsqdHttp": server.http_address}
 
 
 def batch_rows(texts, name="s", **options):
-    """The rows of a batch read."""
     one = NsqBatchReader(read_options({**texts, **options}, "batch"), name)
     return [body for partition in one.partitions()
             for rows in one.read(partition) for body in rows.column("body").to_pylist()]

@@ -20,7 +20,6 @@ NOT_GRANTED = "does not grant tls_v1, which was asked for"
 
 @pytest.fixture
 def texts(server, tmp_path):
-    """Options of a source that asks for TLS, on a server without; its channel is empty."""
     return {"topic": "t", "channel": "c", "nsqd": server.tcp_address, **TLS,
             "nsqdHttp": server.http_address, "storage": str(tmp_path / "log")}
 
@@ -38,7 +37,6 @@ def test_a_read_of_an_empty_channel_fails_without_tls(texts, read):
 
 
 def rows(*bodies):
-    """Record batches to publish, one for each body."""
     return iter([pa.RecordBatch.from_pydict({"body": pa.array([body])}) for body in bodies])
 
 

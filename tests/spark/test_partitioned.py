@@ -35,13 +35,11 @@ def texts(cluster, tmp_path):
 
 @pytest.fixture
 def receive(texts, start_receiver):
-    """Factory of receivers from the cluster."""
     return lambda drains=False, **options: start_receiver(
         read_options({**texts, **options}, "stream"), drains)
 
 
 def publish(cluster, partitions, count, first=0):
-    """Messages of each partition, in order; their bodies are numbers."""
     for number in range(first, first + count):
         for partition in range(partitions):
             cluster.publish("t", partition, b"%d" % number, trace_id=number)
@@ -73,7 +71,6 @@ def has_rows(stored_rows):
 
 
 def by_partition(rows):
-    """The numbers of each partition, in the order of the rows."""
     found = {}
     for source, _, body in rows:
         found.setdefault(source, []).append(int(body))

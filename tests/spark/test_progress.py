@@ -14,7 +14,6 @@ LAG = {"waiting": {"a:4150": {"messages": 5, "bytes": 99}},
 
 
 def progress(rows=50_000, lag=None, **more):
-    """The progress of a query as Spark reports it, shortened."""
     return {"id": "q", "batchId": 12, "numInputRows": rows, "durationMs": {"triggerExecution": 500},
             "sources": [{"latestOffset": LAG if lag is None else lag}], **more}
 

@@ -39,7 +39,6 @@ def write(store):
 
 @pytest.fixture
 def reader(storage_url):
-    """Factory of stream readers; they are stopped with the test."""
     started = []
 
     def start(**options):
@@ -57,7 +56,6 @@ def reader(storage_url):
 
 
 def offset(**shards):
-    """An offset as Spark has it in its log."""
     places = {f"{name}:4150": number for name, number in shards.items()}
     return {"v": 2, "log": "t/c", "shards": places}
 

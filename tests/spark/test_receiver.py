@@ -38,12 +38,10 @@ def look_often(monkeypatch):
 
 @pytest.fixture
 def log_path(tmp_path):
-    """A plain path, which is the storage of one machine."""
     return str(tmp_path / "the lög 漢 #1")
 
 
 def stream_options(log_path, servers, options):
-    """Options of a stream that receives from servers."""
     return read_options({
         "topic": "t", "channel": "c", "storage": log_path, "msg_timeout": "1s",
         "nsqd": ",".join(server.tcp_address for server in servers),
@@ -152,7 +150,6 @@ def test_available_now_reads_in_batches_what_was_there_and_ends(server_factory, 
 
 @pytest.fixture
 def drain(log_path, start_receiver):
-    """Factory of receivers that drain."""
     return lambda *servers, **options: start_receiver(
         stream_options(log_path, servers, options), drains=True)
 

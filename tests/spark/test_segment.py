@@ -100,7 +100,6 @@ def test_the_error_has_all_that_is_known():
 
 
 def tasks_of(folder, *sizes, parts=2):
-    """The tasks of segments of these rows."""
     store = open_store(str(folder))
     write_log(store, "a:4150", *sizes)
     listed = store.list_objects(ShardKeys("t", "c", "a:4150").of("segments"))

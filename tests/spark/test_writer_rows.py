@@ -35,7 +35,6 @@ def options(**given):
 
 
 def publish(columns, *batches, **given):
-    """Publish record batches; return the recorder and the count."""
     producer = Recorder()
     publisher = RowPublisher(producer, options(**given), columns)
     for batch in batches:

@@ -57,7 +57,6 @@ class Cluster:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, workers: int, cores: int = 1, memory: str = "1g") -> str:
-        """Start everything; return the master's address."""
         log = self._start("deploy.master.Master", ["--port", "0"], "master")
         master = self._wait_for(log, r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
@@ -92,7 +91,6 @@ class Cluster:
         return found[1]
 
     def executors(self, words: bytes = b"") -> list[int]:
-        """The process of each executor with these words in its command line."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it ended
@@ -103,7 +101,6 @@ class Cluster:
         return found
 
     def close(self) -> None:
-        """End the workers, with their executors, and the master."""
         for process in reversed(self._processes):
             process.terminate()
             process.wait(60)
@@ -128,7 +125,6 @@ class Store:
                                 stderr=subprocess.DEVNULL, env=self._env)
 
     def kill(self) -> None:
-        """SIGKILL to one of them, and start it again after some seconds."""
         self._end(self._processes[self._killed])
         threading.Event().wait(5.0)
         self._processes[self._killed] = self._launch(self._commands[self._killed])
@@ -153,7 +149,6 @@ class Store:
 
 
 def start_minio(port: int, folder: Path) -> Store:
-    """MinIO, which may be killed, behind the front."""
     back = free_port()
     (folder / "minio").mkdir()
     return Store(port, [_front(port, back), [
@@ -175,7 +170,6 @@ def _front(port: int, back: int) -> list[str]:
 
 @pytest.fixture(params=[STORE] if STORE else ["file", "moto"])
 def storage(s3_endpoint, leak_guard, request, tmp_path) -> Iterator[tuple[str, Store | None]]:
-    """The URL of an empty storage, and the store behind it."""
     if request.param == "file":
         yield f"file://{tmp_path}/storage", None
         return
@@ -213,8 +207,6 @@ def storage(s3_endpoint, leak_guard, request, tmp_path) -> Iterator[tuple[str, S
 
 
 class Run:
-    """Everything that runs, and what may happen to it."""
-
     def __init__(self, folder, cluster, master, storage, store, lookupd, rng) -> None:
         self.folder, self.cluster, self.master = folder, cluster, master
         self.storage, self.store, self.lookupd, self.rng = storage, store, lookupd, rng
@@ -226,11 +218,9 @@ class Run:
         self.ended: list[str] = []  # the last lines of drivers that ended by themselves
 
     def note(self, event: str, shown: str = "") -> None:
-        """Print a row of the table."""
         print(f"{time.monotonic() - self.begun:7.1f} s  {event:<28} {shown}", flush=True)
 
     def new_folder(self) -> Path:
-        """An empty disk for a driver."""
         path = self.folder / "disks" / f"{next(self.numbers)}"
         path.mkdir()
         return path
@@ -272,7 +262,6 @@ class Run:
                      "spark.driver.port": str(self.ports["query"])}, **more}
 
     def keep_log(self, kind: str) -> None:
-        """Print and keep the last lines of a driver that has ended by itself."""
         job = self.jobs.pop(kind)
         why, log = job.why_ended(), job.log()
         job.close()
@@ -282,7 +271,6 @@ class Run:
         assert len(self.ended) <= MOST_FAILURES, "\n".join(self.ended)
 
     def restart_failed(self) -> None:
-        """Start a driver again that has ended by itself."""
         for kind, job in list(self.jobs.items()):
             if job.why_ended():
                 self.keep_log(kind)
@@ -292,7 +280,6 @@ class Run:
         return self.cluster.executors(b"@127.0.0.1:%d" % self.ports[kind])
 
     def owner_processes(self) -> list[int]:
-        """The Python processes in which tasks own shards."""
         executors = set(self.executors("owners"))
         parents = {pid: int(fields[1]) for pid, fields in each_process()}
         daemons = {pid for pid, parent in parents.items() if parent in executors}
@@ -301,11 +288,9 @@ class Run:
     # -- what happens
 
     def kill_owner(self) -> str:
-        """A task's Python process."""
         return self._kill(self.owner_processes)
 
     def kill_executor(self) -> str:
-        """A JVM of either driver."""
         kind = self.rng.choice(["owners", "query"])
         return f"of the {kind}: {self._kill(lambda: self.executors(kind))}"
 
@@ -327,7 +312,6 @@ class Run:
         return f"of the {kind}; with an empty disk"
 
     def kill_store(self) -> str:
-        """The store, or its front; not with a folder."""
         if self.store is None:
             return f"a folder has none: an owner, {self.kill_owner()}"
         self.store.kill()
@@ -343,11 +327,9 @@ class Run:
         return f"{pid} for {STOPPED:g} s"
 
     def fail_requests(self) -> str:
-        """503 to a third of all requests for a while."""
         return self._faults(300, 0.0)
 
     def delay_requests(self) -> str:
-        """Each takes half a second longer, for a while."""
         return self._faults(0, 0.5)
 
     def _faults(self, failing: int, delay: float) -> str:
@@ -359,12 +341,10 @@ class Run:
         return "for 15 s"
 
     def close(self) -> None:
-        """End what still runs."""
         for job in self.jobs.values():
             job.kill()
 
     def report(self) -> str:
-        """The last lines of every driver: for a failure."""
         logs = [f"the driver of the {kind}:\n{job.log()}" for kind, job in self.jobs.items()]
         return "\n".join([*self.ended, *logs, f"executors log below {self.cluster.folder}"])
 
@@ -380,7 +360,6 @@ def cluster(storage, tmp_path, tmp_path_factory):
 
 
 def new_nsqd(real_nsqd, lookupd):
-    """An nsqd that has the channel."""
     server = real_nsqd(mem_queue_size=1_000_000, lookupd_tcp_addresses=[lookupd.tcp_address])
     server.post("/topic/create", topic="t")
     server.post("/channel/create", topic="t", channel="c")

@@ -19,8 +19,6 @@ from tests.support.consumer_context import make_context
 
 
 class FakeSub:
-    """A connection that records its calls."""
-
     def __init__(self, key="0", address="n:1", closed=False):
         self.key, self.address, self.window, self.is_lost = key, address, 10, False
         self.source = address

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def nsqd(real_nsqd):
-    """A real nsqd with 500 messages on topic ``t``."""
     server = real_nsqd()
     publish(server, 500)
     return server

@@ -25,7 +25,6 @@ SCHEMA = {
 
 
 def source(spark: Any, cluster: Any, topic: str) -> Any:
-    """Return the stream of a topic of the cluster."""
     return spark.readStream.format("nsq").options(
         nsqd=cluster[0].tcp_address, nsqdHttp=cluster[0].http_address, topic=topic,
         channel="spark", storage=cluster[1]["/data"] + "/log").load()

@@ -34,7 +34,6 @@ def rows(spark, count):
 
 
 def start(spark, where, tmp_path, **more):
-    """A query that reads all there is to Parquet."""
     options = {**where, "topic": "t", "channel": "c", "storage": str(tmp_path / "log"), **more}
     frame = spark.readStream.format("nsq").options(**options).load()
     return frame, frame.writeStream.format("parquet").option(

@@ -26,7 +26,6 @@ def where(nsqd, tmp_path):
 
 
 def write(spark, nsqd):
-    """Publish numbers with the sink."""
     nsqclient.spark.register(spark)
     spark.range(COUNT).selectExpr("cast(id AS string) AS body").write.format("nsq").mode(
         "append").options(nsqd=nsqd.tcp_address, topic="t").save()

@@ -9,6 +9,5 @@ import nsqclient.spark
 
 @pytest.fixture(scope="session")
 def spark(spark: Any) -> Any:
-    """The one session, with the source registered."""
     nsqclient.spark.register(spark)
     return spark

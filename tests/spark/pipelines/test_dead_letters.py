@@ -22,7 +22,6 @@ SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
 
 
 def rows(*bodies):
-    """Rows as the source gives them."""
     return read_rows(encode_segment("t", "c", [("n:1", Rows.of([
         (number, 2, b"%016x" % number, body) for number, body in enumerate(bodies)]))]))
 

@@ -17,14 +17,12 @@ COUNT = 200
 
 @pytest.fixture
 def nsqd():
-    """An embedded nsqd with numbered messages in the topic t."""
     with Nsqd() as server:
         server.publish_many("t", [b"%04d" % number for number in range(COUNT)])
         yield server
 
 
 def source(nsqd, folder, name="c"):
-    """The arguments that read the topic t to its end."""
     return {
         "topic": "t", "channel": name, "checkpoint": str(folder / f"checkpoint {name}"),
         "nsqd": nsqd.tcp_address, "nsqdHttp": nsqd.http_address, "available_now": True,

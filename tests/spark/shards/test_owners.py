@@ -72,16 +72,6 @@ def has_stored(storage, server, count):
     wait_until(lambda: counts(server) == (0, 0), 30, "all is finished")
 
 
-def test_everything_is_stored_and_finished(server, own, storage):
-    publish(server, 3000)
-    owner = own(server)
-    has_stored(storage, server, 3000)
-    assert owner.ingest.connections
-    owner.stop()
-    assert stored(storage, server) == list(range(3000)) and owner.ingest.in_flight == 0
-    assert owner.log._note.clean_to == owner.log.end.number
-
-
 def test_two_owners_at_once_lose_nothing_and_store_nothing_twice(server, own, storage):
     """As when a network was cut and the first owner lives on."""
     publish(server, 2000)

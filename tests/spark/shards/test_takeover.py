@@ -26,7 +26,6 @@ PROMISED = 30.0
 
 
 def owned(store) -> dict[str, ShardStatus]:
-    """The state of each shard that has a segment, by nsqd."""
     return {one.nsqd: one for one in read_status(store, "t", "c") if one.segment}
 
 
@@ -63,7 +62,6 @@ def connections(server):
 
 
 def ids(store, servers):
-    """The nsqd and id of every message that is stored."""
     found = []
     for server in servers:
         for one in store.list_objects(ShardKeys("t", "c", server.tcp_address).of("segments")):

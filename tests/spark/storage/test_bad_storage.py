@@ -17,7 +17,6 @@ _DENIED = b"""<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code>
 
 
 def use(command, url, capfd, status=1):
-    """Give a storage to a command, or to a query; return its error."""
     words = {
         "ingest": ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], "status": [],
         "replay": ["--topic=t", "--channel=c", "--dry-run"],

@@ -18,8 +18,6 @@ from tests.support.servers.object_store import environment
 
 
 class _Memory:
-    """A storage in memory, with a fault of its own."""
-
     url = "s3://old/x"
 
     def __init__(self, fault=""):
