@@ -378,6 +378,8 @@ class NodePool:
         """
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
+        for pool in node.pools:  # an exception of a time limit may have ended a dial
+            pool.dialing = {conn for conn in pool.dialing if conn in self._dials}
         missing = {pool: pool.missing() for pool in node.pools if pool.missing() > 0}
         if self._is_async is not None and not (
             missing or node.dials() or node in self.connected
@@ -414,11 +416,8 @@ class NodePool:
             return  # dropped meanwhile
         try:
             error = self._open(conn, HANDSHAKE_TIMEOUT)
-        except BaseException:  # of a time limit, for this thread: dial again
-            with self._changed.lock:
-                pool.dialing.discard(conn)
+        except BaseException:  # of a time limit, for this thread: the timer dials again
             conn.close()
-            self.timer.wake()
             raise
         with self._changed.lock:
             pool.dialing.discard(conn)

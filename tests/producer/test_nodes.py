@@ -2,7 +2,6 @@
 
 import threading
 import time
-import unittest.mock
 
 import pytest
 
@@ -220,18 +219,28 @@ def test_an_nsqd_that_was_lost_is_dialed_before_new_ones(make_links):
                      "127.0.0.1:2": {"has_worked": True, "failures": 0}}
 
 
-def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(make_links):
-    class TimeLimitError(BaseException):
-        pass
+@pytest.mark.parametrize("place", ["before the dial", "in the dial"])
+def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(
+    make_links, monkeypatch, place
+):
+    opened, errors = BlockingConnection.open, [MemoryError()]
 
-    nodes = make_links("127.0.0.1:1")
-    pool = nodes.node_at("127.0.0.1:1").pool
-    conn = pool.new_connection()
-    conn.open = unittest.mock.Mock(side_effect=TimeLimitError)
-    pool.dialing.add(conn)
-    with pytest.raises(TimeLimitError):
-        nodes.dial(conn)
-    assert pool.dialing == set() and conn.is_closed
+    def fail_once(work):
+        def run(*arguments):
+            if errors:
+                raise errors.pop()
+            work(*arguments)
+
+        return run
+
+    with ScriptedServer(idle) as server:
+        nodes = make_links(server.address)
+        if place == "in the dial":
+            monkeypatch.setattr(BlockingConnection, "open", fail_once(opened))
+        else:
+            nodes._dials._dial = fail_once(nodes.dial)
+        assert acquire(nodes).address == server.address and not errors
+        nodes.close(Deadline(WAIT))
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
