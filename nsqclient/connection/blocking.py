@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from nsqclient.config import Config
 from nsqclient.connection.exchange import exchange
 from nsqclient.connection.handshake import NsqdSocket
-from nsqclient.errors import ConnectionLostError, NegotiationError, NSQError
+from nsqclient.errors import ConnectionLostError, NSQError
 from nsqclient.log_records import log_fields
 from nsqclient.protocol.client import State
 from nsqclient.protocol.events import FatalError, Published, PublishFailed
@@ -34,26 +33,13 @@ class Answer(NamedTuple):
 
 #: The response to a stored message, which usually arrives alone, and its Answer.
 STORED_FRAME, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
-#: Bytes to read between two publishes, when nsqd sends only heartbeats.
-_READ = 16 * 1024
-
-
-def need_real_sockets() -> None:
-    """Raise NegotiationError if another library has replaced the sockets of Python."""
-    if socket.socket.__module__ != "socket":
-        raise NegotiationError(
-            f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
-            " threads and sockets that block; do not patch it, or use nsqclient in another process")
 
 
 class BlockingConnection(NsqdSocket):
     """A connection to one nsqd for publishes, one at a time.
 
-    If the connection ``is_plain``, a publish calls ``exchange()`` with ``fd`` itself, and needs
-    nothing else when the answer is STORED_FRAME. For every other answer, and if bytes pass through
-    TLS or compression: ``begin()``, then ``wait()`` until there is an answer.
-
-    Life: created; ``open()``; publishes; ``close()``, or the end of the last reference.
+    If it ``is_plain``, a publish calls ``exchange()`` with ``fd`` itself. For every answer but
+    STORED_FRAME, and with TLS or compression: ``begin()``, then ``wait()``.
 
     Threads: one at a time, which has taken the connection from a pool and alone may ``close()`` it.
     ``cut()`` and ``has_unread()``: any.
@@ -69,12 +55,10 @@ class BlockingConnection(NsqdSocket):
         self.is_plain: bool = False  # the socket carries the bytes of the commands
         self._out = b""  # the command of this publish, and NOPs that followed it
         self.sent: int = 0  # bytes of it that the kernel has taken
-        #: When it was opened, when nsqd last answered a publish, and when bytes last arrived.
         self.opened_at: float = 0.0
-        self.used_at: float = 0.0
-        self.heard_at: float = 0.0
-        #: When a publish began to doubt that this connection is alive.
-        self.suspected_at: float = 0.0
+        self.used_at: float = 0.0  # when nsqd last answered a publish
+        self.heard_at: float = 0.0  # when bytes last arrived
+        self.suspected_at: float = 0.0  # when a publish began to doubt that it is alive
 
     def __del__(self) -> None:
         if not self.is_closed:  # an exception has interrupted its thread
@@ -82,7 +66,6 @@ class BlockingConnection(NsqdSocket):
 
     def open(self, deadline: Deadline) -> None:
         """Dial, negotiate, and authenticate if requested. Blocks and raises as Connection.open."""
-        need_real_sockets()
         try:
             self._dial(None, deadline)
             with self._lock:
@@ -103,7 +86,7 @@ class BlockingConnection(NsqdSocket):
     # -- one publish at a time, in the thread that took the connection
 
     def begin(self, command: bytes, read_answer: Callable[[bytes], Any]) -> None:
-        """Begin a publish. If ``is_plain``, ``sent`` bytes of it were sent already."""
+        """Begin a publish, of which ``sent`` bytes were sent already if ``is_plain``."""
         if not self.is_plain:
             self.sent = 0
         self._core.send_publish(command, self, read_answer)
@@ -112,15 +95,10 @@ class BlockingConnection(NsqdSocket):
     def wait(self, until: float, data: bytes | int | None = None) -> Answer | None:
         """Write the rest of the command and return the answer, or None if the time is over.
 
-        Responds to heartbeats before the answer. If the connection ``is_ended`` afterwards, or if
-        this raises, close it: the outcome is unknown.
+        If the connection ``is_ended`` afterwards, or if this raises NSQError, close it.
 
         Args:
-            until: on ``time.monotonic()``.
             data: the answer of an ``exchange()``.
-
-        Raises:
-            NSQError: the connection ended, was cut, or the response is malformed.
         """
         core = self._core
         while True:
@@ -138,7 +116,6 @@ class BlockingConnection(NsqdSocket):
                 return None
 
     def _receive(self, data: bytes | int) -> None:
-        """Pass bytes to the core; raise if the connection has ended."""
         if self._error is None and isinstance(data, int):
             assert self._transport is not None
             raise self._transport.lost(OSError(data, os.strerror(data)))
@@ -169,27 +146,19 @@ class BlockingConnection(NsqdSocket):
     # -- between two publishes
 
     def look(self) -> bool:
-        """Read pending bytes, respond to heartbeats, and return True if the connection is alive.
-
-        Does not block. Only for the thread that has taken the connection.
-        """
-        core, transport = self._core, self._transport
-        assert transport is not None
+        """Answer heartbeats and return True if the connection is alive. Does not block."""
+        core = self._core
         try:
+            self._out, self.sent = b"", 0
             while True:
-                data = transport.recv(_READ)
+                self.sent, data = exchange(self.fd, self._out, self.sent, 0.0)
                 if data is None:
-                    return not self.is_ended
-                if not data:
-                    return False
-                self.heard_at = time.monotonic()
-                core.receive_data(data)
+                    return not self.is_ended and self.sent == len(self._out)
+                self._receive(data)
                 core.take_events()
                 if core.state is not State.READY:
                     return False
-                answer = core.data_to_send()  # the NOP to a heartbeat
-                if answer and transport.send_some(answer) < len(answer):
-                    return False
+                self._out += core.data_to_send()  # the NOP to a heartbeat
         except NSQError as exc:
             logger.debug("%s: lost while it was idle: %s", self.address, exc,
                          extra=log_fields(nsqd=self.address))
@@ -213,7 +182,7 @@ class BlockingConnection(NsqdSocket):
                 self._shut_down()
 
     def close(self) -> None:
-        """Shut the connection down and close the socket. Idempotent. Not from other threads."""
+        """Close the socket. Idempotent. Not from other threads."""
         with self._lock:
             self.is_ended: bool = True
             if not self.is_closed:

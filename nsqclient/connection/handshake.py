@@ -43,6 +43,14 @@ _FEATURES = ("tls_v1", "deflate", "snappy")
 _WaitFor = Callable[[type[Event]], Any]
 
 
+def need_real_sockets() -> None:
+    """Raise NegotiationError if another library has replaced the sockets of Python."""
+    if socket.socket.__module__ != "socket":
+        raise NegotiationError(
+            f"the module socket is patched by {socket.socket.__module__}: nsqclient needs"
+            " threads and sockets that block; do not patch it, or use nsqclient in another process")
+
+
 @dataclass(frozen=True)
 class Subscribe:
     """A topic and channel to subscribe to. A subclass speaks another dialect than a stock nsqd."""
@@ -97,10 +105,8 @@ class NsqdSocket:
     def _dial(
         self, subscribe: Subscribe | tuple[str, str] | None, deadline: Deadline
     ) -> None:
-        """Dial, negotiate, authenticate if requested, and subscribe if ``subscribe`` is given.
-
-        Blocks: until the deadline. Raises: as ``Connection.open``; the caller closes the socket.
-        """
+        """Dial, negotiate, authenticate and subscribe. The caller closes the socket if it fails."""
+        need_real_sockets()
         config = self._config
         dial = Deadline(deadline.at_most(config.dial_timeout))
         transport = Transport.connect(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nsqclient.config import Config, checked_config
-from nsqclient.connection.blocking import need_real_sockets
+from nsqclient.connection.handshake import need_real_sockets
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.core import ConsumerCore, ConsumerSettings, check_callbacks, iterate

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqclient.config import Config
-from nsqclient.connection.blocking import STORED, Answer, need_real_sockets
+from nsqclient.connection.blocking import STORED, Answer
 from nsqclient.connection.connection import Connection
 from nsqclient.connection.handshake import Subscribe
 from nsqclient.errors import ClosedError, ConnectError, NSQConnectionError, NSQError, ServerError
@@ -69,8 +69,6 @@ class PipelinedConnection(Connection):
     def open(
         self, deadline: Deadline, subscribe: Subscribe | tuple[str, str] | None = None
     ) -> None:
-        """Open the connection, and start its reader."""
-        need_real_sockets()
         super().open(deadline)
         self.opened_at = self.used_at = time.monotonic()
         try:

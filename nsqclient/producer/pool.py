@@ -4,9 +4,8 @@
 Idle connections lie on a stack. A publish takes one, or waits, first come, first served, until a
 connection is put back or dialed. Nothing here acquires a lock in a publishing thread.
 
-A publish puts its connection back by a single call of C, ``pool.idle.append(conn)``. An exception
-of a signal handler may come before that call, and then the publish closes the connection, or after
-it, and then the connection is not its own any more.
+A publish puts its connection back by a single call of C, ``pool.idle.append(conn)``. If an
+exception of a signal handler comes before that call, the publish closes the connection.
 """
 
 from __future__ import annotations
@@ -54,14 +53,11 @@ class _Waiter:
 
 
 class ConnectionPool(Generic[C]):
-    """The connections to one nsqd.
+    """The connections to one nsqd. Thread-safe.
 
     Args:
-        make: returns a connection to dial.
         want: called without a lock when connections are ``missing()``; dials them, and calls
             ``add`` or ``release_waiters``.
-
-    Threads: any.
     """
 
     def __init__(
@@ -73,8 +69,7 @@ class ConnectionPool(Generic[C]):
         self._address = address
         self._limit = config.max_connections
         self._idle_timeout = config.idle_timeout
-        #: Seconds without a byte after which a connection is lost. Without heartbeats silence
-        #: means nothing, and only TCP's keepalive detects a lost connection.
+        #: Seconds without a byte after which a connection is lost, if nsqd sends heartbeats.
         self.silence: float = math.inf
         self._check_interval = _CHECK_INTERVAL
         if config.heartbeat_interval > 0:
@@ -94,7 +89,7 @@ class ConnectionPool(Generic[C]):
         return [conn for conn in [ref() for ref in self._refs] if conn is not None]
 
     def connections(self) -> list[C]:
-        """Return the connections that are alive."""
+        """Return the connections that can be used."""
         return [conn for conn in self._referenced() if not conn.is_closed]
 
     def shortage(self, seconds: float) -> str:
@@ -103,10 +98,7 @@ class ConnectionPool(Generic[C]):
                 f" ({len(self.connections())} of at most {self._limit} in use)")
 
     def missing(self) -> int:
-        """Return how many connections to dial, beside the dials under way.
-
-        One more is dialed beside connections that publishes doubt, to learn whether nsqd answers.
-        """
+        """Return how many connections to dial, one of them to replace those that are doubted."""
         live = self.connections()
         doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
         spare = self._limit - len(live) + len(doubted)
@@ -116,17 +108,12 @@ class ConnectionPool(Generic[C]):
         return min(wanted, spare) - len(self.dialing)
 
     def new_connection(self) -> C:
-        """Return a connection to dial."""
         return self._make(self._address, self._config)
 
     # -- for a publish
 
     def take(self, now: float, is_in_turn: bool = False) -> C | None:
-        """Return an idle connection; None if no connection is idle, or if other publishes wait.
-
-        Args:
-            is_in_turn: do not look whether others wait.
-        """
+        """Return an idle connection. None: there is none, or others wait, unless ``is_in_turn``."""
         while is_in_turn or not self.waiting:
             try:
                 conn = self.idle.pop()
@@ -160,14 +147,8 @@ class ConnectionPool(Generic[C]):
     def wait(self, until: float, is_reentrant: Callable[[], bool]) -> C | None:
         """Return a connection when it is this publish's turn; None: choose another nsqd.
 
-        Args:
-            is_reentrant: returns whether a signal handler or a finalizer has interrupted a call of
-                this thread that uses the pool.
-
-        Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``.
-
-        Raises:
-            ReentrantCallError: the calling thread would wait for itself.
+        Blocks: until ``until`` on ``time.monotonic()``, or ``release_waiters()``. Raises
+        ReentrantCallError if ``is_reentrant()``: the thread would wait for its interrupted call.
         """
         waiter, conn = _Waiter(), None
         try:
@@ -198,7 +179,7 @@ class ConnectionPool(Generic[C]):
             raise
 
     def _has_turn(self, waiter: _Waiter) -> bool:
-        """True if there is an idle connection for it and for all that came before."""
+        """True if an idle connection is left for it by those that have waited longer."""
         return waiter in list(self.waiting.copy())[:len(self.idle)]
 
     @staticmethod
@@ -230,7 +211,6 @@ class ConnectionPool(Generic[C]):
                 self.drop(conn)
 
     def _remove(self, conn: C) -> bool:
-        """Take this connection if it is still idle."""
         with contextlib.suppress(ValueError):  # a publish was faster
             self.idle.remove(conn)
             return True
@@ -252,10 +232,7 @@ class ConnectionPool(Generic[C]):
     # -- for the timer
 
     def check(self, now: float) -> float:
-        """Answer heartbeats on idle connections, close dead and unused ones.
-
-        Returns: when to check again.
-        """
+        """Look after the idle connections; return when to check again."""
         for conn in self.idle.copy():
             if now - conn.used_at >= self._check_interval:
                 self._check_idle(conn, now)

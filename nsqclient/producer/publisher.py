@@ -41,12 +41,7 @@ _LOOK = 0.5
 
 
 class Publisher:
-    """Sends the publishes of one producer, each in the thread that calls. Thread-safe.
-
-    Args:
-        retry_unknown: whether a publish is repeated if its outcome is unknown.
-        sticky: use one nsqd until it fails, instead of all in turn.
-    """
+    """Sends the publishes of one producer, each in the thread that calls. Thread-safe."""
 
     def __init__(
         self, nodes: NodePool, retry_unknown: bool, statistics: Statistics, sticky: bool = False
@@ -65,14 +60,7 @@ class Publisher:
     def run(
         self, publish: Callable[..., T], arguments: tuple[Any, ...], messages: int, size: int
     ) -> T:
-        """Run and count one synchronous publish.
-
-        Args:
-            messages, size: how many it brings, and the bytes of their bodies.
-
-        Raises:
-            ClosedError: the producer was closed. And what ``publish`` raises.
-        """
+        """Run and count one synchronous publish: so many messages, of ``size`` bytes together."""
         began = time.monotonic()
         ticket = object()
         try:
@@ -95,11 +83,10 @@ class Publisher:
                 self._ended.notify_all()
 
     def count_running(self) -> int:
-        """Return how many synchronous publishes are under way."""
         return len(self._running)
 
     def wait_for_running(self, deadline: Deadline) -> bool:
-        """Wait for the publishes under way; False if some are left. Set ``is_closed`` before."""
+        """Wait for the calls under way, after ``is_closed`` was set; False if some are left."""
         # A publish that an exception of a signal handler ends may not notify.
         while not self._ended.wait_for(lambda: not self._running, deadline.at_most(_LOOK)):
             if deadline.expired() or sys.is_finalizing():
@@ -112,17 +99,11 @@ class Publisher:
         self, command: bytes, until: float, seconds: float, attempts: Attempts | None = None,
         is_async: bool = False,
     ) -> None:
-        """Send a command until its outcome is final.
+        """Send a command until its outcome is final. Blocks and raises as ``Producer.publish``.
 
         Args:
             until: the deadline, on ``time.monotonic()``; ``seconds`` after the call.
-            attempts: records the failures; None: made when the first attempt fails.
             is_async: share a connection with other such publishes.
-
-        Blocks: until the deadline.
-
-        Raises:
-            PublishRejectedError, PublishUnknownError, ClosedError: as ``Producer.publish``.
         """
         interval = seconds * INTERVAL_PART
         if interval > INTERVAL:
@@ -156,7 +137,6 @@ class Publisher:
         return Attempts(seconds, len(command), self.retry_unknown)
 
     def _acquire(self, until: float, attempts: Attempts, is_async: bool) -> NsqdNode:
-        """Wait for a connected nsqd. Raises as ``publish``."""
         try:
             return self._nodes.acquire(Deadline(max(0.0, until - time.monotonic())), is_async)
         except ReentrantCallError:
@@ -167,7 +147,6 @@ class Publisher:
             raise error from (None if error is exc else as_cause(exc))
 
     def ping(self, deadline: Deadline) -> None:
-        """Wait until an nsqd is connected. Raises as ``NodePool.acquire``."""
         while True:
             node = self._nodes.acquire(deadline)
             pool = node.pool
@@ -191,17 +170,11 @@ class Publisher:
 
         Args:
             interval: seconds between two looks for progress.
-            is_async: share a connection with other such publishes.
-            read_answer: reads the response; the outcome has what it returns.
+            read_answer: returns the value of the Answer.
             closes_after_error: nsqd may not have read the whole command then.
             only_here: no other nsqd can store the message.
 
-        Returns: why it failed, or None if it is stored, and what was read.
-
         Blocks: until the response, or the deadline.
-
-        Raises:
-            ReentrantCallError: the calling thread would wait for itself.
         """
         pool: ConnectionPool[Any] = node.pipeline if is_async else node.pool
         began = time.monotonic()
@@ -243,8 +216,7 @@ class Publisher:
         if is_over:
             self._nodes.on_refused(node)
             return answer
-        # No call comes before it: an exception of a signal handler finds the connection in use, or
-        # on the stack.
+        # No call comes before it: an exception finds the connection in use, or on the stack.
         pool.idle.append(conn)
         if pool.waiting or pool.is_closed:
             pool.serve()
@@ -253,7 +225,7 @@ class Publisher:
     def _wait_on(
         self, node: NsqdNode, pool: ConnectionPool[C], conn: C, only_here: bool, patience: Patience
     ) -> Answer:
-        """Wait for the answer as long as that makes sense; raise NSQError then."""
+        """Wait for the answer as long as Patience says; raise NSQError then."""
         while True:
             now = time.monotonic()
             has_others = not only_here and any(
@@ -283,8 +255,7 @@ class Publisher:
 def _is_in_use(pool: object) -> bool:
     """True if two calls of this thread use the pool: one interrupts the other.
 
-    The stack shows it without a record that each publish would have to keep. And no record could
-    be made in the same step that takes a connection.
+    Only the stack shows it: no record could be made in the step that takes a connection.
     """
     calls = 0
     frame: FrameType | None = sys._getframe()
