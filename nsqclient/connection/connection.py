@@ -63,7 +63,6 @@ class Connection(NsqdSocket):
 
     @property
     def is_closed(self) -> bool:
-        """True if the connection is closed or being closed."""
         return self.is_ended or self._core.state is State.CLOSED
 
     @property
@@ -120,7 +119,6 @@ class Connection(NsqdSocket):
 
     @property
     def has_reader(self) -> bool:
-        """True if the reader thread was started, which calls ``on_closed``."""
         return self._thread is not None and self._thread.ident is not None
 
     # -- sending
@@ -159,7 +157,7 @@ class Connection(NsqdSocket):
             raise
 
     def flush(self) -> None:
-        """Write the queued bytes. Blocks and raises like ``send``."""
+        """Write the queued bytes, as ``send``."""
         self.send(lambda core: None)
 
     def receive_messages(self, until: float) -> None:
@@ -174,14 +172,10 @@ class Connection(NsqdSocket):
         self._reader.receive_messages(until)
 
     def wake_reader(self) -> None:
-        """Let the reader continue, if it pauses."""
         self._reader.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Wait until all queued bytes are written, by any thread; return True if they are.
-
-        Call ``close()`` next.
-        """
+        """Wait until all queued bytes are written, by any thread; return True if they are."""
         try:
             return not self.is_ended and self._writer.drain(timeout)
         except NSQError as exc:
@@ -192,8 +186,7 @@ class Connection(NsqdSocket):
     def _flush_as_reader(self) -> bool:
         """Write without waiting; return True if bytes were left.
 
-        A failed write ends the connection, but does not raise: nsqd may have sent the reason, and
-        the reader has yet to read it.
+        A failed write does not raise: nsqd may have sent the reason, which is read next.
         """
         try:
             return not self._writer.flush(False)
@@ -239,7 +232,6 @@ class Connection(NsqdSocket):
         return not reader.is_alive()
 
     def _fail(self, error: NSQError) -> None:
-        """Record why the connection ends, and wake the reader."""
         with self._lock:
             self.is_ended: bool = True
             if self._error is None:
@@ -250,7 +242,6 @@ class Connection(NsqdSocket):
             self._reader.wake()
 
     def _finish(self, error: NSQError) -> None:
-        """Close the socket and call ``on_closed``. Runs once."""
         with self._lock:
             if self._is_finished:
                 return

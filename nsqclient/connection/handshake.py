@@ -74,14 +74,7 @@ class Subscribe:
 
 
 class NsqdSocket:
-    """A socket to one nsqd and its protocol state.
-
-    Args:
-        address: ``host:port`` of nsqd.
-        config: the options for dialing, IDENTIFY and TLS.
-
-    Life: created; ``_dial()``; ``_shut_down()``. A subclass closes the transport.
-    """
+    """A socket to one nsqd and its protocol state. A subclass closes the transport."""
 
     def __init__(self, address: str, config: Config) -> None:
         self.address: str = address
@@ -160,15 +153,7 @@ class NsqdSocket:
     def _negotiate(
         self, subscribe: Subscribe | tuple[str, str] | None, wait_for: _WaitFor
     ) -> None:
-        """Prepare a new connection for publishes or RDY.
-
-        Raises:
-            NegotiationError: nsqd did not grant a feature.
-            TLSError: the TLS handshake failed.
-            ServerError: nsqd rejected a command.
-            RemoteProtocolError: nsqd enabled a feature that was not requested.
-            And any exception of ``wait_for``.
-        """
+        """Prepare a new connection for publishes or RDY."""
         core, config = self._core, self._config
         # First: if a file cannot be read, nothing is sent.
         tls = self._tls_layer() if config.tls_v1 else None

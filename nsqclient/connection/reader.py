@@ -63,16 +63,13 @@ class ConnectionDelegate(Protocol):
 class SocketReader:
     """The receiving side of one connection: the reader thread or, while that pauses, one worker.
 
-    If a consumer may have one message at a time, each message would wake the reader thread and then
-    a worker, which costs as much as the message itself. So a worker that would only wait for the
-    next message receives it, and the reader thread pauses. It continues when it is woken, or soon
-    after the last worker has received, so heartbeats are answered in time whatever the workers do.
+    With one message at a time, waking the reader thread and then a worker costs as much as the
+    message itself. So a worker that would only wait for the next message receives it, and the
+    reader thread pauses. It continues when it is woken, or soon after a worker last received.
 
     Args:
-        conn: passed to the delegate; its address is that of nsqd.
-        core: gets the bytes; ``core_lock`` guards it.
+        core_lock: guards the core.
         flush: writes the core's own commands without waiting; returns True if bytes were left.
-        delegate: called with each event, in order.
         timeout: seconds of silence after which the connection is lost.
 
     Threads: ``run`` on the reader thread; ``receive_messages`` and ``wake`` on any.
@@ -110,13 +107,7 @@ class SocketReader:
         self._wakeup.acquire()
 
     def run(self, transport: Transport) -> None:
-        """Receive until the stream ends; leaves by an exception.
-
-        Raises:
-            ConnectionLostError: the stream ended, or nsqd is silent.
-            RemoteProtocolError: the bytes are not NSQ.
-            ServerError: nsqd rejected a command, and closes the connection.
-        """
+        """Receive until the connection ends; raise the reason, an NSQError."""
         self.attach(transport)
         while True:
             self._dispatch()  # responses that arrived before a failure count
@@ -128,7 +119,6 @@ class SocketReader:
                 self._receive()
 
     def attach(self, transport: Transport) -> None:
-        """Set the socket."""
         self._transport = transport
         self._fd = transport.fileno()
         self._last_read = time.monotonic()
@@ -158,13 +148,11 @@ class SocketReader:
                 self.wake()
 
     def wake(self) -> None:
-        """Let the reader continue, if it pauses. Any thread."""
         if self.is_paused:
             with contextlib.suppress(RuntimeError):  # it was woken already
                 self._wakeup.release()
 
     def _pause(self) -> None:
-        """Let workers receive."""
         self._is_requested = False
         self.is_paused = True
         # After the flag is set: a thread that sends from now on wakes the reader.
@@ -178,10 +166,7 @@ class SocketReader:
         self.is_paused = False
 
     def _receive(self, longest: float = math.inf) -> None:
-        """Wait for bytes and pass them to the core, which then has the events.
-
-        Blocks: at most ``longest`` seconds.
-        """
+        """Wait for bytes, at most ``longest`` seconds, and pass them to the core."""
         transport = self._transport
         assert transport is not None
         if self._bytes_left:
@@ -224,9 +209,6 @@ class SocketReader:
 
         Args:
             messages_only: stop at the first event other than messages and heartbeats.
-
-        Raises:
-            ServerError: nsqd rejected a command, and closes the connection.
         """
         conn, delegate, events = self._conn, self._delegate, self._core.events
         has_messages = False

@@ -20,10 +20,9 @@ _LAST_WRITE = 1.0
 
 
 class SocketWriter:
-    """The sending side of one connection.
+    """The sending side of one connection, which sends the bytes of ``core``.
 
     Args:
-        core: has the bytes to send.
         core_lock: guards the core; acquired after the write lock, never before it.
         write_timeout: seconds in which the peer must read some bytes.
 
@@ -42,18 +41,14 @@ class SocketWriter:
         self._transport: Transport | None = None
 
     def attach(self, transport: Transport) -> None:
-        """Set the socket."""
         self._transport = transport
         self._send = transport.raw_send
 
     def flush(self, wait: bool) -> bool:
         """Write the queued bytes, unless another thread does; return False if bytes are left.
 
-        Blocks: only with ``wait``, and at most ``write_timeout`` without progress.
-
-        Raises:
-            ConnectionLostError, WriteTimeoutError: the connection cannot be used any more. The same
-            applies to any other exception, because nobody knows how much was sent.
+        Blocks: only with ``wait``, and at most ``write_timeout`` without progress. After any
+        exception the connection cannot be used any more: nobody knows how much was sent.
         """
         while self._write_lock.acquire(blocking=False):
             try:
@@ -68,10 +63,7 @@ class SocketWriter:
         return True
 
     def drain(self, timeout: float) -> bool:
-        """Wait until all queued bytes are written, by any thread; return False if they are not.
-
-        Raises: as ``flush``.
-        """
+        """Wait until all queued bytes are written, by any thread; False if they are not."""
         until = time.monotonic() + timeout
         if not self._write_lock.acquire(timeout=timeout):
             return False

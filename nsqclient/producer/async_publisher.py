@@ -5,8 +5,8 @@ publishes them as ``publish()`` does, and takes the messages that were queued me
 the batches grow. One worker at a time serves a topic, so messages leave in the order of the calls.
 
 A call that queues a message holds no lock: a finalizer or a signal handler may make it in the
-middle of another one. It consists of single calls of C. If an exception of a signal handler comes
-between two of them, the message is taken back, or the timer does the next step.
+middle of another one. If an exception comes between two of its steps, which are single calls of C,
+the message is taken back, or the timer does the next step.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ class Window(NamedTuple):
 class Destination:
     """The messages that wait to be sent to one place, such as a topic.
 
-    Args:
-        serve: publishes the messages until none is left that can be sent now; on a worker.
+    ``serve`` publishes those that can be sent now, on a worker.
     """
 
     def __init__(self, serve: Callable[[], None]) -> None:
@@ -90,24 +89,18 @@ class Destination:
         self.resting_until: float = 0.0  # not served before, on time.monotonic()
 
     def has_turn(self) -> bool:
-        """True if another worker may serve it."""
         return len(self.serving) < self.width
 
     def is_due(self, now: float) -> bool:
-        """True if a worker would find messages to send now."""
         return bool(self.items) and self.has_turn() and now >= self.resting_until
 
 
 class AsyncPublisher:
-    """The asynchronous publishes of one producer.
+    """The asynchronous publishes of one producer. Thread-safe.
 
     Args:
-        timer: calls ``check`` now and then.
-        max_body_size: of one command.
         take_over: may take all messages of a topic's queue to send them in another way, and returns
             True then. May block, and raises the error with which the first message fails.
-
-    Threads: any.
     """
 
     def __init__(
@@ -120,7 +113,7 @@ class AsyncPublisher:
         self._statistics = statistics
         self._batch_bytes = min(_BATCH_BYTES, max_body_size)
         self._take_over = take_over
-        #: All messages without an outcome; changed by single calls, as the next four.
+        #: All messages without an outcome; changed by single calls, as the queues below.
         self._unsettled: set[PublishFuture] = set()
         self._queues: dict[str, Destination] = {}  # by topic
         self._workers: WorkerPool[Destination] = WorkerPool(
@@ -128,8 +121,8 @@ class AsyncPublisher:
         self._is_started = False
         self._resting: deque[tuple[float, Destination]] = deque()  # the timer calls them then
         self._turns = Lock()  # held while a worker begins to serve a queue
-        #: Bytes of all bodies without an outcome. Without the interpreter's lock, threads may
-        #: miscount it; it is right again when nothing is pending.
+        #: Bytes of all bodies without an outcome. Threads may miscount it without the interpreter's
+        #: lock; it is set right when nothing is pending.
         self._bytes = 0
         self._space = Monitor()  # threads wait for space in the window, or in flush()
         self._unretrieved = UnretrievedErrors()
@@ -200,7 +193,6 @@ class AsyncPublisher:
             raise failure
 
     def _is_own_thread(self) -> bool:
-        """True on a worker, the timer or the reader of a connection."""
         return (self._workers.is_worker() or self._timer.is_current()
                 or isinstance(owner_of_thread(), PipelinedConnection))
 
@@ -209,7 +201,6 @@ class AsyncPublisher:
         return self._space.wait_for(condition, 0.0 if sys.is_finalizing() else timeout)
 
     def flush(self, deadline: Deadline) -> bool:
-        """Wait until nothing is pending; False on a timeout."""
         return self._wait(lambda: not self._unsettled, deadline.remaining())
 
     # -- workers
@@ -230,7 +221,6 @@ class AsyncPublisher:
             self._timer.wake()
 
     def _serve_called(self, destination: Destination) -> None:
-        """Serve one destination, unless enough other workers do. On a worker."""
         worker = threading.current_thread()
         destination.is_called = False
         self._start_another()  # this worker may be busy for long
@@ -247,7 +237,6 @@ class AsyncPublisher:
         self._unretrieved.report()
 
     def _start_another(self) -> None:
-        """Start a worker if all are busy."""
         try:
             self._workers.start_another()
         except RuntimeError as exc:
@@ -316,7 +305,6 @@ class AsyncPublisher:
         return [item for item in started if item.until > now] if late else started
 
     def _publish(self, items: list[PublishFuture], maybe_stored: bool = False) -> None:
-        """Send messages in one command, and settle them."""
         first = items[0]
         if first.delay_ms is not None:  # such an item is alone
             command = commands.dpub_unchecked(first.topic, first.delay_ms, first.body)
@@ -342,7 +330,6 @@ class AsyncPublisher:
     # -- outcomes
 
     def on_stored(self, items: Sequence[PublishFuture], stored: object = None) -> None:
-        """Settle messages that are stored; ``stored`` is their result."""
         # Before the outcomes are set, so that flush() and stats() agree with them.
         self._statistics.count_published(len(items))
         self._done(items)
@@ -431,10 +418,8 @@ def as_outcome(error: BaseException) -> Exception:
 
 
 def deadline_error() -> PublishError:
-    """Return the error of a message whose deadline passed while it was queued."""
     return PublishNotSentError("the deadline came before it could be sent")
 
 
 def closed_error() -> PublishError:
-    """Return the error of a message that ``close()`` found unsent."""
     return PublishNotSentError("the producer was closed before it was sent")

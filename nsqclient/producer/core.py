@@ -44,12 +44,10 @@ class ProducerSettings(NamedTuple):
 
 
 class ProducerCore:
-    """The nsqds, connections, queues and counters of one producer.
+    """The nsqds, connections, queues and counters of one producer. Thread-safe.
 
     Its threads refer to it, and not to the Producer. So a Producer that the program drops without
     ``close()`` is collected, and ends its core.
-
-    Life: usable at once; ``close()``, or ``drop()``. Threads: every method, any thread.
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
@@ -94,16 +92,13 @@ class ProducerCore:
 
     @property
     def is_closed(self) -> bool:
-        """True if ``close()`` was called."""
         return self.publisher.is_closed
 
     @property
     def pending(self) -> int:
-        """Publishes without an outcome."""
         return self.queues.pending + self.publisher.count_running()
 
     def stats(self) -> ProducerStats:
-        """Take a snapshot of the counters."""
         return self.statistics.snapshot(
             pending=self.pending,
             connected=[node.address for node in self.nodes.connected],
@@ -112,7 +107,6 @@ class ProducerCore:
         )
 
     def healthy(self) -> Health:
-        """True if messages can be published, and why not."""
         if self.is_closed:
             return Health(False, "closed")
         if ended := self.nodes.timer.ended():

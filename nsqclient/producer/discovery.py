@@ -58,7 +58,6 @@ class NodeDiscovery:
         return self._background.stop(Deadline(deadline.at_most(_GRACE)))
 
     def check(self, now: float) -> float:
-        """Begin a round when it is time; return when the next one is due. On the timer."""
         if now >= self._due:
             self._due = now + self._round()
         return self._due
@@ -84,7 +83,7 @@ class NodeDiscovery:
     def _merge(
         self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
     ) -> list[str]:
-        """Keep the last answer that names an nsqd. Needs the lock."""
+        # An empty answer is forgotten: the nsqlookupd may have restarted.
         if answer:
             self._answers[lookupd] = answer
         return []
@@ -92,7 +91,6 @@ class NodeDiscovery:
     def _report(
         self, lookupd: str, answer: list[str] | None, error: DiscoveryError | None
     ) -> None:
-        """Use the nsqds that the nsqlookupds list; log a failure."""
         if error is not None:
             logger.warning("no answer from %s", with_hint(error))
             self._nodes.discovery_error = error

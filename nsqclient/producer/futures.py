@@ -1,9 +1,8 @@
 """``PublishFuture``: a message of ``publish_async()`` and its outcome.
 
-A ``concurrent.futures.Future`` makes a ``Condition`` at once, which costs more than everything else
-in an asynchronous publish. And an exception from a signal handler in ``result()`` may leave the
-condition acquired, so that the worker hangs. Here a waiting thread adds a callback, and the outcome
-is set under a lock that is held for a few instructions.
+The ``Condition`` of a ``concurrent.futures.Future`` costs more than everything else in an
+asynchronous publish, and an exception in ``result()`` may leave it acquired. Here a waiting thread
+adds a callback, and the outcome is set under a lock that is held for a few instructions.
 """
 
 from __future__ import annotations
@@ -228,7 +227,6 @@ class PublishFuture(Future[Any]):
         self._call_back()
 
     def _show(self) -> None:
-        """Show the last state to ``wait()`` and ``as_completed()``, unless one of them looks."""
         with _quick:
             if self._looks or self._final in (None, _CANCELLED, self._state):
                 return

@@ -1,8 +1,7 @@
 """``NodePool``: the nsqds of a producer, dialed in the background.
 
-Publishers never dial: they take a connected nsqd, or wait until one is connected. So a dead
-address costs nothing while another nsqd is alive. From the first publish on, the timer decides
-which nsqds to dial, and a ``DialScheduler`` dials a limited number at once.
+Publishers never dial: they take a connected nsqd, or wait until one is connected. From the first
+publish on, the timer decides which nsqds to dial, and a ``DialScheduler`` dials some at once.
 """
 
 from __future__ import annotations
@@ -49,11 +48,7 @@ _MOST_NAMED = 5
 
 
 class NsqdNode:
-    """One nsqd of a producer. The lock of the NodePool guards its state.
-
-    Args:
-        want: called when publishes wait for connections.
-    """
+    """One nsqd of a producer. The lock of the NodePool guards its state."""
 
     def __init__(self, address: str, config: Config, want: Callable[[], None]) -> None:
         self.address = address
@@ -76,21 +71,17 @@ class NsqdNode:
         self.version: str = ""  # of nsqd; known once it was connected
 
     def close(self) -> None:
-        """End all connections, and refuse further ones."""
         for pool in self.pools:
             pool.close()
 
     def connections(self) -> list[PoolConnection]:
-        """Return the connections that are alive."""
         return [conn for pool in self.pools for conn in pool.connections()]
 
     @property
     def is_awaited(self) -> bool:
-        """True if a publish waits for a connection to it."""
         return any(pool.waiting for pool in self.pools)
 
     def dials(self) -> list[PoolConnection]:
-        """Return the connections to dial, and those that are being dialed."""
         return [conn for pool in self.pools for conn in pool.dialing]
 
     def release_waiters(self) -> None:
@@ -99,7 +90,7 @@ class NsqdNode:
             pool.release_waiters()
 
     def rest(self, rng: random.Random) -> None:
-        """Record a failure; do not dial the nsqd for a while."""
+        """Do not dial the nsqd for a while after a failure."""
         self.failures += 1
         self.failed_at = time.monotonic()
         self.retry_at = self.failed_at + reconnect_delay(self.failures, self._max_pause, rng)
@@ -120,16 +111,12 @@ def _may_help(error: NSQError) -> bool:
 
 
 class NodePool:
-    """All nsqds of a producer.
+    """All nsqds of a producer. Thread-safe.
 
     Args:
-        addresses: given by the user; ``set_addresses`` changes them.
-        lookupds: the nsqlookupds, which list others.
         on_connected: called after each dial that has succeeded, on a thread that dials.
         check: called with an address and the settings of its nsqd, on a thread that dials; raises
             an NSQError if publishes to this nsqd cannot succeed.
-
-    Threads: any.
     """
 
     def __init__(
@@ -143,8 +130,7 @@ class NodePool:
         self._rng = random.Random()
         self._changed = Monitor()
         self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
-        #: The connected nsqds, the longest first, without nsqds that do not respond while others
-        #: do. Replaced, never changed, and read without a lock.
+        #: The nsqds to use, those connected longest first. Replaced, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
         #: True if the last publish that found no nsqd was asynchronous; None before the first one.
         self._is_async: bool | None = None
@@ -165,11 +151,7 @@ class NodePool:
         return list(self._nodes)
 
     def set_addresses(self, named: Mapping[str, Iterable[str]]) -> None:
-        """Use these nsqds from now on; drop all others that are not connected.
-
-        Args:
-            named: the addresses that each source names: ``DIRECT``, or an nsqlookupd.
-        """
+        """Use the nsqds that the sources name; drop all others that are not connected."""
         sources: dict[str, set[str]] = {}
         for source, addresses in named.items():
             for address in addresses:
@@ -186,7 +168,7 @@ class NodePool:
         self.timer.wake()
 
     def node_at(self, address: str) -> NsqdNode:
-        """Return one nsqd that nsqlookupds list; it may be new."""
+        """Return an nsqd that nsqlookupds list."""
         with self._changed.lock:
             node = self._node(address)
             node.sources = node.sources or set(self._lookupds)
@@ -215,7 +197,7 @@ class NodePool:
         return {address: count for address, count in counts.items() if count}
 
     def missing(self) -> str:
-        """Name nsqds that are not connected, each with the reason; empty if all are connected."""
+        """Name the nsqds that are not connected, with reasons; empty if all are."""
         with self._changed.lock:
             missing = [node for node in self._nodes.values() if node not in self.connected]
         named = [f"{node.address} ({node.last_error or 'no connection yet'})"
@@ -232,12 +214,7 @@ class NodePool:
     # -- nsqds for publishes
 
     def acquire(self, deadline: Deadline, is_async: bool = False) -> NsqdNode:
-        """Wait for a connected nsqd.
-
-        Args:
-            is_async: an asynchronous publish waits.
-
-        Blocks: until the deadline.
+        """Wait for a connected nsqd, until the deadline.
 
         Raises:
             ConnectError: none was connected in time.
@@ -285,15 +262,8 @@ class NodePool:
     ) -> C | None:
         """Return a connection when it is the caller's turn; None: choose an nsqd again.
 
-        Args:
-            interval: seconds to wait if another nsqd is connected; inf: only this one will do.
-            is_reentrant: as for ``ConnectionPool.wait``.
-
-        Blocks: until ``until`` on ``time.monotonic()``.
-
-        Raises:
-            ReentrantCallError: the calling thread would wait for itself.
-            RuntimeError: the interpreter is shutting down.
+        Blocks and raises as ``ConnectionPool.wait``, but at most for ``interval`` seconds if
+        another nsqd is connected. If that is inf, only this nsqd will do.
         """
         self._need_threads()
         if interval < math.inf:
@@ -306,7 +276,7 @@ class NodePool:
         return pool.wait(until, is_reentrant)
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next attempt, or until ``close()``."""
+        """Wait, but not after ``close()``."""
         self._changed.wait_for(lambda: self._closed, max(0.0, seconds))
 
     # -- failures
@@ -348,7 +318,7 @@ class NodePool:
                        extra=log_fields(nsqd=node.address))
 
     def _check(self, now: float) -> float:
-        """Check all connections; return when to check again. On the timer."""
+        """Check all connections, and dial missing ones; return when to check again."""
         due = now + 1.0
         with self._changed.lock:
             nodes = list(self._nodes.values())
@@ -372,10 +342,7 @@ class NodePool:
     # -- dialing
 
     def _put_missing(self, node: NsqdNode, now: float) -> float:
-        """Queue dials for waiting publishes, and for an nsqd without a connection. Needs _changed.
-
-        Returns: when the nsqd may be dialed, if it may not yet.
-        """
+        """Queue the dials of missing connections, or return when they may be dialed."""
         if self._closed or self._nodes.get(node.address) is not node:
             return math.inf
         for pool in node.pools:  # an exception of a time limit may have ended a dial
@@ -460,7 +427,6 @@ class NodePool:
         if error is None:
             self._on_connected(node)
             return
-        # Once for each outage; publishers that wait dial twice a second.
         level = logging.DEBUG
         if is_news:
             level = self._failed_dials.level(logging.WARNING)

@@ -63,10 +63,9 @@ class Step(Enum):
 
 
 class Patience:
-    """Decides for one publish on one connection. All times are on one clock. Not thread-safe.
+    """Decides for one publish on one connection. All times are on one clock.
 
     Args:
-        began, until: when the publish was sent, and its deadline.
         interval: seconds between two looks.
         used_at: when nsqd last answered a publish on this connection.
         silence: a connection without a byte for this many seconds is lost.
@@ -88,12 +87,12 @@ class Patience:
     def decide(
         self, now: float, progress: object, heard_at: float, has_others: bool, dialed_at: float
     ) -> Step:
-        """Return what to do, when an interval is over.
+        """Return what to do when an interval is over.
 
         Args:
             heard_at: when the last byte arrived.
-            has_others: another nsqd is connected that can take the message.
-            dialed_at: when the same nsqd was last connected.
+            has_others: another nsqd can take the message.
+            dialed_at: when the same nsqd was last dialed.
         """
         if now >= self.until:
             return Step.LATE
@@ -112,18 +111,14 @@ class Patience:
         return Step.WAIT
 
     def next_look(self, now: float) -> float:
-        """Return when to look again."""
         return min(self.until, now + self._interval)
 
 
 class Attempts:
-    """The failed attempts of one publish. Not thread-safe.
+    """The failed attempts of one publish.
 
     Args:
-        seconds: that it was given.
-        size: of the command, in bytes.
-        retry_unknown: whether it is repeated if the outcome is unknown.
-        messages: how many the command brings.
+        seconds, size: its time, and the bytes of its command with so many ``messages``.
         maybe_stored: an attempt in an earlier command may have stored it.
     """
 
@@ -140,11 +135,7 @@ class Attempts:
         self.retry_unknown = retry_unknown
 
     def on_failure(self, error: NSQError, address: str) -> None:
-        """Note an attempt that was not stored; raise where another one cannot help.
-
-        Raises:
-            PublishRejectedError, PublishUnknownError: the final outcome.
-        """
+        """Note an attempt that was not stored; raise the outcome if another one cannot help."""
         self.reason = error
         self.is_one_at_fault = is_one_at_fault(error, self.messages)
         failure: PublishError | None = None
@@ -167,10 +158,7 @@ class Attempts:
         return unknown
 
     def timed_out(self, error: NSQError | None = None) -> PublishError:
-        """Build the exception for a publish whose time is over.
-
-        ``error``: the reason if no attempt has failed.
-        """
+        """Build the exception for a publish whose time is over; ``error``: if no attempt failed."""
         reason = self.reason or error
         why = "" if reason is None else f": {with_hint(reason)}"
         if self.reason is not None:
@@ -197,10 +185,7 @@ class Attempts:
 
 
 def is_one_at_fault(error: NSQError, messages: int) -> bool:
-    """True if several messages were rejected because of one of them.
-
-    Each is then to be sent again alone, and only that one fails.
-    """
+    """True if several messages were rejected because of one of them: send each alone."""
     return (messages > 1 and isinstance(error, ServerError)
             and error.code in ("E_BAD_MESSAGE", "E_BAD_BODY"))
 
@@ -213,12 +198,7 @@ def rejection(address: str, error: ServerError) -> PublishRejectedError:
 
 
 def final_error(text: str, reason: NSQError | None, maybe_stored: bool) -> PublishError:
-    """Build the exception for a publish that is not attempted again.
-
-    Args:
-        reason: of the last failure.
-        maybe_stored: the outcome of an attempt is unknown.
-    """
+    """Build the exception for a publish that is not attempted again."""
     if maybe_stored:
         return PublishUnknownError(text)
     if isinstance(reason, ServerError):

@@ -23,7 +23,7 @@ from nsqclient.runtime.deadline import Deadline
 
 
 class _Waiter:
-    """A publish without a response, and the thread that waits for it."""
+    """A publish without a response."""
 
     def __init__(self, command: bytes, read_answer: Callable[[bytes], Any]) -> None:
         self.command = command
@@ -35,7 +35,6 @@ class _Waiter:
         self.wake.acquire()
 
     def settle(self, error: NSQError | None) -> None:
-        """Wake the thread. Only the reader calls this."""
         self.error = error
         self.wake.release()
 
@@ -161,7 +160,6 @@ class PipelinedConnection(Connection):
     # -- from the reader
 
     def on_published(self, conn: Any, token: _Waiter, error: ServerError | None) -> None:
-        """nsqd has answered a publish."""
         self.used_at = time.monotonic()
         token.settle(error)
 

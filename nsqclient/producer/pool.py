@@ -98,7 +98,7 @@ class ConnectionPool(Generic[C]):
                 f" ({len(self.connections())} of at most {self._limit} in use)")
 
     def missing(self) -> int:
-        """Return how many connections to dial, one of them to replace those that are doubted."""
+        """Return how many connections to dial: one more if some are doubted."""
         live = self.connections()
         doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
         spare = self._limit - len(live) + len(doubted)

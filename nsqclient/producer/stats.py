@@ -35,8 +35,6 @@ class ProducerStats:
 
 
 class Statistics:
-    """Counts. Thread-safe."""
-
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[str] = Counter()  # guarded by _lock
@@ -47,17 +45,14 @@ class Statistics:
         self.recent: list[tuple[int, int, float]] = []
 
     def count_published(self, messages: int) -> None:
-        """Asynchronous publishes were stored."""
         with self._lock:
             self._counts["published"] += messages
 
     def count_retried(self, messages: int) -> None:
-        """Publishes are tried again."""
         with self._lock:
             self._counts["retried"] += messages
 
     def count_failure(self, error: PublishError, messages: int = 1) -> None:
-        """Publishes were rejected, or their outcome is unknown."""
         is_unknown = isinstance(error, PublishUnknownError)
         with self._lock:
             self._counts["unknown" if is_unknown else "rejected"] += messages
@@ -84,7 +79,6 @@ class Statistics:
     def snapshot(
         self, pending: int, connected: list[str], known: list[str], connections: dict[str, int]
     ) -> ProducerStats:
-        """Put the numbers together."""
         self.add_recent()
         with self._lock:
             counts = self._counts.copy()

@@ -33,7 +33,6 @@ class PoolTimer:
         self.due: float = math.inf
 
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError if that fails."""
         self._thread.launch()
 
     def wake(self) -> None:
@@ -42,7 +41,6 @@ class PoolTimer:
 
     @property
     def is_started(self) -> bool:
-        """True if the thread was started."""
         return self._thread.ident is not None
 
     def ended(self) -> list[str]:
@@ -55,7 +53,6 @@ class PoolTimer:
         return threading.current_thread() is self._thread
 
     def stop(self, deadline: Deadline) -> bool:
-        """End the thread; False if it did not end in time."""
         self._is_stopped = True
         self.wake()
         if self.is_current():
