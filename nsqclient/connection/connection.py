@@ -63,6 +63,7 @@ class Connection(NsqdSocket):
 
     @property
     def is_closed(self) -> bool:
+        """True if the connection is closed or being closed."""
         return self.is_ended or self._core.state is State.CLOSED
 
     @property
@@ -119,6 +120,7 @@ class Connection(NsqdSocket):
 
     @property
     def has_reader(self) -> bool:
+        """True if the reader thread was started, which calls ``on_closed``."""
         return self._thread is not None and self._thread.ident is not None
 
     # -- sending
@@ -172,6 +174,7 @@ class Connection(NsqdSocket):
         self._reader.receive_messages(until)
 
     def wake_reader(self) -> None:
+        """Let the reader continue, if it pauses."""
         self._reader.wake()
 
     def drain(self, timeout: float) -> bool:
