@@ -21,14 +21,10 @@ def is_host(text: str) -> bool:
 def parse_address(
     address: object, what: str = "address", *, example: str = "nsqd:4150", lowest_port: int = 1
 ) -> tuple[str, int]:
-    """Split ``"host:port"`` or ``"[ipv6]:port"``.
+    """Split ``"host:port"`` or ``"[ipv6]:port"``. Raises ConfigError, without a password.
 
     Args:
-        what, example: for the error, which shows the address without a password.
         lowest_port: 0 if port 0 (any) is allowed.
-
-    Raises:
-        ConfigError: malformed.
     """
     if not isinstance(address, str):
         raise ConfigError(f"{what} must be a string 'host:port', not {address!r}")
@@ -57,11 +53,7 @@ def parse_address(
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """Split the address of a listening port. The host may be empty (all), the port 0 (any).
-
-    Raises:
-        ConfigError: malformed.
-    """
+    """Split a listening address; empty host: all, port 0: any. Raises ConfigError."""
     host, colon, port = text.rpartition(":")
     has_brackets = host.startswith("[") and host.endswith("]")
     bare = host[1:-1] if has_brackets else host
@@ -79,11 +71,7 @@ def pieces_of(text: str) -> list[str]:
 
 
 def parse_local_address(text: str) -> tuple[str, int]:
-    """Split the local address of a connection: a host, or ``host:port``. Port 0 is any port.
-
-    Raises:
-        ConfigError: malformed.
-    """
+    """Split the ``host`` or ``host:port`` to connect from; port 0: any. Raises ConfigError."""
     host, port = text, 0
     if ":" in text or not re.fullmatch(r"[\w.-]+", text):
         host, port = parse_address(text, "local_addr", example="127.0.0.1:0", lowest_port=0)

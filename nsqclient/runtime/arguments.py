@@ -74,11 +74,7 @@ def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
 
 
 def check_names(cls: str, given: Iterable[str]) -> None:
-    """Check the names of keyword arguments for a decorated class.
-
-    Raises:
-        TypeError: a name is unknown; suggests a similar name, or its place.
-    """
+    """Raise TypeError for an unknown name, with a similar name or the place of this one."""
     own, _ = _known[cls]
     for name in given:
         if name not in own:

@@ -22,11 +22,7 @@ LONGEST = 1e15
 
 
 def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
-    """Return a duration in seconds.
-
-    Raises:
-        ConfigError: not a finite number or timedelta from ``minimum`` to ``LONGEST``.
-    """
+    """Return a finite duration from ``minimum`` to ``LONGEST``, in seconds. Raises ConfigError."""
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -55,11 +51,7 @@ _GO_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", 
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a Go duration such as ``300ms``, ``1.5s``, ``-1s`` or ``1h30m``.
-
-    Raises:
-        ConfigError: malformed. The only number without a unit is ``0``.
-    """
+    """Return the seconds of a Go duration such as ``-1.5s`` or ``1h30m``. Raises ConfigError."""
     sign, rest = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if rest == "0":
         return 0.0

@@ -26,14 +26,11 @@ def client_context(
     min_version: str = "tls1.2",
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """Build a client's context.
+    """Build a client's context. Raises TLSError, which names the file that cannot be used.
 
     Args:
         ca_file: PEM file of trusted authorities; empty: the system's.
         cert, key: PEM files of the client's certificate, or both empty.
-
-    Raises:
-        TLSError: names the file that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = VERSIONS[min_version]
@@ -58,14 +55,11 @@ def server_context(
     verify_clients: bool = False,
     min_version: str = "tls1.2",
 ) -> ssl.SSLContext:
-    """Build a server's context.
+    """Build a server's context. Raises TLSError, which names the file that cannot be used.
 
     Args:
         ca_file: PEM file of the authorities for clients' certificates; empty: the system's.
         verify_clients: require a certificate from each client.
-
-    Raises:
-        TLSError: names the file that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]

@@ -194,11 +194,7 @@ class Transport:
         return self._poll(select.POLLIN, 0)
 
     def wait_writable(self, timeout: float) -> None:
-        """Wait until the kernel accepts bytes again. For the thread that holds the write lock.
-
-        Raises:
-            WriteTimeoutError: it accepted none for ``timeout`` seconds.
-        """
+        """Wait until the kernel accepts bytes again. Raises WriteTimeoutError."""
         if self._sock.fileno() < 0:
             raise ConnectionLostError(self.address, "closed")
         if not self._poll(select.POLLOUT, timeout):
