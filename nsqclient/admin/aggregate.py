@@ -134,7 +134,6 @@ def _client(values: Values, node: str, now: float) -> dict[str, Any]:
         **{name: text(values, name) for name in _CLIENT_TEXTS},
         **{name: number(values, name) for name in _CLIENT_NUMBERS},
         **{name: values.get(name) is True for name in _CLIENT_FLAGS},
-        # nanoseconds, of whole seconds
         "connected": max(0, int(now) - number(values, "connect_ts")) * 1_000_000_000,
     }
 

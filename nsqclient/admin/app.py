@@ -1,4 +1,7 @@
-"""``create_app``: the admin page as a WSGI application; ``AdminServer``: the page over waitress."""
+"""``create_app``: the admin page as a WSGI application; ``AdminServer``: the page over waitress.
+
+The HTML pages are templates that scripts fill with numbers from the UI API.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Blueprint, Flask, Response, redirect, render_template, request
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
@@ -20,22 +23,71 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
+from werkzeug.wrappers import Response as AnyResponse
 
-from nsqclient.admin import actions_api, metrics, nsqadmin_api, pages, ui_api
+from nsqclient.admin import metrics, nsqadmin_api, ui_api
 from nsqclient.admin.access_control import (
-    LARGEST_BODY, SAFE_METHODS, SECURITY_HEADERS, check_change, check_host,
+    LARGEST_BODY, SAFE_METHODS, SECURITY_HEADERS, check_change, check_host, may_act, may_peek,
+    user_of,
 )
-from nsqclient.admin.context import Context
+from nsqclient.admin.context import Context, context
+from nsqclient.admin.messages import source_of_dead_letters
 from nsqclient.admin.responses import check_names, error_response, response_for
 from nsqclient.admin.settings import AdminSettings
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.addresses import format_address
 from nsqclient.runtime.transport import listen
-from nsqclient.display import printable
+from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_BIG"}
+
+
+pages: Blueprint = Blueprint("pages", __name__)
+
+
+def _page(template: str, title: str, **values: Any) -> Response:
+    here = context()
+    settings = here.settings
+    html = render_template(
+        template, title=title, base=settings.base_path, version=__version__,
+        may_act=may_act(settings, request), may_peek=may_peek(settings, request),
+        user=user_of(settings, request), has_lookupds=here.cluster.has_lookupds, **values)
+    return Response(html, headers={"Cache-Control": "no-store"})
+
+
+@pages.get("/")
+@pages.get("/topics", endpoint="topics_too")
+def topics() -> Response:
+    return _page("topics.html", "Topics", here="topics")
+
+
+@pages.get("/topics/<topic>")
+@pages.get("/topics/<topic>/<channel>")
+def subject(topic: str, channel: str = "") -> Response:
+    return _page("channel.html" if channel else "topic.html",
+                 f"{topic} / {channel}" if channel else topic, here="topics", topic=topic,
+                 channel=channel, source=source_of_dead_letters(topic))
+
+
+@pages.get("/nodes/<node>")
+def node(node: str) -> Response:
+    node = printable(node, LONGEST_TEXT)
+    return _page("node.html", node, here="nodes", node=node)
+
+
+@pages.get("/<any(nodes, lookup, producers, consumers, doctor):name>")
+def plain(name: str) -> Response:
+    template = "connections" if name in ("producers", "consumers") else name
+    return _page(f"{template}.html", name.capitalize(), here=name)
+
+
+@pages.get("/counter")
+def counter() -> AnyResponse:
+    """Redirect nsqadmin's page of the message count to the topics."""
+    return redirect(f"{context().settings.base_path}/")
 
 
 class _Segment(BaseConverter):
@@ -52,8 +104,7 @@ def create_app(admin: Context) -> Flask:
     app.url_map.converters["default"] = _Segment
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
     admin.register(app.extensions)
-    for module in (nsqadmin_api, ui_api, actions_api, metrics, pages):
-        blueprint = module.blueprint
+    for blueprint in (nsqadmin_api.blueprint, ui_api.blueprint, metrics.blueprint, pages):
         app.register_blueprint(blueprint, url_prefix=base + (blueprint.url_prefix or ""))
 
     @app.before_request
@@ -169,8 +220,7 @@ def choose_victim(channels: Iterable[Any]) -> Any:
 
 #: Seconds for requests under way when the server stops.
 _CLOSE_TIMEOUT = 0.5
-#: Options of waitress. Of a body more is read than is accepted, so that the application can answer
-#: that it is too large.
+#: Options of waitress. It reads more than is accepted, so that the application can refuse a body.
 _OPTIONS = {
     "ident": "nsqadmin", "threads": 24, "channel_timeout": 30,
     "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
@@ -219,17 +269,17 @@ class AdminServer:
 
     def start(self) -> None:
         """Listen. Raises OSError."""
-        context = Context(self.settings)
+        admin = Context(self.settings)
         try:
             sock = listen(self._host, self._port)
         except OSError:
-            context.close()
+            admin.close()
             raise
         self._host = sock.getsockname()[0]
-        server = PageServer(create_app(context), sock, **_OPTIONS)
+        server = PageServer(create_app(admin), sock, **_OPTIONS)
         thread = threading.Thread(target=server.run, name="nsq-admin-http", daemon=True)
         thread.start()
-        self._context, self._server, self._thread = context, server, thread
+        self._context, self._server, self._thread = admin, server, thread
         logger.info("HTTP: listening on %s", self.url)
         if not _is_loopback(self._host):
             logger.warning("every host that reaches %s can open this page: put a proxy with a login"
@@ -238,10 +288,10 @@ class AdminServer:
     def stop(self) -> None:
         """End requests, rounds and threads, within about two seconds. Idempotent."""
         server, self._server = self._server, None
-        context, self._context = self._context, None
-        if server is None or context is None or self._thread is None:
+        admin, self._context = self._context, None
+        if server is None or admin is None or self._thread is None:
             return
-        context.close()
+        admin.close()
         server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
         # Its thread alone may change the sockets that it waits for.
         server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map))

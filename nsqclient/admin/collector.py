@@ -36,7 +36,6 @@ class Collector:
         self._interval = interval
         self._is_changed = True
         self._lock = threading.Lock()
-        # Guarded by _lock, as the others:
         self._latest = Overview()
         self._round_at = 0.0  # on the monotonic clock
         self._nodes = Nodes((), ())

@@ -153,7 +153,6 @@ class Context:
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
         self.cluster: Cluster = make_cluster(settings)
-        #: Answers of the UI API by path, with the times at which they were made.
         self.pages: dict[str, tuple[float, bytes]] = {}
         self.lost: LostNodes = LostNodes()
         self.collector: Collector = Collector(

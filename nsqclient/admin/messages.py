@@ -43,7 +43,6 @@ from nsqclient.version import __version__
 logger: logging.Logger = logging.getLogger("nsqclient.admin")
 
 _NEW_CHANNEL = "#ephemeral"
-#: Limits of one peek.
 MAX_MESSAGES = 100
 MAX_SECONDS = 30.0
 MAX_BODY = 64 * 1024

@@ -59,27 +59,22 @@ def parse_rule(text: str) -> tuple[str, str]:
 class AdminSettings:
     """The settings of an admin page. Durations are seconds. Raises ConfigError."""
 
-    #: nsqlookupds that list the nsqds; or else:
+    #: Either nsqlookupds that list the nsqds, or nsqds; requests go to exactly these addresses.
     lookupd_http_addresses: tuple[str, ...] = ()
-    #: nsqds; requests go to exactly these addresses.
     nsqd_http_addresses: tuple[str, ...] = ()
     #: The path under which a proxy shows the page, such as ``/nsq``.
     base_path: str = ""
-    #: Every user of the page may act.
     allow_actions: bool = False
     #: Only these users may act; a proxy must set ``acl_http_header`` to the user.
     admin_users: tuple[str, ...] = ()
     acl_http_header: str = "X-Forwarded-User"
-    #: Bodies of messages may be shown.
     allow_peek: bool = False
     #: Names by which browsers may call the page (the Host header); empty: any.
     allowed_hosts: tuple[str, ...] = ()
     notification_http_endpoint: str = ""
-    #: Rules of :class:`AddressMap`.
     rewrite_addresses: tuple[tuple[str, str], ...] = ()
     connect_timeout: float = 2.0
     request_timeout: float = 5.0
-    #: Seconds between two refreshes of an open page.
     refresh_interval: float = 2.0
     #: The network that may read and set ``/config``; empty: every network.
     allow_config_from_cidr: str = "127.0.0.1/8"
