@@ -74,7 +74,7 @@ def json_body() -> dict[str, Any]:
     try:
         values = read_json(data)
     except InvalidJson as exc:
-        raise RequestError(400, "INVALID_BODY", f"the body is no JSON: {exc}") from None
+        raise RequestError(400, "INVALID_BODY", f"the body is not JSON: {exc}") from None
     if not isinstance(values, dict):
         raise RequestError(400, "INVALID_BODY", "the body must be a JSON object")
     return values

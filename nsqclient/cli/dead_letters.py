@@ -38,7 +38,7 @@ PROGRAM = "dead_letters"
 _MAX_IN_FLIGHT = _PEEK_IN_FLIGHT = 10
 _STOP_TIMEOUT = 10.0
 
-DIRECTORY = limited(PATH, os.path.isdir, "is no directory")
+DIRECTORY = limited(PATH, os.path.isdir, "is not a directory")
 
 _SUMMARIES = {
     "list": """\

@@ -106,7 +106,7 @@ def _parse_seconds(text: str) -> float:
 
 def _parse_name(text: str) -> str:
     if text and not is_valid_name(text):
-        raise CommandLineError(f"is invalid: {text!r} (1 to 64 of a-z A-Z 0-9 . _ -)")
+        raise CommandLineError(f"is invalid: {text!r} (use 1 to 64 of a-z A-Z 0-9 . _ -)")
     return text
 
 
@@ -279,7 +279,7 @@ def in_table(
 def _texts(flag: Flag, key: str, value: Any, path: str) -> list[str]:
     if isinstance(value, Mapping):
         if not flag.kind.joint:
-            raise FlagError(f"config file {path}: option {key!r} is no table")
+            raise FlagError(f"config file {path}: option {key!r} is not a table")
         return [f"{name}{flag.kind.joint}{_text(each)}" for name, each in value.items()]
     if isinstance(value, list):
         if not flag.kind.is_list:

@@ -138,7 +138,7 @@ def body_of(line: bytes) -> bytes:
     try:
         record = json.loads(line)
     except ValueError as exc:
-        raise ValueError(f"no JSON: {exc}") from None
+        raise ValueError(f"not JSON: {exc}") from None
     record = record if isinstance(record, dict) else {}
     if isinstance(record.get("body"), str):
         return str(record["body"]).encode()
@@ -159,7 +159,7 @@ class Field(NamedTuple):
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
@@ -171,7 +171,7 @@ def parse_object(body: bytes) -> dict[str, Field]:
         # Bytes that are not UTF-8 are kept.
         return _parse(body.decode("utf-8", "surrogateescape"))
     except (ValueError, IndexError, RecursionError) as exc:
-        raise NotAnObject(f"no JSON object: {exc}") from None
+        raise NotAnObject(f"not a JSON object: {exc}") from None
 
 
 def _parse(text: str) -> dict[str, Field]:

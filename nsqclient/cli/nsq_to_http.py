@@ -264,7 +264,7 @@ def _parse_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise FlagError(f"{masked_address(url)!r} is no http:// or https:// URL")
+        raise FlagError(f"{masked_address(url)!r} is not an http:// or https:// URL")
     return url
 
 

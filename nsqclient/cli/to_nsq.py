@@ -114,7 +114,7 @@ def _run(parsed: Parsed) -> int:
         logger.info("Throttling messages rate to max:%d/second", values["rate"])
     terminal = sys.stderr.isatty() if values["progress"] is None else values["progress"]
     if parsed.rest and values["input-file"]:
-        raise FlagError("give messages or --input-file not both")
+        raise FlagError("give messages or --input-file, not both")
     if len(parsed.rest) == 1 and os.path.isfile(parsed.rest[0]):
         raise FlagError(f"{parsed.rest[0]} is a file: to publish its lines, write"
                         f" ... < {parsed.rest[0]}, or --input-file={parsed.rest[0]}")

@@ -52,7 +52,7 @@ def load_module(name: str) -> ModuleType:
     except (ValueError, TypeError) as exc:
         if not name.strip(".") or name.startswith("."):
             raise UnknownTargetError(
-                f"{name!r} is no name of a module: give shop.handlers") from exc
+                f"{name!r} is not a module name: write it as shop.handlers") from exc
         raise _import_failed(name, exc) from exc
     except (Exception, SystemExit) as exc:
         raise _import_failed(name, exc) from exc

@@ -214,7 +214,7 @@ def test_an_address_of_one_kind_hides_that_of_the_other_kind_behind_it(read):
     ({}, '[nsq_tail]\ngzip = true', "unknown option 'gzip'"),
     ({}, '[nsq_tial]\ntopic = "x"', "unknown option 'nsq_tial': did you mean nsq_tail?"),
     ({}, 'topic = ["a", "b"]', "takes one value, not a list"),
-    ({}, '[topic]\na = 1', "option 'topic' is no table"),
+    ({}, '[topic]\na = 1', "option 'topic' is not a table"),
     ({}, 'version = true', "unknown option 'version'"),
     ({}, 'n = 5', "unknown option 'n'"),
 ])
