@@ -109,8 +109,7 @@ class Consumers:
             consumers = list(self._all)
         for consumer in consumers:
             consumer.start()
-        while not self._signals.wait():
-            pass
+        self._signals.wait()
         self.stop()
         with self._lock:
             failures = list(self._failures.values())

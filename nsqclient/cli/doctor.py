@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nsqclient import native
-from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, Parsed
+from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, CommandLineError, Parsed
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     OPTIONS, POSITIVE, ToolFlags, add_addresses, add_secret_flags, read_config,
@@ -43,7 +43,6 @@ _EXAMPLES = [
      "      --auth-secret-file=/run/secrets/nsq"),
 ]
 
-EXIT_ERRORS = 1
 
 LOCAL_LOOKUPD, LOCAL_NSQD = "127.0.0.1:4161", "127.0.0.1:4150"
 
@@ -87,7 +86,7 @@ def _run(parsed: Parsed) -> int:
         sys.stdout.write(as_table(findings, has_colors(sys.stdout)))
     sys.stdout.flush()
     has_errors = any(each.severity is Severity.ERROR for each in findings)
-    return EXIT_ERRORS if has_errors else 0
+    return CommandLineError.status if has_errors else 0
 
 
 def _watch(diagnosis: Diagnosis, signals: Signals, seconds: float) -> None:

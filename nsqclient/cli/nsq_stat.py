@@ -164,8 +164,6 @@ HEADER = (
 )
 _POLLS_PER_HEADER = 25
 
-EXIT_NOTHING_SHOWN = 1
-
 
 def build_command() -> ToolFlags:
     flags = ToolFlags(PROGRAM, _run, _SUMMARY, _EXAMPLES)
@@ -198,7 +196,7 @@ def _run(parsed: Parsed) -> int:
             quiet=is_live)  # log lines would tear the table
         shown = _watch(sampler, view, signals, values["interval"], values["count"])
         ended_by_signal = signals.is_stopping
-    return 0 if shown or ended_by_signal else EXIT_NOTHING_SHOWN
+    return 0 if shown or ended_by_signal else CommandLineError.status
 
 
 def make_cluster(values: Mapping[str, Any]) -> Cluster:

@@ -24,7 +24,9 @@ from nsqclient import (
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import BOOL, NAME, NAMES, STRING, STRINGS, FlagError, Parsed, choice
 from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_object
-from nsqclient.cli.load_balancing import EpsilonGreedy, HostPool, RequestTimes
+from nsqclient.cli.load_balancing import (
+    STRATEGIES, EpsilonGreedy, HostPool, RequestTimes,
+)
 from nsqclient.cli.signals import Signals
 from nsqclient.cli.to_nsq import make_producers
 from nsqclient.cli.tool_flags import (
@@ -37,7 +39,6 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 PROGRAM = "nsq_to_nsq"
 
-MODES = ("hostpool", "round-robin", "epsilon-greedy")
 #: Batches at once for each topic: one is filled while another is stored.
 _WORKERS = 4
 #: Seconds that a message waits for others in its batch.
@@ -46,7 +47,7 @@ _MAX_WAIT = 0.01
 _PART = 0.8
 
 
-MODE = choice(*MODES, name="string")
+MODE = choice(*STRATEGIES, name="string")
 
 _SUMMARY = """\
 Consumes topics and publishes each message to other nsqds. A message is finished only after its

@@ -48,7 +48,7 @@ class Signals:
         return self._read
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a stop; return whether there is one. Returns early after a SIGHUP."""
+        """Wait for a stop; return whether there is one. A SIGHUP ends the timeout."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self._stopping:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -58,7 +58,8 @@ class Signals:
             if _HANGUP in os.read(self._read, 512):
                 if self.on_hangup is not None:
                     self.on_hangup()
-                break
+                if until is not None:
+                    break
         return self._stopping
 
     def _note(self, what: bytes) -> None:

@@ -363,8 +363,7 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
             reason = getattr(exc, "strerror", None) or exc
             raise CommandLineError(f"failed to start {program} - {reason}") from exc
         try:
-            while not signals.wait():
-                pass
+            signals.wait()
         finally:
             server.stop()
     return 0

@@ -58,7 +58,7 @@ REFUSED = {
         ([*POST, "--dead-letter-topic=d"], 2, "needs --on-status=STATUS=dead-letter or"),
         ([*POST, f"{TLS}root-ca-file=/no/such.pem"], 1, "/no/such.pem"),
         ([*POST, f"{TLS}cert=/no/c.pem", f"{TLS}key=/no/k.pem"], 1, "/no/c.pem"),
-        ([*NSQD, "--post=ftp://u:s3cret@h/"], 2, "'ftp://u:***@h/' is not an http:// or https:// URL"),
+        ([*NSQD, "--post=ftp://u:s3cret@h/"], 2, "'ftp://u:***@h/' is not an http:// or"),
     ],
     "nsq_to_file": [
         (NSQD[1:], 2, "--topic or --topic-pattern required"),
