@@ -59,14 +59,18 @@ _INGEST_EXAMPLES = [
 ]
 
 
+def _add_storage(flags: ToolFlags) -> None:
+    flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
+              " required. Credentials come from the environment, a profile or a role")
+    flags.require("storage")
+
+
 def ingest_flags() -> ToolFlags:
     flags = ToolFlags("spark ingest", ingest, _INGEST_SUMMARY, _INGEST_EXAMPLES)
     flags.group("Input")
     spark_run.add_queue(flags, "archive", required=True)
     flags.group("Output")
-    flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
-              " required. Credentials come from the environment, a profile or a role")
-    flags.require("storage")
+    _add_storage(flags)
     flags.group("Metrics")
     flags.add("metrics-address", LISTEN, "", "<addr>:<port> on which to serve /metrics (Prometheus)"
               " with the state of each shard")
@@ -197,9 +201,7 @@ _LEFT = ("topic/channel", "nsqd", "owner")
 def status_flags() -> ToolFlags:
     flags = ToolFlags("spark status", status, _STATUS_SUMMARY, _STATUS_EXAMPLES)
     flags.group("Input")
-    flags.add("storage", STRING, "", "storage, an absolute path or s3://bucket/prefix;"
-              " required. Credentials come from the environment, a profile or a role")
-    flags.require("storage")
+    _add_storage(flags)
     flags.add("topic", NAME, "", "NSQ topic (default: all topics in the storage)")
     flags.add("channel", NAME, "", "NSQ channel (default: all)")
     flags.add("nsqd-http-address", STRINGS, (), "HTTP address of an nsqd to query for the depth,"

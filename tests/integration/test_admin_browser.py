@@ -97,7 +97,6 @@ def test_numbers_refresh_by_themselves_and_nothing_jumps(page, cluster):
 
 
 def test_a_topic_is_paused_emptied_and_deleted_from_its_page(page, cluster):
-    """Pause, unpause, a new channel, empty and delete, with the name typed for what destroys."""
     cluster.fill("events", "archive")
     admin = cluster.admin()
     page.goto(f"{admin.url}/topics/events")
@@ -165,7 +164,6 @@ def test_topics_are_created_and_left_overs_deleted(page, cluster):
 
 @OF_THE_PAGE
 def test_a_message_is_published_and_peeked_at(page, cluster):
-    """A peek shows copies as they come, JSON in lines, and takes nothing from the channel."""
     cluster.fill("events", "archive", 0)
     admin = cluster.admin(allow_peek=True)
     page.goto(f"{admin.url}/topics/events")
@@ -268,7 +266,6 @@ def test_a_user_without_rights_sees_no_buttons(page, cluster):
 
 
 def test_thousands_of_topics_stay_fluid(page):
-    """The first 500 rows are made; the order, the search and a button find every topic."""
     with Nsqd() as nsqd:
         for number in range(3000):
             nsqd.create_topic(f"topic-{number:04}")
@@ -287,7 +284,6 @@ def test_thousands_of_topics_stay_fluid(page):
 
 @OF_THE_PAGE
 def test_several_topics_are_deleted_with_one_confirmation(page, cluster):
-    """The number of topics is typed once; the selection is dropped afterwards."""
     for topic in ("one", "two", "three"):
         cluster.fill(topic, "c", 0)
     admin = cluster.admin()
@@ -309,7 +305,6 @@ def test_several_topics_are_deleted_with_one_confirmation(page, cluster):
 
 @OF_THE_PAGE
 def test_all_dead_letters_are_replayed_from_the_page_of_the_topic(page, cluster):
-    """The channel is chosen, its name typed, and the progress shown."""
     cluster.fill("orders.dead", "keep", 3)
     cluster.fill("orders", "work", 0)
     admin = cluster.admin()
@@ -360,7 +355,6 @@ def test_the_page_of_an_unknown_topic_has_no_buttons(page, cluster):
 
 @OF_THE_PAGE
 def test_consumers_of_all_topics_are_on_one_page(page, cluster):
-    """With their topic, channel and counts; the search finds each."""
     cluster.fill("orders", "mail", 0)
     cluster.fill("clicks", "count", 0)
     admin = cluster.admin()
@@ -378,7 +372,6 @@ def test_consumers_of_all_topics_are_on_one_page(page, cluster):
 
 @OF_THE_PAGE
 def test_a_chart_has_times_and_gaps(page, cluster):
-    """The axis has the time of the first and last point; a silent nsqd leaves a gap."""
     cluster.fill("events", "archive")
     admin = cluster.admin(direct=True)
     page.goto(f"{admin.url}/topics/events/archive")

@@ -101,7 +101,6 @@ def _is_settled(cluster: Cluster) -> bool:
 
 
 def differences(original: Any, ours: Any, where: str = "") -> list[str]:
-    """Where two answers differ: values, missing fields, lengths of lists, types."""
     if isinstance(original, dict) and isinstance(ours, dict):
         found = [f"{where}.{key}: only the original's" for key in original if key not in ours]
         found += [f"{where}.{key}: only ours" for key in ours if key not in original]
@@ -121,7 +120,6 @@ def differences(original: Any, ours: Any, where: str = "") -> list[str]:
 
 
 def ordered(value: Any) -> Any:
-    """An answer with its lists in one order: the original's follow the order of answers."""
     if isinstance(value, dict):
         return {key: ordered(item) for key, item in value.items()}
     if isinstance(value, list):

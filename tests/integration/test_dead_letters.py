@@ -119,7 +119,6 @@ def test_a_channel_is_created_on_request(server, capsys):
 
 
 def test_an_nsqd_without_the_channel_is_left_out(server_factory, capsys):
-    """The letters of the others are listed, and the status says that it is not all."""
     with_channel, without = server_factory(), server_factory()
     fill(with_channel, letter(b"a"))
     publish(without, letter(b"b").to_envelope(), topic="orders.dead")
@@ -144,7 +143,6 @@ def test_show_has_the_traceback_and_the_body(server, capsys):
 
 
 def test_a_replay_of_a_topic_publishes_the_next_ones(server, capsys):
-    """The original bodies go to the topic that the operator names; the others stay."""
     fill(server, *(letter(b"%d" % number) for number in range(5)), letter(b"x", "other"), b"bare")
     words = ["replay", "--destination-topic=orders"]
     assert run(server, *words, "--count=5") == 0
@@ -252,7 +250,6 @@ def test_letters_of_a_directory_are_found_by_id(tmp_path, capsys):
 
 
 def test_a_replay_of_a_directory_publishes_and_deletes(server, tmp_path, capsys):
-    """One by its id, then all; one without a known topic stays."""
     path = tmp_path / "dead"
     names = keep_in(path, b"a", b"b", b"c", b"d").names()
     foreign = path / f"{names[2]}.json"
@@ -270,7 +267,6 @@ def test_a_replay_of_a_directory_publishes_and_deletes(server, tmp_path, capsys)
 
 
 def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
-    """Listed as such; a replay sets it aside. Names are printed without control characters."""
     path = tmp_path / "dead"
     keep_in(path, b"a", b"b")
     damaged, folder = path / "odd\x1b[2J\udcff\u202e.json", path / "folder.json"
@@ -296,7 +292,6 @@ def is_settled(server):
 
 
 def test_a_table_decides_by_the_type_of_the_exception(server):
-    """One is requeued with a short delay up to its own limit, one is given up at once."""
     kept = []
 
     def fail(message):
@@ -320,7 +315,6 @@ def test_a_table_decides_by_the_type_of_the_exception(server):
 
 
 def test_give_up_makes_a_dead_letter_that_explains_itself(server):
-    """Topic, channel, id, attempts, times, exception and traceback, nsqd and host."""
     def check(message):
         try:
             int(message.body)

@@ -59,7 +59,6 @@ def only(findings, check: str, where: str, text: str, hint: str):
 
 
 def test_a_healthy_cluster_has_no_findings(cluster, examine):
-    """Nothing to mend, and the status is 0; the examination leaves no trace."""
     lookupd, nsqd = cluster()
     before = nsqd.stats()["topics"]
     assert examine(f"--lookupd-http-address={lookupd.http_address}") == (0, [])
@@ -78,7 +77,6 @@ def test_a_topic_without_a_channel_is_reported(cluster, examine):
 
 
 def test_topics_that_no_nsqlookupd_lists_are_reported(cluster, server, examine):
-    """An nsqd that was given beside the nsqlookupds does not register with them."""
     lookupd, _ = cluster()
     server.post("/topic/create", topic="hidden")
     _, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
@@ -113,7 +111,6 @@ def test_a_command_of_a_finding_can_be_pasted(cluster, examine):
 
 @pytest.mark.parametrize("running", ["both", "nsqd", "none"])
 def test_without_an_address_this_machine_is_asked(cluster, capsys, monkeypatch, running):
-    """It says so, leaves out what does not run beside what does, and shows every topic."""
     lookupd, nsqd = cluster()
     gone = f"127.0.0.1:{free_port()}"
     local = lookupd.http_address if running == "both" else gone
@@ -145,7 +142,6 @@ def test_2_an_http_port_given_as_tcp_is_reported(server, examine):
 
 
 def test_3_an_nsqlookupd_that_is_down_is_reported(cluster, examine):
-    """One of two is down: it is named, and the other's answers count."""
     lookupd, _ = cluster()
     down = f"127.0.0.1:{free_port()}"
     _, findings = examine(f"--lookupd-http-address={lookupd.http_address}",
@@ -200,7 +196,6 @@ def test_8_an_absent_topic_is_reported(cluster, examine):
 
 
 def test_9_a_growing_timeout_count_is_reported(cluster, examine):
-    """While the doctor watches, messages time out because a handler hangs."""
     lookupd, nsqd = cluster(msg_timeout=1.0)
     over = threading.Event()
     config = Config(max_in_flight=2, heartbeat_interval=1, max_attempts=0)

@@ -31,7 +31,6 @@ def lookupd(nsqd):
 
 @pytest.fixture
 def log(caplog):
-    """Every record of ours, checked at the end."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     yield caplog
     for record in caplog.get_records("call"):
@@ -62,7 +61,6 @@ def test_a_consumer_logs_one_line_for_each_event(nsqd, lookupd, log):
      "--json"],
 ], ids=lambda words: f"{words[0]}-{words[-2][-10:]}-{words[-1][-10:]}")
 def test_the_tables_and_lines_of_tools_are_clean(nsqd, lookupd, log, capsys, words):
-    """Whatever the tool prints on stdout and logs on stderr."""
     addresses = {"lookupd": lookupd.http_address, "nsqd": nsqd.http_address,
                  "tcp": nsqd.tcp_address}
     main([*(word.format(**addresses) for word in words), "--topic=t"])
@@ -83,7 +81,6 @@ PATHS = [
 
 
 def _texts(value):
-    """Every string in a JSON value, keys too."""
     if isinstance(value, dict):
         return [text for pair in value.items() for each in pair for text in _texts(each)]
     if isinstance(value, list):
@@ -92,7 +89,6 @@ def _texts(value):
 
 
 def test_the_pages_and_answers_of_nsqadmin_are_clean(nsqd, lookupd, log):
-    """HTML, JSON and metrics; and the audit line, whoever the user says he is."""
     with running_admin(lookupd_http_addresses=[lookupd.http_address]) as admin:
         name = f"127.0.0.1:{nsqd.http.port}"
         for path in [*PATHS, f"/api/nodes/{name}", f"/api/live/nodes/{name}"]:
@@ -111,7 +107,6 @@ def test_the_pages_and_answers_of_nsqadmin_are_clean(nsqd, lookupd, log):
 
 
 def test_the_audit_line_cannot_be_forged(log, leak_guard):
-    """An unverified user name is one word of one line."""
     user = base64.b64encode(b"eve\ndelete_topic topic=t user=root:x").decode()
     with Nsqd() as server, running_admin(nsqd_http_addresses=[server.http_address]) as admin:
         answer = admin.post("/api/topics", {"topic": "made"}, Authorization=f"Basic {user}")

@@ -141,7 +141,6 @@ def _holds_file(pid, folder):
 
 
 def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):
-    """With max_attempts the message is published elsewhere before it is finished."""
     publish(nsqd, [b"often"], channels=["ours"])
     publish(nsqd, [], topic="dead", channels=["c"])
     _requeue_often(nsqd, 4)

@@ -41,7 +41,6 @@ def is_done(nsqd):
 
 
 def seen(nsqd, kind, flags, bodies):
-    """Send messages with a tool; return the received requests, in any order."""
     publish(nsqd, bodies)
     with recording() as server:
         flags = [flag.replace("URL", server.url) for flag in flags]

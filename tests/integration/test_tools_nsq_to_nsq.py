@@ -118,7 +118,6 @@ def test_a_dead_destination_recovers_and_nothing_is_lost(source, target):
 
 @pytest.mark.parametrize("mode", ["hostpool", "round-robin"])
 def test_a_message_too_large_for_the_destination_slows_nothing_down(source, real_nsqd, mode):
-    """It stays at the source, requeued without backoff, and the others pass."""
     target = real_nsqd(max_msg_size=500)
     publish(source, "t", [b"x" * 1000, *[b"small"] * 20])
     with copying("ours", source, [target.tcp_address], f"--mode={mode}"):

@@ -77,8 +77,6 @@ def test_bug_4_nsq_tail_n_counts_in_total(nsqd):
 
 
 def test_a_closed_pipe_ends_it_with_status_0(nsqd):
-    """When its reader goes away it ends with 0, without a traceback, and keeps what it could not
-    write in the channel."""
     publish(nsqd, "t", *[b"line"] * 1000)
     first = command("ours", "nsq_tail", *words(nsqd, "--max-in-flight=1", "--log-level=warn"))
     with tool("ours", "nsq_tail", *first[4:], stderr=subprocess.PIPE) as process:
@@ -118,7 +116,6 @@ def test_the_default_channel_is_ephemeral(nsqd):
 
 
 def test_a_topic_is_not_created_but_waited_for(nsqd):
-    """And its first messages are left alone until it has a channel."""
     with tool("ours", "nsq_tail", *looks(nsqd, "-n=1"), stderr=subprocess.PIPE) as process:
         assert b"there is no topic t there" in process.stderr.readline() + process.stderr.readline()
         assert nsqd.stats()["topics"] == []
@@ -147,7 +144,6 @@ def test_one_dead_nsqd_of_two_is_waited_for(nsqd):
 
 
 def test_rows_of_nsq_stat_are_those_of_the_original(real_nsqd):
-    """The channel has waiting, deferred and disk-bound messages."""
     nsqd = real_nsqd(mem_queue_size=10)
     publish(nsqd, "t", *[b"x"] * 40)
     nsqd.post("/pub", b"later", topic="t", defer="3000000")

@@ -47,7 +47,6 @@ def test_the_messages_are_those_of_the_original(nsqd, data, more):
 
 
 def test_several_nsqds_each_get_everything(nsqd, real_nsqd):
-    """As with the original; the same address twice is one."""
     other = real_nsqd()
     for kind in KINDS:
         done = run_tool(
@@ -65,7 +64,6 @@ def test_a_message_that_is_too_large_is_status_1(nsqd, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_nsqd_that_is_down_is_status_1(kind):
-    """Ours tries for publish_timeout, and says how much was stored."""
     done = run_tool(
         kind, "to_nsq", "--topic=t", f"--nsqd-tcp-address=127.0.0.1:{free_port()}",
         *(["--producer-opt=publish_timeout,300ms"] if kind == "ours" else []), stdin=b"a\n")
@@ -87,7 +85,6 @@ def test_an_nsqd_that_comes_back_gets_the_rest(nsqd):
 
 
 def test_lines_leave_when_they_come(nsqd):
-    """A live input is not held back for a fuller batch; SIGTERM ends it with status 0."""
     with tool("ours", "to_nsq", *words(nsqd), stdin=subprocess.PIPE) as process:
         process.stdin.write(b"now\n")
         process.stdin.flush()

@@ -72,7 +72,6 @@ def guarded(server_factory):
 
 
 def test_a_right_is_checked_where_the_channel_exists(guarded, check):
-    """No message is taken, and the check leaves no client behind."""
     guarded.post("/pub", b"x", topic="events")
     assert check(guarded, auth_secret="s") == (True, [
         f"OK     nsqd {guarded.tcp_address}",
@@ -109,7 +108,6 @@ def test_without_authentication_there_is_nothing_to_ask(server, check):
 
 
 def test_an_nsqd_that_requires_tls_is_found(server_factory, check, certificates):
-    """It lets a plain client negotiate, and refuses its first command."""
     server = server_factory(tls_cert=certificates.server, tls_key=certificates.server_key,
                             tls_required=True)
     is_well, [line] = check(server)
