@@ -16,7 +16,6 @@ from nsqclient import Consumer, Producer
 from nsqclient.http import NsqdHTTP
 from tests.support.packages import HAS_INTERPRETER_LOCK
 from tests.support.processes import user_environment
-from tests.support.profiling import calls_passed_to
 from tests.support.waiting import wait_until
 
 PACKAGE = Path(nsqclient.__file__).parent
@@ -33,12 +32,18 @@ def counted_calls(*threads: str) -> Iterator[Counter[str]]:
     """
     calls: Counter[str] = Counter()
 
-    def note(frame: FrameType) -> None:
-        if threading.current_thread().name.startswith(threads):
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and threading.current_thread().name.startswith(threads):
             calls[frame.f_code.co_filename] += 1
 
-    with calls_passed_to(note):
+    before = sys.getprofile()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
         yield calls
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
 
 
 def modules(calls: Counter[str]) -> list[str]:

@@ -100,7 +100,7 @@ def _build(parsed: Parsed) -> Server:
         if package not in ("flask", "waitress", "werkzeug", "prometheus_client"):
             raise
         raise CommandLineError(
-            f"the admin page needs {package}: pip install 'nsqclient[admin]'") from None
+            f"{package} is missing: pip install 'nsqclient[admin]'") from None
     server: Server = server_module.AdminServer(settings, host, port)
     return server
 

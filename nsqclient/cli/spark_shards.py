@@ -104,7 +104,7 @@ def ingest(parsed: Parsed) -> int:
         import nsqclient.spark.shards.owners  # noqa: F401 # only whether it can be imported
     except ImportError as exc:
         raise CommandLineError(
-            f"pyarrow is needed: pip install 'nsqclient[spark-storage]' ({exc})") from exc
+            f"pyarrow is missing: pip install 'nsqclient[spark-storage]' ({exc})") from exc
     return _ingest_on_spark(values, options) if is_job else _ingest_here(options, address)
 
 
@@ -229,7 +229,7 @@ def status(parsed: Parsed) -> int:
         from nsqclient.spark.storage import open_store
     except ImportError as exc:
         raise CommandLineError(
-            f"pyarrow is needed: pip install 'nsqclient[spark-storage]' ({exc})") from exc
+            f"pyarrow is missing: pip install 'nsqclient[spark-storage]' ({exc})") from exc
     store = open_store(values["storage"])
     shards: list[ShardStatus] = []
     unknown: dict[str, str] = {}
