@@ -37,8 +37,8 @@ def test_a_path_to_nothing_is_an_error_of_the_command_line(path, words):
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("shop/handlers.py", "give the module, shop.handlers, not the file"), ("", "no name of a"),
-    (".handlers", "no name of a module"), ("no_such_module_at_all", "looked for from"),
+    ("shop/handlers.py", "give the module, shop.handlers, not the file"), ("", "not a module name"),
+    (".handlers", "not a module name"), ("no_such_module_at_all", "looked for from"),
 ])
 def test_the_name_of_a_file_is_no_module(name, words):
     with pytest.raises(UnknownTargetError, match=words):
