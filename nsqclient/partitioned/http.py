@@ -1,4 +1,4 @@
-"""The HTTP APIs of a partitioned nsqd and nsqlookupd where they differ from the stock ones.
+"""The differences of the HTTP APIs of a partitioned nsqd and nsqlookupd from the stock ones.
 
 In ``/stats`` each partition is a topic of its own, also the copies of partitions that another nsqd
 leads. The depth of a topic is in bytes there, and the depth of a channel includes its messages in

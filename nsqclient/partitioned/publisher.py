@@ -206,7 +206,7 @@ class PartitionPublisher:
         raise PartitionError("defer= needs a stock NSQ: a partitioned one has no DPUB")
 
     def close(self, deadline: Deadline) -> list[str]:
-        """As ``ProducerCore._stop_publishing``."""
+        """Make no more attempts; return the names of stuck threads."""
         with self._closing.lock:
             self._closing.notify_all()
             self._is_closed = True
@@ -296,7 +296,7 @@ class PartitionPublisher:
     def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:
         avoid: list[int] = []
         if attempts.is_free:
-            # A partition in use may not answer; where all of them are in use, some are late.
+            # A partition in use may not answer. If all of them are in use, some are late.
             for seconds in (0.0, UNANSWERED_AFTER):
                 names = self.load.unanswered(seconds)
                 avoid = [one for one in routes.partitions

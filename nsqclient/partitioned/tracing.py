@@ -16,7 +16,7 @@ class TraceSwitch:
         self._topics: dict[str, bool] = {}  # replaced, never changed
 
     def set(self, enabled: bool, topic: str | None = None) -> None:
-        """Turn tracing on or off, for one topic or for all, also those that were set before."""
+        """Turn tracing on or off for one topic, or for all, including topics set before."""
         if topic is None:
             self._everywhere = enabled
             self._topics = {}
