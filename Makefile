@@ -28,12 +28,12 @@ PYTEST := $(TEST) -m pytest -n $(JOBS) --dist worksteal
 # A JVM keeps sockets and threads in its process, so tests with Spark run in a process of their own.
 NO_JVM := not spark and not long and not external
 JVM := $(TEST) -m pytest -n 0 -o testpaths=tests/spark
-# What "make hard NAME=..." runs; spark-chaos also takes COUNT= messages, KILLS=, SEED= and STORE=minio.
+# What "make hard NAME=..." runs; spark-chaos also takes COUNT= messages, KILLS=, SEED= and STORE=file, minio or azurite.
 HARD_chaos := $(TEST) -m tests.chaos cluster
 HARD_worker-chaos := $(TEST) -m tests.chaos worker
 HARD_jobs-chaos := $(TEST) -m tests.chaos jobs
 HARD_outbox-chaos := $(TEST) -m tests.chaos outbox
-HARD_spark-chaos := $(if $(STORE),$(PYTHON) tools/build_minio.py && )SPARK_CHAOS=1 $(TEST) -m pytest -s -m spark_chaos tests/spark/chaos
+HARD_spark-chaos := $(if $(filter minio,$(STORE)),$(PYTHON) tools/build_minio.py && )SPARK_CHAOS=1 $(TEST) -m pytest -s -m spark_chaos tests/spark/chaos
 HARD_spark-recipes := $(TEST) tools/spark_recipes.py
 HARD_faults := NSQ_FAULTS=full $(PYTEST) tests/faults
 HARD_fuzz := $(TEST) -m tests.fuzz

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -432,6 +433,18 @@ def test_kills_of_everything_lose_and_double_no_row(
     assert (done["rows"], done["distinct"]) == (wanted, wanted)
 
 
+def finish(settings: dict[str, Any]) -> dict[str, Any]:
+    """Read what is left. On a busy machine Spark's Python may start too late, so that it fails."""
+    failures = 0
+    while True:
+        try:
+            return Job(**settings, now=True).finish()
+        except JobEndedError:
+            failures += 1
+            if failures > MOST_FAILURES:
+                raise
+
+
 def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
     storage, real_nsqd, real_nsqlookupd, tmp_path
 ):
@@ -503,7 +516,7 @@ def test_kills_of_owners_without_a_cluster_lose_and_double_no_row(
         # One that has just been started does not handle SIGTERM yet.
         assert {owner.wait(END) for owner in owners} <= {0, -signal.SIGTERM}
         query.kill()
-        done = Job(**settings, now=True).finish()
+        done = finish(settings)
     finally:
         for one in publishers:
             one.close()
