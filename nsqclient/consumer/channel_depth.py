@@ -79,14 +79,9 @@ class DepthQuery:
                 unknown[nsqd] = str(exc)
                 if isinstance(exc, ConfigError):
                     without.append(nsqd)
-        answers, failures = self._ask(
-            addresses, lambda client: client.stats(self._topic, include_clients=False))
+        known, failures = self._ask(addresses, self._fetch_depth)
         unknown.update((address, str(failure)) for address, failure in failures.items())
-        known = {
-            address: depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
-            for address, stats in answers.items()
-        }
-        self._kept.update(dict.fromkeys(addresses[each] for each in answers))
+        self._kept.update(dict.fromkeys(addresses[each] for each in known))
         is_unknown = not (unknown or is_listed or any(one.has_topic for one in known.values()))
         if not (known or unknown):
             lookupds = ", ".join(self._sources.lookupds)
@@ -96,7 +91,10 @@ class DepthQuery:
     def fetch_one(self, nsqd: str) -> ChannelDepth:
         """Ask one nsqd, by its TCP address. Raises an NSQError if it does not answer."""
         with self._client(self.find_http(nsqd)) as client:
-            stats = client.stats(self._topic, include_clients=False)
+            return self._fetch_depth(client)
+
+    def _fetch_depth(self, client: NsqdHTTP) -> ChannelDepth:
+        stats = client.stats(self._topic, include_clients=False)
         return depth_of(stats.topic(self._topic), self._channel, self._creates_channel)
 
     def find_http(self, nsqd: str) -> str:
