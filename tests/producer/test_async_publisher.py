@@ -14,7 +14,6 @@ from nsqclient.errors import (
 )
 from nsqclient.producer.async_publisher import AsyncPublisher, Window
 from nsqclient.producer.futures import PublishFuture, start_all
-from nsqclient.producer.outcome import StaleConnection
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
 from nsqclient.producer.timer import PoolTimer
@@ -224,14 +223,6 @@ def test_messages_wait_for_others_until_somebody_waits_for_them(world):
     assert not publisher.pending
 
 
-def test_what_may_be_sent_again_is_sent_again(world):
-    (item,) = put(world.publisher(), future())
-    world.sends.token(0).settle(LOST)
-    world.sends.token(1).settle()
-    assert item.result(WAIT) is None
-    wait_until(lambda: world.counts == {"published": 1, "retried": 1})
-
-
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_refusal_after_an_unknown_try_is_unknown(world, is_alone):
     publisher = world.publisher()
@@ -369,19 +360,6 @@ def test_close_gives_every_pending_message_an_outcome(world):
     assert publisher.pending == 0
 
 
-@pytest.mark.parametrize(("failure", "error"), [
-    (LOST, PublishUnknownError),
-    (StaleConnection("nsqd:4150", "lost before"), PublishNotSentError),
-])
-def test_a_retry_that_close_prevents_has_an_outcome(world, failure, error):
-    publisher = world.publisher()
-    (item,) = put(publisher, future())
-    token = world.sends.token(0)
-    world.nodes.close()
-    token.settle(failure)
-    assert type(item.exception(WAIT)) is error
-
-
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_forked_child_fails_all_that_was_pending(world, is_sent):
     if not is_sent:
@@ -392,13 +370,6 @@ def test_a_forked_child_fails_all_that_was_pending(world, is_sent):
         world.sends.token(0)
     publisher.abandon()
     assert all(isinstance(item.exception(0), ClosedError) for item in items)
-
-
-def test_the_topics_of_what_is_pending_are_known(world):
-    """For the line at the end of the process."""
-    publisher = world.publisher()
-    put(publisher, future("b"), future("a"), future("b"))
-    assert publisher.topics() == ["a", "b"]
 
 
 def test_many_topics_share_a_queue(world, monkeypatch):

@@ -222,15 +222,6 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_added_it(caplog):
     assert caplog.text.count("a callback of") == 1
 
 
-def test_the_first_bad_outcome_stays():
-    item = future()
-    start_all([item])
-    assert item.fail(PublishUnknownError("first"))
-    assert not item.fail(PublishUnknownError("second"))
-    with pytest.raises(PublishUnknownError, match="first"):
-        item.result(0)
-
-
 def test_of_several_threads_one_begins_a_message():
     """Its worker, or the timer that finds it late."""
     items = [future() for _ in range(3)]
@@ -249,10 +240,6 @@ def test_an_outcome_that_is_there_stays():
     succeed_all([item, other])
     assert isinstance(item.exception(0), PublishUnknownError)
     assert isinstance(other.exception(0), PublishUnknownError)
-
-
-def test_a_deferred_message_is_sent_alone():
-    assert future(delay_ms=1).alone and not future().alone
 
 
 def test_abandoned_in_a_child():
@@ -303,14 +290,6 @@ def test_many_failures_are_one_warning(failures, caplog):
     assert caplog.messages[1].startswith("1 ")
 
 
-def test_warnings_go_on(failures, caplog, monkeypatch):
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
-    for _ in range(2):
-        fail(failures)
-        failures.report()
-    assert len(caplog.records) == 2
-
-
 @pytest.mark.parametrize("look", [
     lambda item: item.exception(0),
     lambda item: pytest.raises(PublishUnknownError, item.result, 0),
@@ -349,18 +328,6 @@ def test_a_look_at_the_moment_of_the_failure_counts(failures, caplog):
     del item
     failures.report(at_once=True)
     assert not caplog.records
-
-
-def test_two_threads_that_report_at_once_report_once(failures, caplog):
-    class Shrinking(type(failures._errors)):
-        """Another thread takes the last one after it was counted."""
-
-        def __len__(self):
-            return super().__len__() + 1
-
-    failures._errors = Shrinking([PublishUnknownError("lost")])
-    failures.report()
-    assert caplog.messages[0].startswith("1 ")
 
 
 def test_an_await_says_what_to_write():

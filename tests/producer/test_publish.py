@@ -16,7 +16,7 @@ from nsqclient.errors import (
     server_error,
 )
 from nsqclient.producer.outcome import (
-    Attempts, StaleConnection, final_error, is_one_at_fault, may_be_stored, rejection,
+    Attempts, StaleConnection, is_one_at_fault, may_be_stored, rejection,
 )
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -239,19 +239,6 @@ def test_what_a_refusal_says(answer, retryable, one):
     assert "nsqd:4150" in str(refused)
     assert is_one_at_fault(error, 2) is one
     assert not is_one_at_fault(error, 1)
-
-
-@pytest.mark.parametrize(("reason", "maybe_stored", "kind"), [
-    (None, False, PublishNotSentError),
-    (ConnectError("nsqd:4150", "refused"), False, PublishNotSentError),
-    (server_error(b"E_PUB_FAILED disk"), False, PublishRejectedError),
-    (server_error(b"E_PUB_FAILED disk"), True, PublishUnknownError),
-])
-def test_final_error_depends_on_what_the_attempts_led_to(reason, maybe_stored, kind):
-    error = final_error("not stored", reason, maybe_stored)
-    assert type(error) is kind and str(error) == "not stored"
-    if kind is PublishRejectedError:
-        assert error.code == "E_PUB_FAILED" and error.retryable
 
 
 @pytest.mark.parametrize("maybe_stored, text", [
