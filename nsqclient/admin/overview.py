@@ -186,7 +186,7 @@ class Overview:
 
     @property
     def node_count(self) -> int:
-        """The number of known nsqds, including those that do not answer."""
+        """The number of known nsqds, including silent ones."""
         return len({*(node.address for node in self.nodes),
                     *(each.address for each in self.failures if each.kind == "nsqd")})
 

@@ -112,7 +112,7 @@ def _history(kind: str, topic: str, channel: str = "") -> dict[str, Any]:
 @blueprint.get("/nodes")
 @_page
 def nodes(overview: Overview) -> Values:
-    """Return all nsqds, also those that did not answer."""
+    """Return all nsqds, also silent ones."""
     failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}
     found = [{
         "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,

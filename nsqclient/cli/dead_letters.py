@@ -52,7 +52,7 @@ Publishes the bodies of dead letters to one topic (--destination-topic), or to t
 name (--to-origin). A dead letter is deleted or finished only after nsqd has stored its body: a
 message may be duplicated, but not lost.""",
     "delete": """\
-Permanently deletes dead letters from a directory, or finishes those of a topic.""",
+Permanently deletes dead letters from a directory, or finishes dead letters of a topic.""",
 }
 
 _EXAMPLES = {

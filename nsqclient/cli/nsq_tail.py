@@ -26,7 +26,7 @@ FORMAT = Kind("format", parse_format)
 _SUMMARY = """\
 Prints the messages of one or more topics to stdout, one per line; logs go to stderr. Without
 --channel, it creates a temporary channel, so other consumers still receive every message, and
-messages from before its start are not shown. It does so only where the topic exists and has a
+messages from before its start are not shown. It does so only if the topic exists and has a
 permanent channel: the first channel of a topic would take the messages that wait."""
 
 _EXAMPLES = [

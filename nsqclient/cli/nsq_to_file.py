@@ -309,7 +309,7 @@ class TopicWatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop: afterwards there are no calls. Blocks: during a call."""
+        """Stop: nothing is called afterwards. Blocks: during a call."""
         self._end.set()
         self._cluster.end_rounds()
         self._thread.join()

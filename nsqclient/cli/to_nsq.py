@@ -51,9 +51,9 @@ DELIMITER = limited(Kind("string", unescape, repr), bool, "must be at least one 
 
 _SUMMARY = """\
 Publishes stdin, or --input-file, to a topic, one message per line (or record, see --delimiter); or
-each word of the command line that is no flag. Empty records are skipped. If you give several nsqds,
-each of them receives every record. The exit status is 0 if all records were stored, or after SIGINT
-or SIGTERM, and 1 if any record was not stored."""
+each word of the command line that is not a flag. Empty records are skipped. If you give several
+nsqds, each of them receives every record. The exit status is 0 if all records were stored, or after
+SIGINT or SIGTERM, and 1 if any record was not stored."""
 
 _EXAMPLES = [
     ("publish two messages",
@@ -333,6 +333,6 @@ class Progress:
             return
         self._shown_at = now
         line = render(records, size, self._total, now - self._began)
-        # Erase what is left of a longer line.
+        # Erase the end of a longer line.
         self._stream.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
         self._stream.flush()

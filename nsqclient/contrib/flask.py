@@ -122,7 +122,7 @@ class NSQ:
         Args:
             topics: one or more; each has a consumer.
             channel: the channel of all of them.
-            workers, max_in_flight: for each topic, as those of ``nsqclient.handler``.
+            workers, max_in_flight: for each topic; see ``nsqclient.handler``.
             options: other options of ``nsqclient.handler``.
 
         Raises:

@@ -70,7 +70,7 @@ class ConsumerGroup:
         self.consumers: list[Consumer] = []
 
     def add(self, registration: Registration) -> Consumer:
-        """Add the consumer of a registration. Raises what a Consumer raises."""
+        """Add the consumer of a registration. Errors: as for a Consumer."""
         for former in self.registrations:
             if former.place == registration.place:
                 raise ConfigError(f"{registration.place} has two handlers:"
@@ -171,7 +171,7 @@ def add_all(
     """Add registrations to a group, or only those of some ``topics``.
 
     Raises:
-        UnknownTargetError: a topic has no registration.
+        UnknownTargetError: nothing is registered for a topic.
         ConfigError: nothing is registered, or an argument is wrong.
     """
     wanted = set(topics)
