@@ -90,7 +90,8 @@ class ConnectionPool(Generic[C]):
 
     def connections(self) -> list[C]:
         """Return the connections that can be used."""
-        return [conn for conn in self._referenced() if not conn.is_closed]
+        found = [ref() for ref in self._refs]
+        return [conn for conn in found if conn is not None and not conn.is_closed]
 
     def shortage(self, seconds: float) -> str:
         """Return why a publish got no connection after waiting for ``seconds``."""

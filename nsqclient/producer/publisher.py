@@ -163,7 +163,7 @@ class Publisher:
 
     def attempt(
         self, node: NsqdNode, command: bytes, until: float, interval: float,
-        is_async: bool = False, *, read_answer: Callable[[bytes], Any] = expect_ok,
+        is_async: bool = False, read_answer: Callable[[bytes], Any] = expect_ok,
         closes_after_error: bool = False, only_here: bool = False,
     ) -> Answer:
         """Send a command once, on a connection to this nsqd.
