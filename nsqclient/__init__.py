@@ -1,7 +1,7 @@
 """nsqclient: the NSQ client for blocking Python code.
 
-This is the front door; it only re-exports. A name is imported with its first use, so that the
-commands, and pytest in suites that do not use the fixtures, load no more than they need.
+This module only re-exports names. Each is imported on first use, so that the commands, and pytest
+without the fixtures, load no more than they need.
 ``docs/index.rst`` is the manual.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.version import __version__ as __version__
 
-if TYPE_CHECKING:  # "as": so that type checkers take them for names of this module
+if TYPE_CHECKING:  # "as" tells type checkers that this module exports the names
     from nsqclient.config import Config as Config
     from nsqclient.connection.connection import Connection as Connection
     from nsqclient.consumer.batch import BatchHandler as BatchHandler
@@ -72,12 +72,12 @@ _DEFINED_IN = {
     "worker.middleware": "LogContext RateLimit TimeLimit",
     "worker.registry": "handler",
 }
-#: Modules that are there after "import nsqclient", with their first use too.
+#: Modules that can be used after "import nsqclient". They are imported on first use, too.
 _MODULES = {module.partition(".")[0] for module in _DEFINED_IN} | {
     "discovery", "http", "protocol", "runtime",
 }
 _MODULE_OF = {name: module for module, names in _DEFINED_IN.items() for name in names.split()}
-#: Written out, because type checkers read it.
+#: A literal list, because type checkers read it.
 __all__ = [
     "AlreadyRespondedError", "BatchHandler", "ClosedError", "Config", "ConfigError",
     "ConnectError", "Connection", "ConnectionLostError", "ConnectionStats", "Consumer",
@@ -91,7 +91,7 @@ __all__ = [
     "WriteTimeoutError", "__version__", "handler",
 ]
 
-if not TYPE_CHECKING:  # to type checkers it would be a type for any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a public name or a module. Source: PEP 562."""

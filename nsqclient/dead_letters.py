@@ -137,7 +137,7 @@ class DeadLetter:
 def _utc(nanoseconds: int) -> str:
     try:
         at = datetime.fromtimestamp(nanoseconds // 1000 / 1e6, timezone.utc)
-    except (ValueError, OverflowError, OSError):  # of an odd server
+    except (ValueError, OverflowError, OSError):  # an invalid timestamp
         return ""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 

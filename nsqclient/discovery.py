@@ -199,7 +199,7 @@ class Poller(Generic[A]):
         self._report = report
         #: nsqlookupd -> the number of the request to it, and when it was made, on time.monotonic()
         self._asking: dict[str, tuple[int, float]] = {}
-        self._again: set[str] = set()  # to ask once more after their answer
+        self._again: set[str] = set()  # nsqlookupds to ask again after their answer
         self.requests: int = 0  #: calls of ask()
         self.answered: int = 0  #: the highest number of a request with an answer
 

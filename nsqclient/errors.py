@@ -14,11 +14,11 @@ E = TypeVar("E", bound=BaseException)
 
 
 class NSQError(Exception):
-    """The root of all exceptions of nsqclient. Its text is one line, with controls escaped."""
+    """The root of all exceptions of nsqclient. Its text is one line without control characters."""
 
-    #: What to do about the error, in one line; empty if this is not known.
+    #: What to do about the error, in one line. Empty if unknown.
     hint: str = ""
-    #: True if a consumer or producer that gets it from a server does not try again.
+    #: True if a consumer or producer does not retry after this error.
     is_final = False
 
     def __init__(self, *args: object, hint: str = "") -> None:
@@ -30,7 +30,7 @@ class NSQError(Exception):
         return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by calling the class: subclasses take other arguments than Exception.
+        # Does not call the class, because subclasses take other arguments than Exception.
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -67,7 +67,7 @@ def with_hint(error: NSQError, address: str = "") -> str:
 def known_failure(error: BaseException) -> str:
     """Return the text and hint of an error with a known cause; empty for any other error.
 
-    The hint may be that of an error that led to this one.
+    The hint may come from one of its causes.
     """
     cause: BaseException | None = error
     while isinstance(cause, NSQError):
@@ -77,7 +77,7 @@ def known_failure(error: BaseException) -> str:
     return ""
 
 
-# -- ours: the caller broke a rule, before any byte was sent
+# -- invalid calls: nothing was sent
 
 
 class LocalProtocolError(NSQError):
@@ -105,7 +105,7 @@ class ClosedError(NSQError):
 
 
 class ReentrantCallError(NSQError, RuntimeError):
-    """A finalizer, weakref callback or signal handler called during a call that holds a lock."""
+    """A finalizer, weakref callback or signal handler made a call during one that holds a lock."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class ReentrantCallError(NSQError, RuntimeError):
             " that reads a queue.SimpleQueue")
 
 
-# -- the way to nsqd
+# -- connections
 
 
 class NSQConnectionError(NSQError):
@@ -142,7 +142,7 @@ class WriteTimeoutError(NSQConnectionError):
     """The peer did not accept bytes for ``write_timeout``."""
 
 
-# -- theirs: the peer broke a rule
+# -- invalid data from the peer
 
 
 class RemoteProtocolError(NSQError):
@@ -211,11 +211,11 @@ class NSQHTTPError(NSQError):
 
 
 class NSQHTTPTransportError(NSQHTTPError):
-    """No response arrived. Unless the connection failed, the action may have been done."""
+    """No response arrived. If a connection was made, the request may have been carried out."""
 
 
 class NSQHTTPStatusError(NSQHTTPError):
-    """The server returned the HTTP ``status``, an error, and the text ``message``."""
+    """The server returned an HTTP error ``status`` with the text ``message``."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
         message = printable(message, LONGEST_TEXT)
@@ -258,7 +258,7 @@ SERVER_ERRORS: dict[str, str] = {
     "E_BAD_PROTOCOL": "the first four bytes name an unknown protocol",
     "E_IDENTIFY_FAILED": "an upgrade to TLS or compression failed",
     "E_AUTH_DISABLED": "nsqd has no authentication",
-    "E_AUTH_FAILED": "nsqd's auth server could not be asked",
+    "E_AUTH_FAILED": "nsqd could not query its auth server",
     "E_AUTH_FIRST": "a command came before AUTH",
     "E_AUTH_ERROR": "authentication failed",
     "E_UNAUTHORIZED": "no permission on this topic or channel",

@@ -1,4 +1,4 @@
-"""Log records besides their line: fields for formatters, and one line for a known cause."""
+"""Fields of log records for formatters, and one line for an error with a known cause."""
 
 import logging
 import traceback
@@ -63,7 +63,7 @@ def test_the_records_of_a_producer_name_the_nsqd(caplog):
 
 
 def test_fields_without_a_value_are_left_out():
-    """A formatter for JSON then writes nothing; an id is text, whatever a server sends."""
+    """A JSON formatter then omits them. An id that is not ASCII is logged as hexadecimal text."""
     assert log_fields() == {}
     message = Message(b"x", b"\xff" * 4, 1, 0, 0.0, 0.0, None)
     assert log_fields(topic="t", message=message) == {
@@ -90,7 +90,7 @@ REFUSED = ConnectError("a:1", "connection refused", hints.RUNS)
      "host unknown; correct the address"),
 ])
 def test_a_failure_with_a_known_cause_is_one_line(error, said, caplog):
-    """The traceback comes at DEBUG, and both records have the fields."""
+    """The traceback is logged at DEBUG. Both records have the fields."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     log_failure(consumer_log("t", "c"), error, "handler failed for %r", "M",
                 extra=log_fields(nsqd="a:1"))
@@ -133,7 +133,7 @@ def _publish_found(lookupd: str) -> None:
 ], ids=["HTTP port", "refused", "no TLS", "HTTP refused", "HTTP TLS", "TCP port",
         "lookupd TCP port"])
 def test_what_python_prints_of_an_error_is_short(fail, nsqd_factory, caplog):
-    """The causes are kept, with a line for each; their tracebacks are in the log at DEBUG."""
+    """Each cause is printed in one line. The tracebacks of causes are logged at DEBUG."""
     caplog.set_level(logging.DEBUG, "nsqclient")
     with pytest.raises(NSQError) as caught:
         fail(nsqd_factory())
@@ -160,7 +160,7 @@ def test_the_context_of_a_cause_is_kept_and_not_printed():
 
 
 def test_a_traceback_begins_with_the_code_of_the_user(caplog):
-    """What called it says nothing about the failure."""
+    """The library's frames above the handler say nothing about the failure."""
     source = "def call(handle):\n    handle()\n"
     scope = {}
     exec(compile(source, str(CHECKOUT / "nsqclient" / "caller.py"), "exec"), scope)
@@ -171,7 +171,7 @@ def test_a_traceback_begins_with_the_code_of_the_user(caplog):
     try:
         scope["call"](handle)
     except ValueError as exc:
-        error = exc.with_traceback(exc.__traceback__.tb_next)  # as a worker's: nothing of the test
+        error = exc.with_traceback(exc.__traceback__.tb_next)  # as in a worker
     log_failure(consumer_log("t", "c"), error, "the handler failed")
     trace = caplog.records[0].exc_info[2]
     assert [frame.name for frame in traceback.extract_tb(trace)] == ["handle"]

@@ -1,8 +1,8 @@
 """Permissions: allowed host names, requests of other sites, the ACL header.
 
-A browser sends the requests of a foreign page, from the user's position in the network. So a
+A browser also sends the requests of other sites, from the user's position in the network. So a
 request that changes something must come from our own pages or from no page at all. Its body must be
-declared as JSON, which a foreign form cannot do. Its Host header must be a known name, which
+declared as JSON, which a form of another site cannot do. Its Host header must be a known name, which
 prevents DNS rebinding.
 """
 
@@ -17,7 +17,7 @@ from nsqclient.display import printable
 from nsqclient.errors import NSQError
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Largest request body: a message of nsqd's default limit in base64, and some more.
+#: Largest request body: a message of nsqd's default maximum size in base64, plus some room.
 LARGEST_BODY = 2 * 1024 * 1024
 
 _LONGEST_NAME = 200
@@ -36,7 +36,7 @@ SECURITY_HEADERS = {
 
 
 class RequestError(NSQError):
-    """A request is rejected, with a status of HTTP, nsqadmin's code, and a hint for people.
+    """A request is rejected, with an HTTP status, nsqadmin's code, and a hint for the user.
 
     Every function that serves a request may raise it.
     """
@@ -73,7 +73,7 @@ def _split(url: str) -> SplitResult:
 
 
 def check_change(request: Request) -> None:
-    """Reject requests that change something and may come from a foreign page."""
+    """Reject requests that change something and may come from another site."""
     origin = request.headers.get("Origin")
     if origin is not None and not _is_own(origin, request.headers.get("Host", "")):
         raise RequestError(403, "FORBIDDEN_ORIGIN", f"the request comes from a page of {origin}; a"
@@ -82,7 +82,7 @@ def check_change(request: Request) -> None:
         raise RequestError(403, "FORBIDDEN_ORIGIN",
                            "the request comes from a page of another site")
     has_body = bool(request.content_length) or "Transfer-Encoding" in request.headers
-    # A foreign page cannot send DELETE or PUT without a preflight; POST it can.
+    # Another site cannot send DELETE or PUT without a preflight, but it can send POST.
     if (has_body or request.method == "POST") and request.mimetype != "application/json":
         raise RequestError(415, "UNSUPPORTED_MEDIA_TYPE", "send the body as JSON, with the header"
                            " Content-Type: application/json")

@@ -1,6 +1,6 @@
-"""Sums over nsqds of topics, channels and clients, under the names of nsqadmin 1.3.0. Pure.
+"""Adds up the statistics of all nsqds, with the field names of nsqadmin 1.3.0. No I/O.
 
-The input is the ``/stats`` of each node as nsqd sent it; a missing number is 0.
+The input is the ``/stats`` response of each nsqd. A missing number counts as 0.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def plain(name: str) -> Response:
 
 @pages.get("/counter")
 def counter() -> AnyResponse:
-    """Redirect nsqadmin's page of the message count to the topics."""
+    """Redirect nsqadmin's message counter page to the page of all topics."""
     return redirect(f"{context().settings.base_path}/")
 
 
@@ -97,7 +97,7 @@ class _Segment(BaseConverter):
 def create_app(admin: Context) -> Flask:
     """Build the application. The caller closes ``admin`` after the server has stopped.
 
-    Within another WSGI server use one process with threads: the process keeps the rates.
+    Under another WSGI server use one process with threads, because rates are kept in memory.
     """
     base = admin.settings.base_path
     app = Flask("nsqclient.admin", static_url_path=f"{base}/static")
@@ -142,13 +142,13 @@ def _error_response(exc: Exception) -> Response:
     return response
 
 
-#: Connections at a time: in all, and of one address. A proxy in front has one address.
+#: Maximum number of connections, in total and from one address (which may be a proxy).
 MOST_CONNECTIONS, MOST_OF_ADDRESS = 500, 200
 HEAD_TIMEOUT = 10.0
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
-    """A connection that knows since when the head of a request is outstanding."""
+    """A connection that tracks how long it has been waiting for the head of a request."""
 
     _head_since: float | None = None  # None: idle after a request
 
@@ -170,7 +170,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 
 
 class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
-    """waitress with limits on the connections of one client, which may send nothing.
+    """waitress with limits on idle clients and on connections from one address.
 
     ``run()`` blocks.
     """
@@ -180,7 +180,7 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def __init__(
         self, application: Callable[..., Any], sock: socket.socket, **options: Any
     ) -> None:
-        # The limit of waitress stops accepting, also for others: ours comes before it.
+        # At its own limit waitress accepts nobody, so handle_accept() closes connections earlier.
         adjustments = Adjustments(
             sockets=[sock], connection_limit=2 * MOST_CONNECTIONS, cleanup_interval=1, **options)
         dispatcher = ThreadedTaskDispatcher()
@@ -205,8 +205,8 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 def choose_victim(channels: Iterable[Any]) -> Any:
     """Return the connection to close; None if there are not too many.
 
-    Of the address with the most connections, it is the one that is idle for the longest time, or
-    the newest one if all have requests.
+    It is the longest idle connection of the address with the most connections, or the newest one if
+    all of them have requests.
     """
     left = [each for each in channels if not each.will_close]
     counts = Counter(each.addr[0] for each in left)
@@ -218,9 +218,9 @@ def choose_victim(channels: Iterable[Any]) -> Any:
     return min(idle, key=lambda each: each.last_activity) if idle else own[-1]
 
 
-#: Seconds for requests under way when the server stops.
+#: Seconds that ``stop()`` waits for requests under way.
 _CLOSE_TIMEOUT = 0.5
-#: Options of waitress. It reads more than is accepted, so that the application can refuse a body.
+#: Options of waitress. Its body limit is higher, so that the application refuses large bodies.
 _OPTIONS = {
     "ident": "nsqadmin", "threads": 24, "channel_timeout": 30,
     "asyncore_use_poll": True, "max_request_header_size": 32 * 1024,
@@ -247,8 +247,7 @@ class AdminServer:
         if settings.allow_actions and not settings.allowed_hosts and not _is_loopback(host):
             raise ConfigError(
                 f"--allow-actions on {host}: name the hosts by which browsers call the page with"
-                " --allowed-host; else a foreign page could act, through a name of its own that"
-                " it points here"
+                " --allowed-host; otherwise another site could act here by DNS rebinding"
             )
         self.settings: AdminSettings = replace(
             settings, allowed_hosts=_hosts(host, settings.allowed_hosts))
@@ -259,7 +258,7 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        """``host:port``, once it listens."""
+        """``host:port``, after ``start()``."""
         assert self._server is not None, "not started"
         return format_address(self._host, self._server.effective_port)
 
@@ -286,14 +285,14 @@ class AdminServer:
                            " in front of it", self.address)
 
     def stop(self) -> None:
-        """End requests, rounds and threads, within about two seconds. Idempotent."""
+        """End all requests and threads, within about two seconds. Idempotent."""
         server, self._server = self._server, None
         admin, self._context = self._context, None
         if server is None or admin is None or self._thread is None:
             return
         admin.close()
         server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
-        # Its thread alone may change the sockets that it waits for.
+        # Only the server's thread may change the sockets that it polls.
         server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map))
         self._thread.join()
 

@@ -37,9 +37,9 @@ class Collector:
         self._is_changed = True
         self._lock = threading.Lock()
         self._latest = Overview()
-        self._round_at = 0.0  # on the monotonic clock
+        self._round_at = 0.0  # on time.monotonic()
         self._nodes = Nodes((), ())
-        self._since: dict[tuple[str, str, bool], float] = {}  # when a failure was seen first
+        self._since: dict[tuple[str, str, bool], float] = {}  # failure -> when it was first seen
         self._history = RateHistory()
 
     def overview(self) -> Overview:

@@ -84,7 +84,7 @@ class Notifier:
     def __init__(self, endpoint: str, timeout: float) -> None:
         self._endpoint = endpoint
         parts = urlsplit(endpoint)
-        # Host and port alone: the rest may hold a token, as in the URLs of chat services.
+        # Only host and port: the path may contain a token, as in the URLs of chat services.
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._timeout = timeout
         self._pool: WorkerPool[dict[str, Any]] = WorkerPool("nsq-admin-notify", 1, self._post)

@@ -184,7 +184,7 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
     body = letter.body[:MAX_BODY]
     shown: dict[str, Any] = {
         "id": str(message.id),
-        "timestamp": message.timestamp // 1_000_000,  # to milliseconds
+        "timestamp": message.timestamp // 1_000_000,  # in milliseconds
         "attempts": message.attempts,
         "node": node or message.nsqd_address,
         "size": len(letter.body),

@@ -58,7 +58,7 @@ def topics() -> Response:
 def inactive_channels(names: list[str]) -> dict[str, list[str]]:
     """Return the channels of some topics that nsqlookupds list."""
     found: dict[str, set[str]] = {name: set() for name in names}
-    # Requests only for topics that the nsqlookupd itself lists: invented names cost others nothing.
+    # Ask only for topics that the nsqlookupd lists, so that invented names cause no requests.
     answers, _ = context().cluster.each_lookupd(
         lambda lookupd: {name: lookupd.channels(name)
                          for name in found.keys() & set(lookupd.topics())},
@@ -268,7 +268,7 @@ def _check_remote_address() -> None:
     except ValueError:
         raise RequestError(400, "INVALID_REMOTE_ADDR") from None
     if address not in ipaddress.ip_network(network, strict=False):
-        raise RequestError(403, "FORBIDDEN", f"/config answers {network} alone")
+        raise RequestError(403, "FORBIDDEN", f"/config answers only {network}")
 
 
 def _option_value(option: str) -> Any:

@@ -12,7 +12,7 @@ from nsqclient.cluster.ask_all import Failure
 from nsqclient.cluster.cluster import Node
 
 POINTS = 90
-#: Points from which the time until a channel is empty is estimated.
+#: Number of points used to estimate the time until a channel is empty.
 _TREND = 15
 #: Seconds for which the counters of a silent nsqd are kept.
 _KEEP = 600.0
@@ -29,12 +29,12 @@ class Counts(NamedTuple):
 class Sample:
     """A topic or channel at one moment, over all nsqds."""
 
-    counts: dict[str, Counts] = field(default_factory=dict)  #: by nsqd
+    counts: dict[str, Counts] = field(default_factory=dict)  #: nsqd -> its counters
     depth: int = 0
     in_flight: int = 0
     deferred: int = 0
     clients: int = 0
-    paused: int = 0  #: of a topic: 0 no, 1 some channel, 2 the topic
+    paused: int = 0  #: 0: not paused, 1: a channel of the topic, 2: the topic
     channels: set[str] = field(default_factory=set)
 
     def add(self, values: Values) -> None:
@@ -65,8 +65,8 @@ class History(NamedTuple):
     """The last points of a topic or channel, oldest first; None: nothing was measured."""
 
     times: list[float] = []  #: seconds since the epoch
-    rates: list[float | None] = []  #: messages that came, per second
-    out_rates: list[float | None] = []  #: messages that were finished, per second
+    rates: list[float | None] = []  #: received messages per second
+    out_rates: list[float | None] = []  #: finished messages per second
     depths: list[int | None] = []
 
     @property
@@ -80,7 +80,7 @@ class History(NamedTuple):
 
     @property
     def seconds_to_empty(self) -> int | None:
-        """Seconds until the depth is 0, as it fell lately; None if it does not fall."""
+        """Seconds until the depth is 0 at its recent rate; None if it does not fall."""
         points = [(time, depth) for time, depth in zip(self.times, self.depths)
                   if depth is not None][-_TREND:]
         if len(points) < 2:
@@ -93,13 +93,14 @@ class History(NamedTuple):
 class RateHistory:
     """The history of counters that are read in rounds.
 
-    A rate is that between two answers of the same nsqd, since answers differ by seconds.
+    A rate is computed from two answers of the same nsqd, because the answers of different nsqds may
+    be seconds apart.
     """
 
     def __init__(self) -> None:
         self._points: dict[Hashable, deque[_Point]] = {}
         self._answers: dict[str, _Answer] = {}  # the last answer of each nsqd
-        self._times: deque[float] = deque(maxlen=POINTS)  # of the rounds
+        self._times: deque[float] = deque(maxlen=POINTS)  # times of the rounds
 
     def add_round(
         self, samples: Mapping[Hashable, Sample], times: Mapping[str, float], now: float = 0.0
@@ -166,9 +167,9 @@ class Row(NamedTuple):
     rate: float | None  #: published messages per second
     clients: int
     channels: int
-    paused: int  #: 0 no, 1 some channel, 2 the topic
-    nodes: int  #: nsqds that have it
-    messages: int  #: since the nsqds' start
+    paused: int  #: 0: not paused, 1: a channel, 2: the topic
+    nodes: int  #: number of nsqds that have the topic
+    messages: int  #: published since the nsqds started
     out_rate: float | None  #: finished messages per second
     empty_in: int | None  #: seconds until it is empty; None: its depth does not fall
     unserved: int  #: messages that wait without a consumer
@@ -177,7 +178,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    serial: int = 0  #: of the round; from 1
+    serial: int = 0  #: number of the round, from 1
     rows: tuple[Row, ...] = ()
     nodes: tuple[Node, ...] = ()
     answered: frozenset[str] = frozenset()

@@ -55,7 +55,7 @@ def json_response(values: dict[str, Any], status: int = 200) -> Response:
 
 
 def error_response(status: int, code: str, hint: str = "", **more: Any) -> Response:
-    """Return an error: nsqadmin's ``message``, and a hint for people."""
+    """Return an error: nsqadmin's ``message``, and a hint for the user."""
     code, hint = printable(code, LONGEST_TEXT), printable(hint, LONGEST_TEXT)
     return json_response({"message": code, **({"hint": hint} if hint else {}), **more}, status)
 

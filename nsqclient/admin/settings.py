@@ -18,8 +18,11 @@ class AddressMap:
     """Maps the addresses that nsqds announce to addresses that are reachable from here.
 
     Args:
-        rules: (from, to). ``host:port`` matches that port alone, ``host`` every port; without a
-            port in "to" the announced port stays. Raises ConfigError.
+        rules: pairs (from, to). In "from", ``host:port`` matches only that port, and ``host``
+            matches every port. If "to" has no port, the announced port is kept.
+
+    Raises:
+        ConfigError: a rule is empty, or its address is invalid.
     """
 
     def __init__(self, rules: Iterable[tuple[str, str]]) -> None:
@@ -59,7 +62,7 @@ def parse_rule(text: str) -> tuple[str, str]:
 class AdminSettings:
     """The settings of an admin page. Durations are seconds. Raises ConfigError."""
 
-    #: Either nsqlookupds that list the nsqds, or nsqds; requests go to exactly these addresses.
+    #: Give either nsqlookupds, which list the nsqds, or nsqds, which are requested directly.
     lookupd_http_addresses: tuple[str, ...] = ()
     nsqd_http_addresses: tuple[str, ...] = ()
     #: The path under which a proxy shows the page, such as ``/nsq``.
@@ -78,9 +81,9 @@ class AdminSettings:
     refresh_interval: float = 2.0
     #: The network that may read and set ``/config``; empty: every network.
     allow_config_from_cidr: str = "127.0.0.1/8"
-    #: TLS of the HTTP requests: the ``tls_*`` options, with ``tls_v1``.
+    #: The ``tls_*`` options for HTTPS requests. They need ``tls_v1``.
     http_config: Config = field(default_factory=Config)
-    #: Options of the consumer that peeks.
+    #: Options of the consumers that peek at messages.
     consumer_config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
@@ -132,5 +135,5 @@ def _checked_path(path: str) -> str:
     if not all(part and all(c.isalnum() or c in "-_.~" for c in part) for part in parts):
         raise ConfigError(f"base_path {path!r}: give a path such as /nsq, of letters and digits")
     if any(part in (".", "..") for part in parts):
-        raise ConfigError(f"base_path {path!r} must not hold dots alone")
+        raise ConfigError(f"base_path {path!r} must not contain . or .. as a part")
     return "/" + path

@@ -427,7 +427,7 @@ def _copy(source: str, target: str) -> None:
         return os.open(path, flags | os.O_EXCL, mode)
 
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(partial)  # of a copy that a crash cut off
+        os.unlink(partial)  # left by a crash during the copy
     try:
         with open(source, "rb") as reader, open(partial, "wb", opener=create) as writer:
             os.fchmod(writer.fileno(), mode)  # whatever the umask is now

@@ -271,8 +271,8 @@ class Archiver(BatchHandler):
         self._most = size
         self._interval = sync_interval
         self._log = log
-        self._owner: BatchDelegate  # from bind() on
-        # Of the worker thread alone, all below.
+        self._owner: BatchDelegate  # set by bind()
+        # Used only by the worker thread, as all below.
         self._pending: list[Message] = []
         self._written = 0  # how many of them were handed to the archive
         self._write_is_due = False

@@ -144,7 +144,7 @@ class Command:
             sys.stderr.write(f"{path}: {exc}\nsee '{path} --help'\n")
             return exc.status
         except BrokenPipeError:
-            raise  # of stdout
+            raise  # the reader of stdout has ended
         except (CommandLineError, NSQError, OSError) as exc:
             sys.stderr.write(f"{self.name}: {exc}\n")
             if isinstance(exc, ConfigError):  # the library rejected a value

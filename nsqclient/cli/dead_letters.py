@@ -286,7 +286,7 @@ def _show(values: Mapping[str, Any], letters: _Letters, *, is_short: bool) -> in
     with contextlib.closing(letters.read(takes=False)) as found:
         for name, letter, _ in found:
             count += 1
-            name = printable(name)  # of a file, or an id of the server's
+            name = printable(name)  # a file name, or an id that a server sent
             if values["json"]:
                 facts = letter.facts() if is_short else letter.to_json()
                 print(json.dumps({"name": name, **facts}, ensure_ascii=False), flush=True)

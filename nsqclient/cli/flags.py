@@ -267,7 +267,7 @@ def in_table(
         flag = by_key.get(normal(key))
         if isinstance(value, Mapping) and any(
                 isinstance(each, Mapping) for each in value.values()):
-            flag = None  # of commands that are called so: [topic.create]
+            flag = None  # the table of a command group, as [topic.create]
         if flag is not None:
             found[flag.name] = f"config file {path}", _texts(flag, key, value, path)
         elif normal(key) not in (known := [*by_key, *others()]):

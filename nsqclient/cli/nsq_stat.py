@@ -28,7 +28,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
 
 class Counters(NamedTuple):
-    messages: int = 0  #: since nsqd's start
+    messages: int = 0  #: received since nsqd started
     depth: int = 0
     on_disk: int = 0  #: the part of the depth that is on disk
     in_flight: int = 0
@@ -36,7 +36,7 @@ class Counters(NamedTuple):
     requeued: int = 0
     timed_out: int = 0
     clients: int = 0
-    paused: int = 0  #: on how many nsqds
+    paused: int = 0  #: number of nsqds on which it is paused
 
     @classmethod
     def of(cls, channel: ChannelStats) -> Counters:

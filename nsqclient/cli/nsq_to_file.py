@@ -129,7 +129,7 @@ def build_command() -> ToolFlags:
               " file is its last argument and in $NSQ_FILE")
     flags.add_sources()
     add_http_timeouts(flags, POSITIVE)
-    # The original of this tool alone checks it after the flags: status 1, not 2.
+    # Only the original of this tool checks it after the flags: status 1, not 2.
     flags.add_common(LOG_LEVEL._replace(choices=()))
     flags.add("log-prefix", STRING, "[nsq_to_file] ", "prefix of the log lines of this command")
     return flags
@@ -165,7 +165,7 @@ class _Tool:
             self._codec = zstd_codec()
         self._work_dir: str = values["work-dir"] or values["output-dir"]
         self._rules = RotationRules(values["rotate-size"], values["rotate-interval"])
-        # By topic; the watcher's thread changes it, whole entries at a time.
+        # Topic -> its archive. The watcher's thread adds and removes entries.
         self._archived: dict[str, tuple[Consumer, Archiver]] = {}
         self._has_failed = False
         self._on_closed: Callable[[str], None] = lambda path: None
@@ -206,7 +206,7 @@ class _Tool:
             if values["dead-letter-topic"]:
                 self._options["on_giving_up"] = make_dead_letters(values, self._config, stack)
             consumers = Consumers(values, self._config, signals)
-            stack.callback(consumers.stop)  # of topics that appeared while others stopped
+            stack.callback(consumers.stop)  # includes topics that appear during the stop
             for topic in self._topics:
                 self._archive(consumers, topic)
             if not self._topics:

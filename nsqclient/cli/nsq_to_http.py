@@ -51,7 +51,7 @@ RETRY, DROP, DEAD_LETTER = ACTIONS = ("retry", "drop", "dead-letter")
 
 
 class Rule(NamedTuple):
-    """What follows an answer with a status from ``first`` to ``last``."""
+    """The action for a response with a status from ``first`` to ``last``."""
 
     first: int
     last: int

@@ -182,7 +182,7 @@ class Copier:
     ) -> None:
         self._own = own
         self._on_own = on_own
-        self._is_own: dict[str, bool] = {}  # by the address of the source
+        self._is_own: dict[str, bool] = {}  # source address -> result
         self._key_field = key_field
         self._copies_headers = copies_headers
         self._topic = topic
@@ -226,7 +226,7 @@ class Copier:
         return self._is_own[address]
 
     def _options_of(self, message: Message) -> dict[str, Any]:
-        """Return its key and headers, for a partitioned destination. Raises InvalidMessageError."""
+        """Return a message's key and headers, if partitioned. Raises InvalidMessageError."""
         options: dict[str, Any] = {}
         if self._key_field:
             options["key"] = key_of(message.body, self._key_field)

@@ -117,7 +117,7 @@ def run_query(
     """
     try:
         spark = start_session(values, name)
-    except KeyboardInterrupt:  # of PySpark's own handler
+    except KeyboardInterrupt:  # raised by PySpark's handler
         return 0
     try:
         with Signals() as signals:

@@ -141,7 +141,7 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     try:
         spark = spark_run.start_session(
             {**values, "conf": conf}, f"nsqclient spark ingest {options.topic}")
-    except KeyboardInterrupt:  # of PySpark's own handler
+    except KeyboardInterrupt:  # raised by PySpark's handler
         return 0
     try:
         job = IngestJob(

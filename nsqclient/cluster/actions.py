@@ -38,12 +38,12 @@ class ActionError(NSQError):
 
     def __init__(self, code: str, hint: str) -> None:
         super().__init__(f"{code}: {hint}")
-        self.code = code  #: ``TOPIC_NOT_FOUND``, ...; as of nsqd
+        self.code = code  #: nsqd's error code, such as ``TOPIC_NOT_FOUND``
         self.hint = hint
 
 
 class ClusterActions:
-    """Carries actions out. Each returns the failures of servers that did not take part.
+    """Runs actions. Each method returns the failures of the servers that did not carry it out.
 
     An nsqd without the topic or channel does not count as a failure while another nsqd has it. On a
     partitioned cluster an action on a channel is carried out on every partition.
@@ -61,8 +61,8 @@ class ClusterActions:
     def create(self, topic: str, channel: str = "", node: str = "") -> list[Failure]:
         """Create a topic, or a channel with its topic.
 
-        With nsqlookupds it is registered there, and an nsqd creates it with its first message.
-        Without nsqlookupds, or with ``node``, the nsqds create it now.
+        With nsqlookupds, the topic is registered there, and an nsqd creates it when the first
+        message is published. Without nsqlookupds, or with ``node``, the nsqds create it now.
 
         Args:
             node: one nsqd, or :data:`EVERYWHERE`.
@@ -92,7 +92,7 @@ class ClusterActions:
     def change(
         self, action: str, topic: str, channel: str = "", node: str = "", *, waits: bool = True
     ) -> list[Failure]:
-        """Do one of :data:`CHANGES` to a topic or channel; ``delete`` at nsqlookupds first.
+        """Apply one of :data:`CHANGES` to a topic or channel. ``delete`` starts at the nsqlookupds.
 
         Args:
             node: one nsqd; empty: all that may have the topic.
@@ -113,7 +113,7 @@ class ClusterActions:
         return failures + self._each(nodes, change, registered or bool(failures), waits)
 
     def tombstone(self, topic: str, node: str) -> list[Failure]:
-        """Hide a topic's nsqd from lookups for a while, and delete the topic there."""
+        """Hide an nsqd from lookups of a topic for a while, and delete the topic on that nsqd."""
         nodes, failures = self._targets(node)
         _, more = self._cluster.each_lookupd(
             lambda lookupd: lookupd.tombstone_topic(topic, node), is_action=True
@@ -191,16 +191,16 @@ class ClusterActions:
         found, _ = self._cluster.each_lookupd(lambda lookupd: lookupd.lookup(topic, "r"))
         counts = [each.meta.partition_num for each in found.values() if each.meta is not None]
         return [
-            Failure("partition", f"{number} of {topic}", "no nsqd that answers leads it")
+            Failure("partition", f"{number} of {topic}", "none of the nsqds that answered leads it")
             for number in range(max(counts, default=0)) if number not in led]
 
     def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
-        """Delete it at the nsqlookupds; return True if one of them had it."""
+        """Delete a topic or channel at all nsqlookupds; return True if one of them had it."""
         def unregister(lookupd: NsqlookupdHTTP) -> bool:
             if channel:
                 lookupd.delete_channel(topic, channel)
                 return True
-            # Its answer is the same, whether it had the topic or not.
+            # nsqlookupd gives the same answer whether or not it had the topic.
             known = topic in lookupd.topics()
             lookupd.delete_topic(topic)
             return known

@@ -1,8 +1,8 @@
 """``AskAll``: asks many servers at once with one timeout, and lists the failures.
 
-A *progressive* round, for a page, ends when the servers that usually answer have done so. A later
-answer counts in a later round. A server that did not answer is not asked again for some seconds, so
-that it delays no round and occupies no thread.
+A *progressive* round, used for pages, waits only for the servers that usually answer. Answers that
+arrive later are used in a later round. A server that did not answer is not asked again for some
+seconds, so that it does not delay every round and occupy a thread.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ logger: logging.Logger = logging.getLogger("nsqclient.http")
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-#: Requests under way at the same time: a cluster has tens of servers.
+#: Maximum number of concurrent requests. A cluster has tens of servers.
 _THREADS = 32
-#: Seconds after which a failed request counts as unanswered; a refusal is quicker.
+#: A request that fails after this many seconds counts as unanswered. A refused one fails sooner.
 _SILENCE = 1.0
 #: Seconds for which a silent server is not asked again.
 _PENALTY = 8.0
-#: Seconds that a progressive round waits, and for a silent server. A server that answered gets
-#: twice the time that its answer took.
+#: Seconds that a progressive round waits for a server, and for a server that was silent before. A
+#: slow server gets twice its usual time.
 _WAIT = 1.0
 _SHORT_WAIT = 0.25
-#: Servers that are remembered.
+#: Maximum number of servers whose response times are kept.
 _MOST_SERVERS = 2000
 
-#: The reason of a failure that may still become an answer.
+#: ``Failure.reason`` while the request is still under way.
 WAITING = "waiting for its answer"
-#: The reason of a failure of a server that got no request: all threads wait for others.
+#: ``Failure.reason`` if no request was sent, because all threads wait for other servers.
 _NOT_SENT = "no request yet: too many servers do not answer"
 
 
@@ -48,16 +48,16 @@ class Failure(NamedTuple):
     """A server that did not answer, or whose answer is unusable."""
 
     kind: str  #: ``nsqd`` or ``nsqlookupd``
-    address: str  #: its name for people
+    address: str  #: as shown to the user
     reason: str
-    asked: str = ""  #: the address that was requested, when that is another one
-    status: int = 0  #: of HTTP, when it rejected the request
-    code: str = ""  #: its error code then
-    is_waiting: bool = False  #: the request is under way, and may still be answered
-    is_doubt: bool = False  #: it answered, and its answer or a claim about it is doubtful
-    is_gone: bool = False  #: it was seen before, and no nsqlookupd lists it any more
-    since: float = 0.0  #: when this was seen first, in seconds since the epoch; 0: not known
-    is_lasting: bool = False  #: a repetition fails too: another kind of server answers there
+    asked: str = ""  #: the address of the request, if it differs
+    status: int = 0  #: the HTTP status if the server rejected the request
+    code: str = ""  #: the error code of the rejection
+    is_waiting: bool = False  #: the request is still under way
+    is_doubt: bool = False  #: the server answered, but its data is doubtful
+    is_gone: bool = False  #: a known nsqd that no nsqlookupd lists any more
+    since: float = 0.0  #: first time of this failure, in seconds since the epoch; 0: unknown
+    is_lasting: bool = False  #: a retry would fail too: the address is of another kind of server
 
     def text(self) -> str:
         where = f" (asked at {self.asked})" if self.asked and self.asked != self.address else ""
@@ -65,7 +65,7 @@ class Failure(NamedTuple):
 
 
 class UpstreamError(NSQError):
-    """Every server that was requested failed."""
+    """The requests to all servers failed."""
 
     def __init__(self, what: str, failures: Sequence[Failure]) -> None:
         super().__init__(
@@ -83,10 +83,10 @@ class Request(Generic[T]):
 
 
 class _Server:
-    took = 0.0  # seconds of its answers; 0: it has not answered
-    silence: Failure | None = None  # of the last request, when it was not answered
-    silent_until = 0.0  # no request before
-    late: Failure | None = None  # a progressive round has ended, and its answer is under way
+    took = 0.0  # seconds that answers take; 0: none yet
+    silence: Failure | None = None  # set if the last request was not answered
+    silent_until = 0.0  # time before which no request is sent
+    late: Failure | None = None  # a progressive round ended before the answer arrived
 
     def known_failure(self, now: float, progressive: bool) -> Failure | None:
         if self.silence is not None and now < self.silent_until:
@@ -107,7 +107,7 @@ class _Task:
     request: Request[Any]
     server: _Server
     round: _Round
-    until: float  # for which the round waits
+    until: float  # when the round stops waiting
     is_started: bool = False
     is_dropped: bool = False
 
@@ -119,11 +119,11 @@ class _Round:
         self.tasks: list[_Task] = []
         self.answers: dict[Any, Any] = {}
         self.failures: dict[Any, Failure] = {}
-        self.left: Counter[float] = Counter()  # until when it waits -> for how many outcomes
+        self.left: Counter[float] = Counter()  # task.until -> number of open requests
 
 
 class AskAll:
-    """Threads that send requests, with ``timeout`` seconds for a round.
+    """Sends requests in threads. A round lasts at most ``timeout`` seconds.
 
     Threads: any; several rounds may run at once.
     """
@@ -142,8 +142,8 @@ class AskAll:
         """Send all requests; return the answers, in the order of the requests, and the failures.
 
         Args:
-            is_action: also ask servers that did not answer a moment ago.
-            progressive: do not wait for servers that are slower than usual; they are failures now.
+            is_action: also ask servers that recently did not answer.
+            progressive: report servers that are slower than usual as failures, without waiting.
 
         Blocks: up to the timeout.
         """
@@ -152,7 +152,7 @@ class AskAll:
         with self._changed:
             for key, request in requests.items():
                 self._add(current, key, request, is_action, progressive)
-            # Servers that usually answer need not queue behind the others.
+            # Servers that usually answer come first, and do not wait behind the others.
             current.tasks.sort(key=lambda task: not task.server.took)
         self._pool.put_many(current.tasks)
         with self._changed:
@@ -169,7 +169,7 @@ class AskAll:
         return ordered, [failures[key] for key in requests if key in failures]
 
     def close(self) -> None:
-        """End rounds and threads; a thread that waits for an answer ends with it."""
+        """End all rounds and idle threads. A busy thread ends when its request does."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -185,7 +185,7 @@ class AskAll:
         server = self._servers.setdefault(name, _Server())
         known = None if is_action else server.known_failure(now, progressive)
         if known is not None:
-            # It may be of another request to the same server.
+            # The failure may come from another request to the same server.
             current.failures[key] = known._replace(
                 kind=request.kind, address=request.address, asked=request.asked)
             return
@@ -198,7 +198,7 @@ class AskAll:
         late = Failure(request.kind, request.address, f"no answer within {self._timeout:g} s",
                        request.asked)
         if not progressive:
-            task.is_dropped = True  # an action must not be carried out later
+            task.is_dropped = True  # an action must not run after its caller was told of a failure
             if not task.is_started:
                 late = late._replace(reason=_NOT_SENT)
             server.note_silence(late)

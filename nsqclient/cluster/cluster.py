@@ -199,7 +199,7 @@ class Cluster:
             calls: the address for a failure, the nsqd, and the call.
         """
         def request(name: str, node: Node, call: Callable[[NsqdHTTP], T]) -> Request[T]:
-            # The client is made inside: an invalid address is a failure of this nsqd alone.
+            # The client is created here, so that an invalid address fails only this nsqd.
             return Request("nsqd", name, lambda: call(self.nsqd(node)), node.reached_at)
 
         return self._ask_all.run({key: request(*each) for key, each in calls.items()},

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     value: Any = None  #: the result of ``read_answer``
 
 
-#: The response to a stored message, which usually arrives alone, and its Answer.
+#: The response to a stored message, which usually arrives by itself, and its Answer.
 STORED_FRAME, STORED = encode_frame(FrameType.RESPONSE, OK), Answer()
 
 
@@ -41,7 +41,7 @@ class BlockingConnection(NsqdSocket):
     If it ``is_plain``, a publish calls ``exchange()`` with ``fd`` itself. For every answer but
     STORED_FRAME, and with TLS or compression: ``begin()``, then ``wait()``.
 
-    Threads: one at a time, which has taken the connection from a pool and alone may ``close()`` it.
+    Threads: only the one that has taken the connection from a pool; only it may ``close()``.
     ``cut()`` and ``has_unread()``: any.
     """
 

@@ -26,8 +26,8 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.transport import RECV_SIZE, Transport
 
-#: A paused reader continues if no worker has received for so many seconds. That is far less than a
-#: heartbeat interval.
+#: A paused reader continues if no worker has received for this many seconds. This is far less than
+#: a heartbeat interval.
 _PAUSE = 0.05
 
 
@@ -100,7 +100,7 @@ class SocketReader:
         self._receive_lock = threading.Lock()
         self._receive_lock.acquire()
         self._is_requested = False  # a worker wants to receive; no lock
-        self._turns = 0  # of workers that received
+        self._turns = 0  # number of turns in which workers received
         #: Workers may receive. Written by the reader, read without a lock.
         self.is_paused: bool = False
         self._wakeup = threading.Lock()  # released to wake the reader

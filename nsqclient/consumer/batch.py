@@ -66,7 +66,7 @@ class BatchHandler:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"size must be a whole number from 1, not {size!r}")
         self._handle = handle
-        self.size: int = size  #: of a full batch
+        self.size: int = size  #: messages in a full batch
         self._max_wait = to_seconds(max_wait, "max_wait")
         self._lock = Lock()
         self._batch: list[Message] = []  # guarded by _lock

@@ -262,7 +262,7 @@ class ConnectionManager(Generic[S]):
                 return
             had_worked = (
                 time.monotonic() - entry.opened_at >= _SHORT_LIFE
-                or isinstance(error, InterruptedSendError)  # by a signal handler
+                or isinstance(error, InterruptedSendError)  # a signal handler raised
             )
             entry.failures = 0 if had_worked else entry.failures + 1
             if entry.direct:

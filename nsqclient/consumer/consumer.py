@@ -51,8 +51,8 @@ class Consumer:
         nsqd_tcp_addresses: ``host:port`` of the nsqds to connect to.
         lookupd_http_addresses: ``host:port`` or URL of the nsqlookupds to ask. Both kinds of
             addresses may be combined.
-        max_in_flight: maximum number of messages in flight, over all nsqds. Default: that of
-            ``config``, otherwise one message or batch for each worker.
+        max_in_flight: maximum number of messages in flight, over all nsqds. Default: the value of
+            ``config`` if it is set, otherwise one message or batch for each worker.
         workers: number of threads that call the handler.
         config: the options. None: the defaults.
         retry: called with a message and the exception of its handler, unless that is ``Requeue`` or
@@ -171,7 +171,7 @@ class Consumer:
         Raises:
             ClosedError: the consumer was stopped.
             NegotiationError: gevent or eventlet has replaced Python's sockets.
-            RuntimeError: no thread can be started.
+            RuntimeError: no thread can be started; the call may be repeated.
         """
         check_process()
         need_real_sockets()
@@ -185,7 +185,8 @@ class Consumer:
         """Stop the consumer; ``docs/topics/consumer.rst`` describes the steps.
 
         Messages that no handler has started are requeued at once. Running handlers may finish
-        within ``timeout`` seconds. Idempotent.
+        within ``timeout`` seconds. Afterwards no handler is started, and all threads have ended
+        except those named in the report. Idempotent.
 
         Threads: any, and signal handlers. In a handler or a callback it begins the stop and returns
         an incomplete report, because it cannot wait for its own caller.
@@ -221,7 +222,8 @@ class Consumer:
 
         A message is finished when the loop asks for the next one, unless you finished or requeued
         it. If you leave the loop early, the current message is requeued at once; to avoid that,
-        call its ``finish()`` first. While no loop runs, nsqd sends nothing.
+        call its ``finish()`` first. While no loop runs, nsqd sends nothing. Messages that were
+        received before wait for the next loop, or expire.
 
         Args:
             timeout: seconds without a message after which the loop ends, including the time to
@@ -360,7 +362,8 @@ class Consumer:
         """True if a connection has nearly as many messages in flight as its RDY allows.
 
         A handler that collects a batch should then handle it, because few or no messages arrive
-        before it responds. False while messages wait for a worker.
+        before it responds. False while messages wait for a worker. Source: client guide, "Message
+        Flow Starvation".
         """
         return self._core.processor.is_starved()
 

@@ -360,7 +360,7 @@ def iterate(
     """
     loop = object()
     processor = core.processor
-    message: Message | None = None  # of the current iteration
+    message: Message | None = None  # the message of the current iteration
     since, deadline = time.monotonic(), Deadline(timeout)
 
     def is_stopping() -> bool:

@@ -1,6 +1,7 @@
 """``FlowControl``: carries out the decisions of ``rdy`` and ``backoff`` for one consumer.
 
-Decides under its lock and sends afterwards, without waiting.
+Decides under its lock and sends afterwards, without waiting, because readers, workers and the timer
+call it.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ class FlowControl(Generic[S]):
         self._apply_loops()
 
     def _apply_loops(self) -> None:
-        with self._lock:  # of several threads, the last one sees the changes of all
+        with self._lock:  # the last of several threads sees all changes
             self._workers = len(self.loops)
         self.update()
 

@@ -194,7 +194,7 @@ class NsqdSubscription(ABC):
 
 
 class SubscriptionOwner(Protocol):
-    """What a Subscription reports to. Methods do not block."""
+    """The interface that a Subscription reports to. Methods must not block."""
 
     def on_messages(self, sub: Subscription, messages: list[Message], size: int) -> None:
         """Messages have arrived; their bodies have ``size`` bytes. Called by the reader thread.
@@ -226,7 +226,7 @@ class Subscription(NsqdSubscription):
         super().__init__(address, context, owner)
         self.in_flight: InFlightTable = InFlightTable()
         self.counters: ConnectionCounters = self.in_flight.counters
-        self.finished: deque[Message] = deque()  # to be sent by the next flush()
+        self.finished: deque[Message] = deque()  # FINs that the next flush() sends
         self._owner = owner
         #: Shared by the consumer's subscriptions: a message may come again on another connection.
         self._unhandled = DeliveryCounts() if unhandled is None else unhandled

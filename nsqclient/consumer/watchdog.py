@@ -29,7 +29,7 @@ K = TypeVar("K")
 
 
 class Observed(NamedTuple):
-    received: int  #: messages that have arrived on it
+    received: int  #: messages that have arrived on the connection
     rdy: int
     in_flight: int
     patience: float  #: seconds without a message after which it is silent
@@ -38,18 +38,19 @@ class Observed(NamedTuple):
 class SilenceWatch(Generic[K]):
     """Finds connections on which no message arrives. Does no I/O. Not thread-safe.
 
-    At most ``longest_look`` seconds count between two looks: this process may have been suspended.
+    Between two calls of ``look()`` at most ``longest_look`` seconds count as silence, because this
+    process may have been suspended.
     """
 
     def __init__(self, longest_look: float) -> None:
         self._longest_look = longest_look
         self._looked: float | None = None
-        #: Connection -> messages received, and seconds with RDY above 0 and nothing in flight since
-        #: the last of them.
+        #: Connection -> number of messages received, and seconds since the last message during
+        #: which RDY was above 0 and no message was in flight.
         self._silent: dict[K, tuple[int, float]] = {}
 
     def look(self, now: float, seen: Mapping[K, Observed]) -> list[K]:
-        """Return the connections that have been silent for their patience, and count again."""
+        """Return the connections silent for longer than their patience, and reset their count."""
         waited = 0.0 if self._looked is None else min(now - self._looked, self._longest_look)
         self._looked = now
         former, self._silent = self._silent, {}
@@ -82,10 +83,10 @@ class Watchdog:
         self._fetch_depth = fetch_depth
         self._watch: SilenceWatch[Subscription] = SilenceWatch(2 * _INTERVAL)
         self._is_asking = False
-        #: Replacements of silent connections of each nsqd since its last message; each doubles the
-        #: patience, because a channel that is empty is silent, too.
+        #: nsqd -> silent connections replaced since its last message. Each replacement doubles the
+        #: patience, because the connections of an empty channel are silent, too.
         self._replacements: dict[Hashable, int] = {}
-        #: When each nsqd's connection was last replaced, on time.monotonic().
+        #: nsqd -> time of the last replacement, on time.monotonic().
         self._replaced_at: dict[Hashable, float] = {}
 
     def start(self) -> None:
@@ -113,7 +114,7 @@ class Watchdog:
         if message is not None and time.monotonic() - before >= sub.msg_timeout:
             self._replace(
                 sub, f"nsqd has delivered message {message.id} twice as attempt {message.attempts},"
-                " as it does after it was killed, and counts both: it would deliver nothing soon")
+                " as it does after a SIGKILL, and counts both: it would soon stop delivering")
 
     def _check(self, silent: list[Subscription]) -> None:
         """Ask the silent nsqds for the depth, and replace starved connections. Blocks."""
@@ -127,7 +128,7 @@ class Watchdog:
                     count = self._replacements.get(sub.place, 0)
                     self._replacements[sub.place] = min(count + 1, _MOST_DOUBLINGS)
                     waiting = (
-                        "the test that ends the backoff has got no message" if depth is None
+                        "the test that ends the backoff has received no message" if depth is None
                         else f"{counted(depth, 'message')} {'waits' if depth == 1 else 'wait'}"
                         " there")
                     self._replace(

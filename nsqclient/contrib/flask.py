@@ -154,7 +154,11 @@ class NSQ:
     ) -> ConsumerGroup:
         """Create the consumers of all handlers, or of some topics, without starting them.
 
-        Includes handlers of ``@nsqclient.handler``. ConfigError if there is none, or one is wrong.
+        Includes handlers registered with ``@nsqclient.handler``. ``metrics`` exports the consumers'
+        metrics; ``settings`` replace those of the app.
+
+        Raises:
+            ConfigError: these topics have no handler, or an argument is invalid.
         """
         settings = _state(app.extensions).settings if settings is None else settings
         group = ConsumerGroup(

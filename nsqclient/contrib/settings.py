@@ -46,6 +46,7 @@ class Settings:
 
     @classmethod
     def read(cls, mapping: object) -> Settings:
+        """Check the setting NSQCLIENT. Raises ConfigError."""
         if not isinstance(mapping, Mapping):
             raise ConfigError("NSQCLIENT is missing or not a dict:"
                               ' write NSQCLIENT = {"NSQD_TCP_ADDRESSES": ["127.0.0.1:4150"]}')

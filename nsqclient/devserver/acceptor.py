@@ -107,7 +107,7 @@ class Acceptor:
             clients = list(self._clients.values())
         for client in clients:
             try:
-                # Wakes the thread that blocks on it; closing alone does not on Linux.
+                # Wakes the thread that blocks in accept(); on Linux close() does not.
                 client.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # its thread has closed it

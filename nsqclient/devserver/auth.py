@@ -96,7 +96,7 @@ class Authorizer:
         return self._state is not None and bool(self._state.authorizations)
 
     def must_ask(self, event: Event) -> bool:
-        """Whether ``check()`` of this command sends a request."""
+        """True if ``check()`` of this command sends a request."""
         if not self._addresses:
             return False
         if isinstance(event, Auth):

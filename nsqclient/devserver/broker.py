@@ -49,7 +49,7 @@ class Unwritten(NamedTuple):
 
     queue: str  #: topic, or topic:channel
     lost: int
-    reason: str  #: of the last failure
+    reason: str  #: text of the last failure
 
 
 class Broker:
@@ -145,6 +145,7 @@ class Broker:
     def publish(
         self, topic: str, bodies: Sequence[bytes], now: float, timestamp: int, deferral: float = 0
     ) -> None:
+        """Store messages. ``timestamp`` in ns, ``deferral`` in s. Raises BrokerError, OSError."""
         self._check_exiting()
         target = self.open_topic(topic)
         put = target.put

@@ -98,7 +98,7 @@ class _Answer(NamedTuple):
     due: float
     code: str | None
     data: bytes
-    settings: ClientSettings | None  # of the answer to IDENTIFY
+    settings: ClientSettings | None  # set if it answers IDENTIFY
 
 
 class CommandHandler:

@@ -33,7 +33,7 @@ class ReceivedCommand(NamedTuple):
 def command_name(event: Event) -> str:
     if isinstance(event, Ignored):
         return event.line.split(b" ", 1)[0].decode("ascii", "replace")
-    name = getattr(event, "command", None)  # of a partitioned nsqd's commands
+    name = getattr(event, "command", None)  # only partitioned commands have it
     return type(event).__name__.upper() if name is None else str(name)
 
 
@@ -57,7 +57,7 @@ class Faults:
         self._deliver_again = deliver_again
         self._lock = threading.Lock()
         self._commands: deque[ReceivedCommand] = deque()  # guarded by _lock
-        self._recorded_bytes = 0  # of their bodies; guarded by _lock
+        self._recorded_bytes = 0  # size of their bodies; guarded by _lock
         self._failures: dict[str, deque[CommandError]] = {}  # guarded by _lock
         # Read by the sessions without a lock: each is one reference.
         self._delays: dict[str | None, float] = {}

@@ -331,7 +331,7 @@ class Channel:
         self.consumers[consumer.number] = consumer
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove it; its messages stay in flight until their timeout, as in nsqd."""
+        """Remove a consumer. Its messages stay in flight until their timeout, as in nsqd."""
         self.consumers.pop(consumer.number, None)
         consumer.ready = 0  # _next_ready_consumer() then drops it
 

@@ -112,16 +112,16 @@ class Session:
         self._is_reading = False  # no wake-up is needed: messages are taken afterwards
         self._has_commands = False  # received, and not executed yet
         self._waiting: list[Event] = []  # commands that wait for another server
-        self._auth_results: list[AuthResult] = []  # of these
+        self._auth_results: list[AuthResult] = []  # their results
         self._call_error: Exception | None = None
         self._unsent = memoryview(b"")
-        self._has_more = False  # of the outbox
+        self._has_more = False  # the outbox has messages that were not encoded
         self._not_before = 0.0  # a fault delays writing until then
         self._heartbeat_interval = 0.0
         self._next_heartbeat = _NEVER
         self._last_command = 0.0
-        self._last_progress = 0.0  # of writing
-        self._end_due = _NEVER  # of flushing and lingering
+        self._last_progress = 0.0  # when bytes were last written
+        self._end_due = _NEVER  # deadline for the last bytes
         self._is_identified = False
         self._is_dropped = False
         self._is_reset = False
@@ -133,9 +133,10 @@ class Session:
         return self._sock.fileno()
 
     def step(self, is_readable: bool) -> Callable[[], None] | None:
-        """Read once if there is input, execute the commands, write.
+        """Read once if there is input, execute the commands, write. Never blocks.
 
-        Return a function that waits for another server: the next step comes after it.
+        If another server must be asked, returns a function that blocks. Call it in another thread,
+        and call ``step()`` again when it has returned.
         """
         try:
             if self._phase is _Phase.NEW:

@@ -47,8 +47,8 @@ class SessionLoop:
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None  # guarded by _lock
         self._thread = LibraryThread(self._run, f"nsq-{name}")
-        # of the loop's thread
-        self._interests: dict[Session, int] = {}  # of the sessions in the selector
+        # Used only by the loop's thread, as all below.
+        self._interests: dict[Session, int] = {}  # the events that the selector waits for
         self._calls: dict[Session, threading.Thread] = {}
         # A heap of times, unique numbers and sessions; only the entry with the time that is in
         # _scheduled counts.
@@ -75,7 +75,7 @@ class SessionLoop:
         self._thread.join(None if deadline is None else deadline.remaining())
 
     def is_running(self) -> bool:
-        """Whether the thread runs; not in a forked process."""
+        """True if the thread runs. False in a forked process."""
         return self._thread.is_alive()
 
     def wake(self, session: Session) -> bool:

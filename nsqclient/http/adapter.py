@@ -66,6 +66,6 @@ def read_body(response: requests.Response, most: int, deadline: Deadline) -> byt
                 if deadline.expired():
                     raise requests.exceptions.ReadTimeout("the body did not arrive in time")
                 parts.append(part)
-    except (ValueError, OverflowError) as exc:  # of http.client, about the size of a chunk
+    except (ValueError, OverflowError) as exc:  # http.client cannot read a chunk size
         raise ProtocolError(f"the body cannot be read: {exc}", exc) from exc
     return b"".join(parts)

@@ -53,7 +53,8 @@ class NsqdHTTP(HTTPClient):
             ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``.
         bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd.
 
-    Threads: any.
+    Threads: any. Raises ConfigError for an invalid address or timeout. Every method raises an
+    NSQHTTPError: see the base class.
     """
 
     _server = Server("nsqd", 4150, 4151, nsqd_url)

@@ -34,7 +34,8 @@ class NsqlookupdHTTP(HTTPClient):
         bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, if
             ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
 
-    Threads: any.
+    Threads: any. Raises ConfigError for an invalid address or timeout. Every method raises an
+    NSQHTTPError: see the base class.
     """
 
     _server = Server("nsqlookupd", 4160, 4161, lookup_url, takes_secret=True)

@@ -74,8 +74,8 @@ class HTTPClient:
     NSQHTTPStatusError for an error of the server, NSQHTTPResponseError for an invalid response.
     Proxies and ``~/.netrc`` are ignored, and redirects are not followed.
 
-    Life: usable at once; ``close()`` closes idle connections. Threads: any; each call takes a
-    connection of a pool.
+    Lifecycle: usable immediately; ``close()``, or the end of ``with``, closes idle connections. A
+    forked child opens its own connections. Threads: any; each call uses a connection of a pool.
     """
 
     _server: Server
@@ -208,7 +208,7 @@ class HTTPClient:
                 raise requests.exceptions.InvalidHeader
             request = requests.Request(
                 method, url, self._headers, params=params, data=body).prepare()
-            # An adapter alone ignores proxies, ~/.netrc and cookies, and follows no redirects.
+            # Unlike a Session, an adapter ignores proxies, ~/.netrc, cookies and redirects.
             response = self._adapter.send(request, stream=True, timeout=self._timeouts)
             answer = read_body(response, self._max_answer_size, deadline)
         except requests.exceptions.InvalidHeader:

@@ -44,7 +44,8 @@ class DepthQuery(StockDepthQuery):
         found = {number: depth_of(topic, self._channel, creates_channel=False)
                  for topics in answers.values() for number, topic in topics.items()}
         missing = sorted(self._numbers.difference(found))
-        reason = "; ".join(map(str, failures.values())) or "no nsqd that was asked leads it"
+        reason = "; ".join(map(str, failures.values())) or (
+            "none of the nsqds that were asked leads it")
         unknown.update((f"partition {number} of {self._topic}", reason) for number in missing)
         return ChannelDepths(
             {f"partition {number} of {self._topic}": found[number]

@@ -48,7 +48,10 @@ class UnreadReminder:
         self._due = 0.0  # time of the next line; 0 before the first line
 
     def note(self, is_any: bool, now: float) -> float | None:
-        """Return for how many seconds partitions are unread if a line is due; 0: none any more."""
+        """Return the seconds to log if a line is due: how long partitions have been unread.
+
+        Returns 0 once, if all partitions are read again after a line was logged; otherwise None.
+        """
         if not is_any:
             was_logged, self._since, self._due = self._due > 0, None, 0.0
             return 0.0 if was_logged else None
@@ -64,7 +67,7 @@ class PartitionTarget(NamedTuple):
     place: Endpoint
     ordered: bool = False  #: consume it with SUB_ORDERED
     extended: bool = False  #: its messages have headers; must be right
-    http_address: str = ""  #: of its nsqd; empty: unknown
+    http_address: str = ""  #: HTTP address of the nsqd; empty: unknown
 
 
 class PartitionLeaders:

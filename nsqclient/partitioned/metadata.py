@@ -50,7 +50,7 @@ class _Topic:
         self.lacks_meta: bool = False  # it was logged that no nsqlookupd has its metadata
         self.is_settled: bool = False  # a publish has waited for the first answers
         self.asked_at: float = float("-inf")  # on time.monotonic()
-        self.error: NSQError | None = None  # of the last nsqlookupd without an answer
+        self.error: NSQError | None = None  # why the last nsqlookupd did not answer
         self.problem: NSQError | None = None  # why the last answer lists no partitions
         #: The merged answers, and until when they may be used; None after a change. Read unlocked.
         self.current: tuple[TopicRoutes, float] | None = None
@@ -114,8 +114,8 @@ class MetadataCache:
         self._lookupds = lookupds
         self._changed = Monitor()
         self._config = config
-        self._topics: dict[str, _Topic] = {}  # by _changed
-        #: nsqlookupd with a request under way -> what to ask it next; by _changed
+        self._topics: dict[str, _Topic] = {}  # guarded by _changed.lock
+        #: nsqlookupd with a request under way -> what to ask it next; guarded likewise
         self._busy: dict[str, deque[Callable[[], None]]] = {}
         self._is_stopped = False  # written under _changed
         self._background: WorkerPool[tuple[str, Callable[[], None]]] = WorkerPool(
@@ -201,7 +201,7 @@ class MetadataCache:
 
     def on_accepted(self, topic: str, partition: int, nsqd: str) -> None:
         found = self._topics[topic]
-        if found.table.has_refusals:  # of every publish that was stored
+        if found.table.has_refusals:  # cheap test: called for every stored publish
             with self._changed.lock:
                 found.table.on_accepted(partition, nsqd)
                 found.current = None

@@ -1,4 +1,4 @@
-"""The arguments that consumers and publishes have for partitioned NSQ alone."""
+"""The arguments of consumers and publishes that only partitioned NSQ has."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class PublishOptions(NamedTuple):
         return self != (None, None, None, None)
 
     def checked(self) -> PublishOptions:
-        """Return them as they are used. Raises InvalidMessageError if one cannot be right."""
+        """Return checked options. Raises InvalidMessageError if one is invalid."""
         key = None if self.key is None else check_key(self.key)
         if self.partition is not None:
             if key is not None:
@@ -179,10 +179,10 @@ class PreparedMessage(NamedTuple):
     body: bytes
     trace_id: int | None = None
     header: bytes = b""
-    is_logged: bool = False  #: in the trace log
+    is_logged: bool = False  #: True to write it to the trace log
 
     def command(self, topic: str, partition: int) -> bytes:
-        """Return the command that publishes this message alone."""
+        """Return the command that publishes only this message."""
         if self.header:
             return extensions.pub_ext(topic, partition, self.header, self.body)
         if self.trace_id is not None:

@@ -62,7 +62,8 @@ class OrderedProcessor(MessageProcessor):
     def run(self, message: Message) -> None:
         """Handle one message once no other of its partition is being handled. Never raises.
 
-        After a reconnect, the server may redeliver a message that is still being handled here.
+        After a reconnect, the server may redeliver a message that is still being handled here. The
+        two deliveries must not run concurrently.
         """
         partition = message.partition
         if partition is None:

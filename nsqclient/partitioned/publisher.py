@@ -53,7 +53,7 @@ class TooManyUnderWay(NSQError):
 
 
 class Placed(NamedTuple):
-    """Where a publish was stored."""
+    """The nsqd and position that stored a publish."""
 
     partition: int
     nsqd: str
@@ -79,10 +79,10 @@ class PartitionPublisher:
         self.metadata: MetadataCache = MetadataCache(lookupds, config)
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
-        self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # by topic
+        self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # key: topic
         self._warned_of: set[str] = set()  # addresses; changed by single calls
         self._closing = Monitor()
-        self._is_closed = False  # by the lock of _closing
+        self._is_closed = False  # guarded by _closing.lock
 
     # -- what kind of cluster it is
 

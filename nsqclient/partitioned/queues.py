@@ -43,7 +43,7 @@ class PartitionQueues:
         self._producer = producer
         self._publisher = publisher
         self._batch_bytes = batch_bytes
-        self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # by single calls
+        self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # changed by single calls
 
     def close(self) -> None:
         for queue in self._queues.copy().values():
@@ -69,7 +69,7 @@ class PartitionQueues:
                 topic = ""
                 try:
                     queue = self._queue_of(item, attempts)
-                except Exception as exc:  # of a sharding of the user's, too
+                except Exception as exc:  # includes errors of the user's sharding
                     self._publisher.refuse(item, exc)
                     continue
                 if queue.partition is None and item.options is None:

@@ -50,7 +50,7 @@ _NO_EXTENSION = MessageExtension()
 
 @dataclasses.dataclass(frozen=True)
 class TopicSubscribe(Subscribe):
-    is_listed: bool  #: by an nsqlookupd; False: only the address of the nsqd is known
+    is_listed: bool  #: an nsqlookupd lists the nsqd; False: only its address is known
 
     def command(self, address: str, settings: ServerSettings) -> bytes:
         if not (settings.is_stock or self.is_listed):

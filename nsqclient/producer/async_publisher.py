@@ -68,7 +68,7 @@ class Window(NamedTuple):
     """Limits for messages without an outcome, and how long a message waits for others."""
 
     messages: int
-    size: int  #: in bytes, of all bodies
+    size: int  #: total size of the bodies in bytes
     blocks: bool  #: a call that finds it full waits, or raises
     linger: float = 0.0  #: seconds
 
@@ -115,7 +115,7 @@ class AsyncPublisher:
         self._take_over = take_over
         #: All messages without an outcome; changed by single calls, as the queues below.
         self._unsettled: set[PublishFuture] = set()
-        self._queues: dict[str, Destination] = {}  # by topic
+        self._queues: dict[str, Destination] = {}  # key: topic
         self._workers: WorkerPool[Destination] = WorkerPool(
             "nsq-publisher", _MAX_WORKERS, self._serve_called)
         self._is_started = False
@@ -162,7 +162,7 @@ class AsyncPublisher:
                 raise ClosedError("the producer is closed")
             if not queue.is_called and queue.has_turn():
                 self.call(queue)
-        except BaseException:  # of a signal handler, or no thread can be started
+        except BaseException:  # a signal handler raised, or no thread can be started
             if item.cancel():
                 self._done([item])
             raise

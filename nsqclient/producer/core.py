@@ -142,7 +142,7 @@ class ProducerCore:
         return not self.pending
 
     def drop(self) -> None:
-        """Close it once nothing is pending. A single step: a finalizer calls this."""
+        """Close the core once nothing is pending. Does not block, because a finalizer calls it."""
         self._is_dropped = True
         self.nodes.timer.wake()
 

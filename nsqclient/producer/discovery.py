@@ -38,7 +38,7 @@ class NodeDiscovery:
         self._nodes = nodes
         self._rng = random.Random()
         self._lock = Lock()
-        self._answers: dict[str, list[str]] = {}  # by lookupd; guarded by _lock
+        self._answers: dict[str, list[str]] = {}  # nsqlookupd -> addresses; guarded by _lock
         #: Rounds in a row that began before any nsqd was known. Of the timer, as the next one.
         self._unknown_rounds = 0
         self._due = 0.0 if lookupds else math.inf  # when the next round begins

@@ -93,9 +93,9 @@ class PublishFuture(Future[Any]):
     _result: Any = None
     _exception: BaseException | None = None
     _callbacks: deque[Callable[[Any], object]] | None = None
-    _listeners: list[Any] | None = None  # of wait() and as_completed()
+    _listeners: list[Any] | None = None  # the waiters of wait() and as_completed()
     _looks = 0  # calls of these two that hold the state
-    _is_looked_at = False  # somebody has asked for the outcome
+    _is_looked_at = False  # the outcome was requested
     _unretrieved: UnretrievedError | None = None
     #: For the queue that takes it over: arguments of its call, later parts of its command.
     options: Any = None
@@ -107,7 +107,7 @@ class PublishFuture(Future[Any]):
         self.body = body
         self.delay_ms = delay_ms
         self.until = until  # its deadline, on time.monotonic()
-        self.seconds = seconds  # how long it was given
+        self.seconds = seconds  # timeout of the publish
         self.alone: bool = delay_ms is not None  # must be sent as a command of its own
 
     @property

@@ -68,7 +68,7 @@ class NsqdNode:
         self.failed_at: float = 0.0  # when it failed last, on time.monotonic()
         self.retry_at: float = 0.0  # no dial before, unless publishes wait; same clock
         self.last_error: NSQError | None = None
-        self.version: str = ""  # of nsqd; known once it was connected
+        self.version: str = ""  # version of nsqd; empty before the first connection
 
     def close(self) -> None:
         for pool in self.pools:
@@ -129,7 +129,7 @@ class NodePool:
         self._check_nsqd = check
         self._rng = random.Random()
         self._changed = Monitor()
-        self._nodes: dict[str, NsqdNode] = {}  # by _changed, as all below
+        self._nodes: dict[str, NsqdNode] = {}  # guarded by _changed.lock, as all below
         #: The nsqds to use, those connected longest first. Replaced, and read without a lock.
         self.connected: tuple[NsqdNode, ...] = ()
         #: True if the last publish that found no nsqd was asynchronous; None before the first one.
@@ -383,7 +383,7 @@ class NodePool:
             return  # dropped meanwhile
         try:
             error = self._open(conn, HANDSHAKE_TIMEOUT)
-        except BaseException:  # of a time limit, for this thread: the timer dials again
+        except BaseException:  # a time limit raised it in this thread: the timer dials again
             conn.close()
             raise
         with self._changed.lock:

@@ -118,7 +118,8 @@ class Attempts:
     """The failed attempts of one publish.
 
     Args:
-        seconds, size: its time, and the bytes of its command with so many ``messages``.
+        seconds: the timeout of the publish.
+        size: bytes of its command, which has ``messages`` messages.
         maybe_stored: an attempt in an earlier command may have stored it.
     """
 
@@ -129,7 +130,7 @@ class Attempts:
         self.seconds = seconds
         self.messages = messages
         self.maybe_stored: bool = maybe_stored
-        self.reason: NSQError | None = None  # of the last failure
+        self.reason: NSQError | None = None  # the last failure
         self.is_one_at_fault: bool = False  # send each message again alone
         self._size = size
         self.retry_unknown = retry_unknown
@@ -207,7 +208,7 @@ def final_error(text: str, reason: NSQError | None, maybe_stored: bool) -> Publi
 
 
 def large_body_hint(size: int) -> str:
-    """What else a lost connection may mean after a large body."""
+    """Return another possible reason for a connection lost after a large body, or ""."""
     if size < 65_536:
         return ""
     return (

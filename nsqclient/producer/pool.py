@@ -5,7 +5,8 @@ Idle connections lie on a stack. A publish takes one, or waits, first come, firs
 connection is put back or dialed. Nothing here acquires a lock in a publishing thread.
 
 A publish puts its connection back by a single call of C, ``pool.idle.append(conn)``. If an
-exception of a signal handler comes before that call, the publish closes the connection.
+exception of a signal handler comes before that call, the publish closes the connection. If it comes
+after the call, the connection no longer belongs to the publish.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class ConnectionPool(Generic[C]):
         self._lock = Lock()
         self._refs: list[weakref.ref[C]] = []  # replaced, under _lock
         self.is_closed: bool = False
-        self.dialing: set[C] = set()  # to dial, or being dialed; guarded by NodePool
+        self.dialing: set[C] = set()  # dials that are due or under way; guarded by NodePool
         #: When the last dial succeeded, on time.monotonic().
         self.dialed_at: float = 0.0
 
@@ -99,7 +100,10 @@ class ConnectionPool(Generic[C]):
                 f" ({len(self.connections())} of at most {self._limit} in use)")
 
     def missing(self) -> int:
-        """Return how many connections to dial: one more if some are doubted."""
+        """Return how many connections to dial.
+
+        If publishes doubt a connection, one more is dialed to learn whether nsqd answers.
+        """
         live = self.connections()
         doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
         spare = self._limit - len(live) + len(doubted)

@@ -231,7 +231,7 @@ class BaseProducer(ABC, Generic[C]):
             core.drop()
 
     def __reduce__(self) -> NoReturn:
-        """It has threads and sockets, so it cannot be pickled or copied."""
+        """A producer has threads and sockets, so it cannot be pickled or copied."""
         raise TypeError("a Producer cannot be pickled or copied: make one in each process")
 
     def _reset_after_fork(self) -> None:

@@ -209,7 +209,7 @@ class Publisher:
         except BaseException as exc:
             is_new = conn.used_at == conn.opened_at
             pool.drop(conn)
-            if not isinstance(exc, NSQError):  # of a signal handler
+            if not isinstance(exc, NSQError):  # raised by a signal handler
                 raise
             self._nodes.on_lost(node, exc, is_new)
             return Answer(exc)

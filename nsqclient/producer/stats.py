@@ -24,14 +24,14 @@ class ProducerStats:
     rejected: int  #: messages that surely were not stored
     unknown: int  #: messages without an outcome
     retried: int  #: tries that were repeated
-    bytes: int  #: of the bodies of synchronous publishes that were stored
+    bytes: int  #: total size of the bodies stored by synchronous publishes
     pending: int  #: publishes without an outcome yet
     latency_p50: float  #: seconds, of the last 2000 synchronous publishes; 0.0 without any
     latency_p99: float
     latency: HistogramSnapshot  #: seconds of all synchronous publishes that were stored
     connected: list[str]  #: addresses of the nsqds that are connected
     known: list[str]  #: addresses of all nsqds
-    connections: dict[str, int]  #: how many connections there are to each nsqd
+    connections: dict[str, int]  #: nsqd -> number of connections
 
 
 class Statistics:

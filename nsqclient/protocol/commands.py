@@ -104,7 +104,7 @@ def identify(payload: Mapping[str, Any]) -> bytes:
 
 
 def auth(secret: str) -> bytes:
-    """AUTH. A secret from a command line may contain bytes that are not UTF-8."""
+    """AUTH. Bytes that are not UTF-8, in a secret from a command line, are sent unchanged."""
     if not secret:
         raise LocalProtocolError("auth secret is empty")
     return b"AUTH\n" + _sized(secret.encode("utf-8", "surrogateescape"))

@@ -39,7 +39,10 @@ def requeue_delay(attempts: int, default: float, maximum: float) -> float:
 
 
 def reconnect_delay(failures: int, maximum: float, rng: random.Random) -> float:
-    """Pause before dialing an address again: 0 after the first loss, then 0.5 s, 1 s, 2 s..."""
+    """Pause before dialing an address again: 0 after the first loss, then 0.5 s, 1 s, 2 s...
+
+    A random part, up to a quarter, is subtracted.
+    """
     return growing_delay(failures, 0.5, 2.0, maximum, 0.25, rng) if failures > 0 else 0.0
 
 
@@ -66,7 +69,7 @@ class RateLimiter:
 
     Args:
         rate: tokens per second; 0: no limit.
-        burst: the most tokens that it saves; None: the tokens of one second.
+        burst: maximum number of saved tokens; None: the tokens of one second.
     """
 
     def __init__(self, rate: float, now: float, burst: float | None = None) -> None:
@@ -80,7 +83,7 @@ class RateLimiter:
             return wanted
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
-        taken = min(wanted, int(self._tokens + 1e-6))  # sums of times are not exact
+        taken = min(wanted, int(self._tokens + 1e-6))  # floating-point sums are not exact
         self._tokens -= taken
         return taken
 

@@ -1,7 +1,7 @@
 """``DialScheduler``: dials addresses in the background, with an equal share for each source.
 
-A *source* names addresses: each nsqlookupd, and the user. If it names thousands of silent
-addresses, it delays only its own.
+A *source* names addresses. It is an nsqlookupd or the user. A source that names thousands of
+addresses that do not answer delays only its own dials.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class DialScheduler(Generic[K]):
     def dispatch(self) -> None:
         """Start a thread if an address is due and no thread is free. Does not block.
 
-        That thread starts the next one. If the system refuses a thread, it is tried again later.
+        Each thread starts the next one. If the system refuses a thread, this is tried again later.
         """
         thread: LibraryThread | None = None
         try:
@@ -144,7 +144,7 @@ class DialScheduler(Generic[K]):
             if not isinstance(exc, RuntimeError):  # raised by a signal handler
                 raise
             logger.log(self._thread_errors.level(logging.ERROR),
-                       "no thread to dial, trying again: %s", exc)
+                       "cannot start a thread to dial, trying again: %s", exc)
 
     def _retry(self) -> None:
         self._will_retry = False
@@ -189,7 +189,7 @@ class DialScheduler(Generic[K]):
             self._is_closed = True
 
     def join(self, deadline: Deadline) -> list[str]:
-        """Wait for the dials that are under way, after ``close()``, except the calling thread's.
+        """Wait for the dials under way, except the calling thread's. Call ``close()`` first.
 
         Returns: the names of threads that did not end in time.
         """

@@ -1,8 +1,8 @@
 """Prefixes, limits and a filter for the library's log records.
 
-A log handler may publish, and holds its lock meanwhile. A record that the library creates in that
-publish must not go back to the handler. A thread of the library must not wait for the lock, because
-the publish may wait for that thread.
+A log handler may publish messages while it holds its lock. Records that the library logs during
+this publish must not go back to the handler. The library's threads must not wait for the lock,
+because the publish may be waiting for them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nsqclient.runtime.threads import is_library_thread
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
 else:
-    _Adapter = logging.LoggerAdapter  # takes no brackets before Python 3.11
+    _Adapter = logging.LoggerAdapter  # not subscriptable before Python 3.11
 
-#: The loggers of library threads, and those that a publish may use.
+#: The loggers that the library's threads or a publish may use.
 LOGGERS = (
     "batch", "connection", "consumer", "deadletter", "dialing", "discovery", "http", "producer",
     "timer", "trace", "workers",
@@ -28,7 +28,7 @@ LOGGERS = (
 #: Seconds that a thread of the library waits for a log handler.
 _PATIENCE = 0.1
 
-#: Records that a handler has missed since its last one.
+#: Handler -> number of records dropped since the last record that it handled.
 _missed: weakref.WeakKeyDictionary[logging.Handler, int] = weakref.WeakKeyDictionary()
 
 
@@ -39,7 +39,10 @@ def install() -> None:
 
 
 def dispatch(record: logging.LogRecord) -> bool:
-    """Pass a record to the handlers if logging itself must not, and return False then."""
+    """Return True if the logging module may handle the record.
+
+    Otherwise pass the record to the handlers that can take it now, and return False.
+    """
     handlers = list(_handlers_of(record.name))
     is_ours = is_library_thread()
     if not handlers or not (is_ours or any(map(_is_entered, handlers))):
@@ -79,12 +82,12 @@ def _is_entered(handler: logging.Handler) -> bool:
 
 
 class LineLimit:
-    """Keeps the level of ``lines`` log lines in 10 s; the others are at DEBUG. Threads: any."""
+    """Lowers the level of all but the first ``lines`` log lines in 10 s to DEBUG. Threads: any."""
 
     def __init__(self, lines: int = 10) -> None:
         self.lines = lines
-        # Without a lock: of two lines at the same instant one may not be counted.
-        self._counted = float("-inf"), 0  # the start of these 10 s, and the lines since
+        # Not locked: two simultaneous lines may be counted as one.
+        self._counted = float("-inf"), 0  # start of the current 10 s, lines since then
 
     def level(self, level: int) -> int:
         now = time.monotonic()

@@ -14,7 +14,7 @@ from nsqclient.runtime.threads import LibraryThread
 #: What ``socket.getaddrinfo`` returns.
 AddressInfo = list[tuple[Any, ...]]
 
-#: Lookups that hang and still have a thread.
+#: Maximum number of lookups, each in its thread, that have no result yet.
 _MOST_LOOKUPS = 64
 #: Seconds for which the result of a late lookup may be used.
 _MAX_AGE = 60.0

@@ -31,7 +31,7 @@ class Health:
 class HistogramSnapshot:
     bounds: tuple[float, ...]  #: ascending upper bounds; the last bucket is unbounded
     counts: tuple[int, ...]  #: number of values in each bucket
-    sum: float  #: of all values
+    sum: float  #: sum of all values
 
     @property
     def count(self) -> int:

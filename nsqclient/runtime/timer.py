@@ -45,7 +45,7 @@ class Timer:
     def __init__(self, name: str = "nsq-timer") -> None:
         self._lock = Lock()
         self._heap: list[tuple[float, int, TimerTask]] = []  # guarded by _lock
-        self._order = itertools.count()  # tasks of the same time run in order of arrival
+        self._order = itertools.count()  # tasks due at the same time run in order
         self._stopping = False  # guarded by _lock
         self._wakeups: SimpleQueue[None] = SimpleQueue()  # each wakes the thread
         self._thread = LibraryThread(self._run, name)
@@ -57,13 +57,13 @@ class Timer:
                 self._thread.launch()
 
     def schedule(self, delay: float, action: Callable[[], None]) -> TimerTask:
-        """Run ``action`` once in ``delay`` seconds, unless ``stop()`` is called before."""
+        """Run ``action`` once in ``delay`` seconds, unless ``stop()`` is called first."""
         task = TimerTask(action)
         due = time.monotonic() + max(0.0, delay)
         with self._lock:
             if not self._stopping:
                 if not self._heap or due < self._heap[0][0]:
-                    # First, because a signal handler may raise in between.
+                    # Before the push, because a signal handler may raise between the two.
                     self._wakeups.put(None)
                 heapq.heappush(self._heap, (due, next(self._order), task))
         return task

@@ -219,7 +219,7 @@ class Transport:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError as exc:
             if exc.errno is None:
-                raise  # by a signal handler
+                raise  # raised by a signal handler
             # Not connected any more.
 
     def close(self) -> None:

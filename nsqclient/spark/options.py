@@ -93,7 +93,7 @@ Offset = Union[str, Mapping[str, int]]
 
 
 class SparkOption(NamedTuple):
-    name: str  #: as it is written, in camel case
+    name: str  #: name of the option, in camel case
     #: "text", "list" (comma), "int", "ms" (kept as seconds), "bool", "choice", "offset" (a choice,
     #: or JSON of which the number is kept)
     kind: str

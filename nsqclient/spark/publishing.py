@@ -193,7 +193,7 @@ class Published(WriterCommitMessage):
 
 
 class _Publishing:
-    """What both writers do in a task. At least once."""
+    """The base of both writers: publishes the rows of a task at least once."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self._options = options

@@ -64,7 +64,7 @@ class Rows:
         self.ids = ids
         self.attempts = attempts
         self.timestamps = timestamps  #: as int64
-        self.lengths = lengths  #: of the bodies, as int32
+        self.lengths = lengths  #: lengths of the bodies, as int32
         self.bodies = bodies  #: one after the other
 
     @classmethod
@@ -229,7 +229,7 @@ class SegmentIds(NamedTuple):
     """The part of a segment that writers and ``status`` need."""
 
     rows: int
-    ids: Mapping[str, Sequence[bytes]]  #: by nsqd
+    ids: Mapping[str, Sequence[bytes]]  #: nsqd -> ids
     owner: str  #: the process that wrote it
 
 

@@ -168,14 +168,14 @@ class _OneBatch:
         _answer(message, decision)
 
     def is_starved(self) -> bool:
-        """It is full, or more comes."""
+        """False: a batch is full, or more messages follow."""
         return False
 
     def run_later(self, delay: float, task: Callable[[], None]) -> None:
         """No time passes."""
 
     def run_on_worker(self, task: Callable[[], None]) -> None:
-        """Called by the timer alone."""
+        """Only a timer would call it."""
 
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
         """No nsqd waits."""
@@ -206,7 +206,7 @@ class _Recorder:
         self.finish(message)
 
     def drop_expired(self, message: Message) -> None:
-        """It stays unanswered."""
+        """Do nothing: the message stays unanswered."""
 
 
 def _answer(message: Message, decision: Decision) -> None:
@@ -236,7 +236,7 @@ class Published:
 
     def __init__(self, nsqd: Nsqd) -> None:
         self._changed = threading.Condition()
-        self._bodies: defaultdict[str, list[bytes]] = defaultdict(list)  # by _changed
+        self._bodies: defaultdict[str, list[bytes]] = defaultdict(list)  # guarded by _changed
         nsqd.observe_publishes(self._on_published)
 
     def __call__(self, topic: str) -> list[bytes]:
@@ -245,7 +245,7 @@ class Published:
             return list(self._bodies.get(topic, ()))
 
     def json(self, topic: str) -> list[Any]:
-        """Return the bodies of a topic, decoded as JSON."""
+        """Return the bodies of a topic, decoded as JSON. Raises ValueError."""
         return [json.loads(body) for body in self(topic)]
 
     def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[bytes]:

@@ -149,7 +149,7 @@ class _TimedCall:
         self.handling = handling
         self.thread = threading.get_ident()
         self.began = self.due = time.monotonic()  # due: when there is something to do
-        self.is_raised = self.has_ended = False  # by the lock of the TimeLimit
+        self.is_raised = self.has_ended = False  # guarded by the lock of the TimeLimit
 
     def __enter__(self) -> None:
         self._limit._begin(self)
@@ -210,7 +210,7 @@ class RateLimit:
 
     def _reset_after_fork(self) -> None:
         self._lock = Lock()
-        self._limiters: dict[tuple[str, str], RateLimiter] = {}  # by channel; guarded by _lock
+        self._limiters: dict[tuple[str, str], RateLimiter] = {}
 
     def __call__(self, handling: Handling) -> AbstractContextManager[None]:
         left = len(handling.messages)
@@ -231,7 +231,7 @@ class RateLimit:
         for message in expired:
             message._responder.drop_expired(message)
         if expired:
-            raise Requeue(delay=0, backoff=False)  # for the others of a batch
+            raise Requeue(delay=0, backoff=False)  # the other messages of the batch
         return nullcontext()
 
 

@@ -55,12 +55,12 @@ class Registration:
     topic: str
     channel: str
     handler: Handler
-    name: str  #: of the handler, for messages
+    name: str  #: name of the handler, for logs and errors
     workers: int = 1
     max_in_flight: int | None = None
     middleware: tuple[Middleware, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)  #: others of the Consumer
-    options: Mapping[str, Any] = field(default_factory=dict)  #: of its Config
+    options: Mapping[str, Any] = field(default_factory=dict)  #: options of its Config
 
     @property
     def place(self) -> str:
@@ -110,7 +110,7 @@ def register(
 
 def name_of(handler: object) -> str:
     function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
-    function = getattr(function, "func", function)  # of a partial
+    function = getattr(function, "func", function)  # a functools.partial
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str):

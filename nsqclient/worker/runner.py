@@ -186,7 +186,7 @@ def run_worker(
     process = "" if lifeline is None else lifeline.role
     if options.is_log_json:
         report = partial(report_as_json, process=process)
-    if process:  # of a supervisor, which hands Ctrl-C on as SIGTERM
+    if process:  # the supervisor forwards Ctrl-C as SIGTERM
         process_signals.take(signal.SIGINT, process_signals.disregard)
         multiprocessing.current_process().name = process  # the processName of log records
     with WorkerLog(options.log_level, options.is_log_json, process) as log:
@@ -307,7 +307,7 @@ def _first_signal() -> Iterator[SignalFlag]:
     for number in process_signals.SIGNALS:
         process_signals.take(number, lambda number, frame: came.set())
     process_signals.has_begun()
-    process_signals.take(signal.SIGHUP, process_signals.disregard)  # of a terminal that closes
+    process_signals.take(signal.SIGHUP, process_signals.disregard)  # sent when the terminal closes
     try:
         yield came
     finally:

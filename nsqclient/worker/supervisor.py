@@ -2,13 +2,14 @@
 
 It does not import the user's code: each child runs the same command line.
 
-- The first child starts alone. If it fails before it consumes, the worker ends with its status. - A
-child that ends, or has not reported for ``hang_timeout``, is replaced (``RestartPolicy``). -
-SIGTERM and SIGINT become SIGTERM. A child that outlives its ``stop_timeout`` by some seconds is
-  killed. A second signal kills all children at once.
+- The first child starts alone. If it fails before it consumes, the worker ends with its status.
+- A child that ends, or has not reported for ``hang_timeout``, is replaced (``RestartPolicy``).
+- SIGTERM and SIGINT are forwarded as SIGTERM. A child that outlives its ``stop_timeout`` by some
+  seconds is killed. A second signal kills all children immediately.
 - SIGHUP replaces the children one by one. The old child stops when the new one is healthy, or has
   run for some seconds. If the new child fails, the old ones keep running.
-- With ``--reload`` all children restart when a source file changes, failed ones only then.
+- With ``--reload`` all children restart when a source file changes. A child that failed is not
+  restarted before the next change.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RestartPolicy:
     """Counts the deaths of one child and its successors."""
 
     def __init__(self) -> None:
-        self.deaths: int = 0  #: at once, in a row
+        self.deaths: int = 0  #: deaths soon after the start, in a row
         self._pauses = 0  # in a row
 
     def on_death(self, lived: float, has_started: bool) -> float | None:
@@ -214,7 +215,7 @@ class Supervisor:
         self._hang_timeout = hang_timeout
         self._sources = sources
         self._folder = current_folder()
-        self._next_look = 0.0  # at the sources
+        self._next_look = 0.0  # when to look at the source files again
         self._has_changed = False  # they have, in this run
         self._is_restarting = False  # all children stop, and then the first one starts
         self._selector = selectors.DefaultSelector()

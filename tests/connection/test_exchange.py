@@ -1,4 +1,4 @@
-"""exchange() and receive(), in Python and compiled."""
+"""exchange() and receive(): the Python and the compiled implementation."""
 
 import contextlib
 import errno
@@ -18,13 +18,13 @@ from tests.support.native import FORMS
 from tests.support.waiting import wait_until
 
 WAIT = 20.0
-#: More than the buffers of a pair of sockets hold.
+#: Larger than the send and receive buffers of a socket pair.
 LARGE = bytes(range(256)) * 40_000
 
 
 @pytest.fixture(params=FORMS)
 def exchange(request):
-    """Each form of it."""
+    """The Python and the compiled exchange()."""
     return exchange_in_python if request.param is None else request.param.exchange
 
 
@@ -40,7 +40,7 @@ def pair():
 
 @contextlib.contextmanager
 def beside(work, *args):
-    """Run it in another thread meanwhile."""
+    """Call ``work`` in another thread during the block."""
     thread = threading.Thread(target=work, args=args)
     thread.start()
     try:
@@ -71,7 +71,7 @@ def read_all(peer, size):
 
 
 def fill(sock):
-    """Write until the kernel takes no more; return how many bytes that were."""
+    """Write until the kernel accepts no more; return the number of bytes written."""
     size = 0
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -80,7 +80,7 @@ def fill(sock):
 
 
 def reset(peer):
-    """Close it in a way that the other side gets an RST."""
+    """Close the socket so that the peer gets an RST."""
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
 
@@ -282,7 +282,7 @@ def test_what_a_signal_handler_raises_is_raised(exchange, pair, error, command):
 
 @pytest.mark.parametrize("command", [b"PUB", LARGE], ids=["waiting", "writing"])
 def test_a_child_forked_by_a_signal_handler_leaves_the_connection_alone(exchange, pair, command):
-    """It neither writes to nor reads from the connection of its parent."""
+    """The child neither writes to nor reads from its parent's connection."""
     ours, peer = pair
     parent, children = os.getpid(), []
 
@@ -311,7 +311,7 @@ def test_a_child_forked_by_a_signal_handler_leaves_the_connection_alone(exchange
 
 
 def test_a_thread_that_shuts_it_down_ends_the_call_and_no_other_file_is_touched(exchange, tmp_path):
-    """The descriptor stays taken until the thread that waits closes it."""
+    """The descriptor is not reused before the waiting thread closes it."""
     stop = threading.Event()
     names = [tmp_path / str(n) for n in range(20)]
 
@@ -344,7 +344,7 @@ def test_a_thread_that_shuts_it_down_ends_the_call_and_no_other_file_is_touched(
 
 @pytest.fixture(params=FORMS)
 def receive(request):
-    """Each form of it."""
+    """The Python and the compiled receive()."""
     return receive_in_python if request.param is None else request.param.receive
 
 

@@ -1,4 +1,4 @@
-"""Callbacks are called with their arguments, and harmless when they fail."""
+"""Callbacks get their arguments, and a callback that fails does no harm."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ def test_a_callback_that_fails_is_logged(failure, caplog):
 
 @pytest.mark.parametrize("failure", [SystemExit(1), KeyboardInterrupt()])
 def test_an_interrupt_in_a_callback_reaches_the_thread_that_called(failure, caplog):
-    """On a thread of the user's, as in ``message.requeue()``; an Exception is logged there too."""
+    """The user's thread called, as in ``message.requeue()``. An Exception is still only logged."""
     def fail(error):
         raise error
 
@@ -69,7 +69,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name, parameters", FUNCTIONS.items())
 def test_a_function_is_checked_when_the_consumer_is_made(name, parameters):
-    """Only the result of a discovery filter is iterated over."""
+    """Only ``discovery_filter`` may be a generator: the library iterates over its result."""
     make_consumer(**{name: [lambda: None, lambda one: None, lambda one, two: None][parameters]})
     refused = [coroutine, 3, (lambda: None) if parameters else (lambda one: None)]
     if name == "discovery_filter":

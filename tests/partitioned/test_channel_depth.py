@@ -18,7 +18,8 @@ def test_each_partition_must_have_a_leader_that_answers():
         assert list(DepthQuery(*where, partitions=[1]).fetch().known) == ["partition 1 of t"]
         query = DepthQuery(*where)
         query._numbers.update({4})
-        assert query.fetch().unknown == {"partition 4 of t": "no nsqd that was asked leads it"}
+        assert query.fetch().unknown == {
+            "partition 4 of t": "none of the nsqds that were asked leads it"}
 
 
 def test_a_message_with_a_long_delay_is_deferred():

@@ -110,7 +110,7 @@ def test_a_partition_that_was_not_reached_is_a_failure_of_its_own(servers):
     nsqds[1].topics = [partition(2), partition(3, leads=False)]
     failures = [each.text() for each in actions.change("pause", "t", "c")]
     assert len(failures) == 2
-    assert failures[0] == "partition 3 of t: no nsqd that answers leads it"
+    assert failures[0] == "partition 3 of t: none of the nsqds that answered leads it"
     assert f"nsqd {nsqds[0].address} partition 1" in failures[1]
     assert "E_FAILED_ON_NOT_LEADER" in failures[1]
 

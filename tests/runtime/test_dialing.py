@@ -228,7 +228,7 @@ def test_without_a_thread_an_address_is_dialed_later(make, timer, caplog):
         scheduler.dispatch()
     assert dials.begun == [] and "x" in scheduler
     timer.advance(1.0)
-    assert dials.begun == [] and caplog.text.count("no thread to dial, trying again") == 1
+    assert dials.begun == [] and caplog.text.count("cannot start a thread to dial") == 1
     timer.advance(1.0)
     assert dials.begun == ["x", "y"]
 

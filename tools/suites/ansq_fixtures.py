@@ -1,4 +1,4 @@
-"""The fixtures that the tests of ansq take, as a plugin of pytest: its sdist has the tests alone.
+"""A pytest plugin with the fixtures of ansq's tests, which ansq's sdist leaves out.
 
 ``nsqd`` and ``nsqlookupd`` are found in PATH and listen on NSQ's own ports, where ansq looks for
 them by default.
@@ -23,7 +23,7 @@ async def _wait_until(condition: Callable[[], object]) -> None:
         if condition():
             return
         await asyncio.sleep(_PAUSE)
-    raise TimeoutError(f"not within {_SECONDS:g} s")
+    raise TimeoutError(f"the condition does not hold after {_SECONDS:g} s")
 
 
 class Server:
@@ -41,12 +41,12 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it, and wait until /ping answers."""
+        """Start the process, and wait until /ping answers."""
         self._process = await asyncio.create_subprocess_exec(*self._words)
         await _wait_until(self._answers)
 
     async def stop(self) -> None:
-        """Stop it. Idempotent."""
+        """Stop the process. Idempotent."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -71,7 +71,7 @@ async def _running(server: Server) -> AsyncIterator[Server]:
 
 @pytest.fixture
 def create_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Make an nsqd: an asynchronous context manager."""
+    """A function that returns an asynchronous context manager for an nsqd."""
 
     def create(
         port: int = 4150, http_port: int = 4151, lookupd_tcp_addresses: Iterable[str] = ()
@@ -85,7 +85,7 @@ def create_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 @pytest.fixture
 def create_nsqlookupd() -> Callable[..., Any]:
-    """Make an nsqlookupd: an asynchronous context manager."""
+    """A function that returns an asynchronous context manager for an nsqlookupd."""
 
     def create(port: int = 4160, http_port: int = 4161) -> Any:
         return _running(Server("nsqlookupd", port, http_port, ()))

@@ -273,7 +273,7 @@ def check_counters(
 ) -> list[Finding]:
     """Check which counters grew between two statistics of an nsqd.
 
-    An empty ``topic`` or ``channel`` stands for all of them.
+    An empty ``topic`` or ``channel`` means all topics or channels.
     """
     if not topic:
         return [found for name in after.names

@@ -38,7 +38,7 @@ class Target(NamedTuple):
     lookupds: list[str]
     nsqd_http: list[str]
     config: Config
-    timeouts: tuple[float, float]  #: to connect, and to answer, in seconds
+    timeouts: tuple[float, float]  #: seconds to connect, and seconds for the answer
     #: Options of requests over HTTP; None: as ``config``.
     http_config: Config | None = None
     #: Address that nsqlookupd lists -> address that is reachable from here.
@@ -223,7 +223,7 @@ def _listed(
     if not chosen and not with_topic:
         chosen = [(view, producer) for view in views for producer in view.nodes]
     found: dict[str, tuple[str, str]] = {}
-    for view, producer in chosen:  # of two claims the first one counts
+    for view, producer in chosen:  # the first of two claims counts
         found.setdefault(producer.tcp_address, (producer.http_address, view.address))
     return found
 

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
     check: str  #: its name: "nsqd", "topic", "clock", ...
     where: str  #: an address, or a topic and channel
     text: str
-    hint: str = ""  #: what to do
+    hint: str = ""  #: what the user can do
     command: str = ""  #: a line for a shell that does it
 
 

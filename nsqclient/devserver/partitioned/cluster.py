@@ -186,7 +186,10 @@ class PartitionedCluster:
     def publish(
         self, topic: str, partition: int, body: bytes, trace_id: int = 0, header: bytes = b""
     ) -> StoredPosition:
-        """Store a message at its leader, whatever nsqlookupds answer; return its position."""
+        """Store a message at the leader, whatever nsqlookupds answer; return its position.
+
+        Raises InvalidMessageError if the body is empty or not bytes.
+        """
         body = check_body(body)
         with self._engine as state:
             nsqd = self._partition(state, topic, partition).leader

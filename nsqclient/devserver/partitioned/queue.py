@@ -51,7 +51,7 @@ class PartitionConsumer(Consumer):
     """A client that has subscribed to a partition.
 
     Args:
-        tag: it gets messages with this tag alone; empty: messages without a tag, or with a tag that
+        tag: it gets only messages with this tag; empty: messages without a tag, or with a tag that
             no consumer of the channel has.
         matches: its filter of headers; None: every message.
     """
@@ -147,7 +147,7 @@ class PartitionChannel:
         self._on_consumers()
 
     def remove_consumer(self, consumer: PartitionConsumer, now: float) -> None:
-        """Remove it; its messages in flight are delivered again, and do not count as attempts."""
+        """Remove a consumer. Its messages are delivered again, without counting an attempt."""
         if self.consumers.pop(consumer.number, None) is None:
             return
         self._turns.remove(consumer)
@@ -308,7 +308,7 @@ class PartitionChannel:
         self.begin_at(StartPosition("special", -1))
 
     def has_position(self, start: StartPosition) -> bool:
-        """Whether nsqd finds it: a partition without messages has only its end."""
+        """True if nsqd finds the position. A partition without messages has only its end."""
         return start.kind == "special" or bool(self._log.messages)
 
     def begin_at(self, start: StartPosition) -> None:

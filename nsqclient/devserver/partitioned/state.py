@@ -193,7 +193,7 @@ class ClusterState:
         return found
 
     def lacks_channels(self, topic: Topic) -> bool:
-        """Whether all partitions are hidden from writers because none has a channel."""
+        """True if all partitions are hidden from writers, because none has a channel."""
         return self.needs_channel and not any(
             partition.log.channels for partition in topic.partitions.values()
         )

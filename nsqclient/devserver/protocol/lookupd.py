@@ -174,7 +174,7 @@ class Producer:
     tombstoned_at: float | None = None
 
     def is_tombstoned(self, now: float, lifetime: float) -> bool:
-        """Whether it has a tombstone younger than ``lifetime``."""
+        """True if the producer has a tombstone younger than ``lifetime``."""
         return self.tombstoned_at is not None and now - self.tombstoned_at < lifetime
 
 

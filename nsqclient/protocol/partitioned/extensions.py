@@ -69,7 +69,10 @@ def make_internal_id(partition: int, count: int) -> int:
 
 
 class StoredPosition(NamedTuple):
-    """Where a traced publish was stored. The next message lies at ``offset + size``."""
+    """Where a traced publish was stored. The next message lies at ``offset + size``.
+
+    For several messages: the ids and offset of the first, trace id 0, and the sum of the sizes.
+    """
 
     internal_id: int
     trace_id: int

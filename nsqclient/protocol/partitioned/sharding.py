@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from nsqclient.errors import ConfigError, InvalidMessageError
 from nsqclient.protocol.partitioned.extensions import is_whole_number
 
-#: A message's key: text counts as UTF-8, a whole number is a key for Java's hash alone.
+#: A message's key: text is encoded in UTF-8. Only the Java hash accepts whole numbers.
 Key = bytes | str | int
 #: (key, number of partitions) -> partition
 Sharding = Callable[[Key, int], int]
@@ -22,7 +22,8 @@ Sharding = Callable[[Key, int], int]
 def murmur3(key: Key, partition_num: int) -> int:
     """MurmurHash3 (x86, 32 bits, seed 0) of bytes or text, as with go-nsq.
 
-    Raises ConfigError without the library ``mmh3`` (extra ``partitions``).
+    Raises ConfigError without the library ``mmh3`` (extra ``partitions``), and InvalidMessageError
+    if the key is a number.
     """
     try:
         import mmh3
@@ -39,7 +40,10 @@ def murmur3(key: Key, partition_num: int) -> int:
 
 
 def java(key: Key, partition_num: int) -> int:
-    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as with the Java client."""
+    """``Math.abs(key.hashCode() % n)`` of a Java String or Long, as with the Java client.
+
+    Raises InvalidMessageError if the key is bytes, or does not fit a Long.
+    """
     if isinstance(key, str):
         code = 0
         data = key.encode("utf-16-be", "surrogatepass")

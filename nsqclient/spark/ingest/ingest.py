@@ -59,8 +59,8 @@ class Ingest(BulkHandler):
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._stopping = False
-        self._is_held = False  # by the owner, or after a failure
-        #: Messages that are finished: stored, or copies. Written by the writer alone.
+        self._is_held = False  # paused by the owner, or after a failure
+        #: Messages that are finished: stored, or copies. Written only by the writer.
         self.stored: int = 0
         #: When messages came last, or a connection opened.
         self.last_arrival: float = time.monotonic()

@@ -72,7 +72,7 @@ class KnownIds:
     def __init__(self) -> None:
         self._known: dict[str, dict[bytes, _Batch]] = {}
         self._by_conn: dict[Hashable, deque[_Batch]] = {}  # pending, oldest first
-        self._by_number: dict[int, list[_Batch]] = {}  # of segments that are still there
+        self._by_number: dict[int, list[_Batch]] = {}  # segment -> batches
         self._proven: deque[_Batch] = deque()  # oldest first
         self._proven_ids = 0  # in all of them
         #: Whether the list of ids that are in no segment has grown since ``take_saved``.
@@ -213,7 +213,7 @@ class KnownIds:
             self.saved_grew = self.saved_grew or segment == _SAVED
 
     def remember(self, nsqd: str, ids: Sequence[bytes]) -> None:
-        """These were finished in an earlier run; a copy is not to be expected, and recognised."""
+        """Add ids that an earlier run finished. Copies are unlikely, but would be recognised."""
         known = self._known.get(nsqd, {})
         fresh = [message_id for message_id in ids if message_id not in known]
         self._prove(self._insert(_Batch(nsqd, fresh, _SAVED, 0.0, False)))
@@ -223,7 +223,7 @@ class KnownIds:
         return any(batch.pending for batch in self._by_number.get(number, ()))
 
     def leave_segments(self, numbers: Iterable[int]) -> None:
-        """These segments are about to be deleted: save first what ``take_saved`` says."""
+        """Prepare the deletion of segments. Before it, save the ids that ``take_saved`` returns."""
         for number in numbers:
             for batch in self._by_number.pop(number, ()):
                 batch.number = _SAVED

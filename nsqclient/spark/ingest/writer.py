@@ -48,7 +48,7 @@ class MessageBuffer:
         # Guarded by _due, all below.
         self._batches: list[Batch] = []
         self._rows = self._bytes = 0
-        self._first = 0.0  # when the oldest came
+        self._first = 0.0  # when the oldest message arrived
         self._wanted = 1
         self._closed = False
         self._busy = False  # the writer is storing a segment
@@ -124,7 +124,7 @@ def split_segment(
 ) -> list[list[tuple[_Source, Rows]]]:
     """Join batches into segments with at most ``most_rows`` and ``most_bytes``, each by source.
 
-    A larger message is alone in a segment.
+    A larger message gets a segment to itself.
     """
     segments: list[dict[_Source, list[Rows]]] = [{}]
     count = size = 0
@@ -214,7 +214,7 @@ class Writer:
         self._on_failed = on_failed
         self._reports: deque[Callable[[], None]] = deque()
         self._quota = quota
-        self._failed = False  # by the thread
+        self._failed = False  # written by the thread
         self._thread = threading.Thread(target=self._run, name="nsq-log-writer", daemon=True)
 
     def start(self) -> None:

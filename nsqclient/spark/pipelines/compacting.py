@@ -166,7 +166,7 @@ def _finish_plans(folder: HadoopFolder) -> set[str]:
         done.update(plan["from"])
         if state == "plan":
             _carry_out(folder, run, plan["to"])
-    folder.delete(_WORK)  # of a run that ended before it had a plan
+    folder.delete(_WORK)  # left by a run that ended before it had a plan
     return done
 
 

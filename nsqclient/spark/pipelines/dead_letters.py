@@ -150,7 +150,7 @@ DeadLetters = Union[TopicDeadLetters, FolderDeadLetters]
 
 
 def _close(file: Any) -> None:
-    with contextlib.suppress(OSError):  # of what could not be written, which was reported
+    with contextlib.suppress(OSError):  # a failed write was already reported
         file.close()
 
 

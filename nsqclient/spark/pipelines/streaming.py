@@ -63,9 +63,9 @@ def stream(
     - ``for_each_batch``: a function of a batch and its id; nothing is published for it.
 
     A row that fails goes to ``dead_letter_topic`` with its body as it came. ``map_body`` fails
-    row by row. Where ``transform`` fails, the batch is halved until the rows are found that fail
-    alone; that takes a Spark job for each half, so prefer ``try_cast`` and the like for what is
-    expected. Without a dead-letter topic the query ends with the error, and nothing is lost.
+    row by row. If ``transform`` fails, the batch is halved until the failing rows are found. This
+    takes a Spark job for each half, so prefer ``try_cast`` and the like for expected failures.
+    Without a dead-letter topic the query ends with the error, and nothing is lost.
 
     Args:
         spark: a session.
@@ -269,14 +269,14 @@ def first_line(exc: Exception) -> str:
 def find_bad_rows(
     count: int, fails: Callable[[int, int], str | None], limit: int
 ) -> dict[int, str]:
-    """Find the rows that fail alone.
+    """Find the rows that fail on their own.
 
     Args:
         count: rows there are, numbered from 0.
         fails: tries the rows ``low <= row < high`` and returns the error, or None.
         limit: bad rows at most.
 
-    Returns: {row: error}, in order. Empty when no row fails alone.
+    Returns: {row: error}, in order. Empty if no row fails on its own.
 
     Raises:
         NSQError: more rows fail than ``limit``: the transform is at fault.

@@ -99,7 +99,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._opened: _Opened | None = None
         self._drains = False
-        self._target: dict[str, int] | None = None  # of a drain: the last segments
+        self._target: dict[str, int] | None = None  # in a drain: the last segments
         self._listed = float("-inf")  # when the storage was listed
         self._registered: dict[str, int] = {}  # shards, each with its first position
         self._begun: dict[str, int] | None = None  # start of this run, as noted in the storage
@@ -120,6 +120,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         By default after the last commit of each shard. Until the first commit a query whose
         options say the same begins there again.
+
+        Raises DataLossError, LogInUseError, or an NSQError if an nsqd rejects an option.
         """
         opened, options = self._open({}), self._options
         log = opened.log
@@ -147,6 +149,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Blocks: for listings, and a moment for new segments, the first time until they can come;
         with AvailableNow until a batch is full or all has come.
+
+        Raises:
+            ConfigError: the trigger is ``once``, or the checkpoint is of another kind.
+            DataLossError, LogInUseError, LogMismatchError: the log cannot be read.
+            NSQError: messages can no longer be received.
         """
         if isinstance(limit, ReadAllAvailable):
             raise ConfigError(

@@ -49,7 +49,7 @@ class Receiver:
         self._owners = ShardOwners(
             options, store, is_alone=True, on_stored=on_stored, quota=self._quota)
         self._lock = threading.Lock()
-        self._error: NSQError | None = None  # by _lock
+        self._error: NSQError | None = None  # guarded by _lock
         #: When the nsqds were asked last, and their answers. Replaced by _lock, never changed.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._asking = threading.Lock()  # a thread uses _query
@@ -238,9 +238,9 @@ class Receiver:
 
 
 class Progress(NamedTuple):
-    stored: int  #: since the start, without copies
+    stored: int  #: messages stored since the start, without copies
     last_arrival: float  #: when a message came, or a connection was made
-    is_connected: bool  #: to at least one nsqd
+    is_connected: bool  #: True if at least one nsqd is connected
     is_idle: bool  #: every message that came is stored
     is_paused: bool = False  #: no message is expected: a flow is stopped
 

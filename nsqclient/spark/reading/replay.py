@@ -171,7 +171,7 @@ _CONTENT, _COMPLETE = "%content", "%complete"
 
 
 class Snapshot(NamedTuple):
-    """What one drain took."""
+    """The result of one drain."""
 
     name: str
     rows: int
@@ -276,7 +276,7 @@ def _check_content(store: Store, options: ReadOptions, name: str) -> None:
 
 
 def _segments(store: Store, options: ReadOptions) -> list[tuple[str, int]]:
-    if not list_shards(store, options.topic, options.channel):  # of an unknown topic
+    if not list_shards(store, options.topic, options.channel):  # the topic is unknown
         return []
     return select_stored(dataclasses.replace(options, storage=store.url)).segments
 

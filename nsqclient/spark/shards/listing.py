@@ -122,7 +122,7 @@ def read_segment(store: Store, keys: ShardKeys, segment: Segment) -> SegmentIds:
 # -- where reading begins and ends: pure
 
 class Found(NamedTuple):
-    number: int  #: of a segment
+    number: int  #: number of the segment
     lost: str  #: why it differs from the requested place; empty if it does not
 
 
@@ -190,11 +190,11 @@ class ShardStatus(NamedTuple):
     owner: str = ""  #: the process that wrote last; empty: not known
     segment: int = 0  #: the newest one
     committed: int = 0  #: the last segment that Spark has committed
-    lag_messages: int = 0  #: that Spark has not committed
-    lag_bytes: int = 0  #: of these
+    lag_messages: int = 0  #: messages that Spark has not committed
+    lag_bytes: int = 0  #: size of these messages
     oldest: float = 0.0  #: when the oldest of these was stored; 0: unknown
     written: float = 0.0  #: when the newest segment was stored; 0: never
-    stored_bytes: int | None = None  #: of all segments that are kept; None: not known
+    stored_bytes: int | None = None  #: size of all kept segments; None: unknown
     depth: int | None = None  #: messages that wait at nsqd; None: not known
     in_flight: int | None = None  #: messages that nsqd has sent, and waits for FIN of
 

@@ -40,8 +40,9 @@ _PART = 1000
 class Retention:
     """The times of commits, until they expire. Not thread-safe: the caller holds a lock.
 
-    The time since the commit counts, because the files of Spark are the younger ones. A start
-    begins it again, because the machine may have been off for longer.
+    After a power failure Spark's sink and checkpoint may lack rows of the log, so committed
+    segments are kept for a while. The time begins with the commit, because Spark's files are
+    written later, and again with each start, because the machine may have been off for longer.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -73,9 +74,9 @@ class ShardedLog:
         self._retention_seconds = retention_seconds
         self._retention_bytes = retention_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self.shards: dict[str, ShardSegments] = {}  #: by nsqd, the shards of the offset
+        self.shards: dict[str, ShardSegments] = {}  #: nsqd -> its shard in the offset
         self._lock = threading.Lock()
-        self._committed: dict[str, int] = {}  # by _lock
+        self._committed: dict[str, int] = {}  # guarded by _lock, as all below
         self._noted: dict[str, int] = {}  # written by the thread, then by stop
         self._retentions: dict[str, Retention] = {}  # as above
         self._end = threading.Event()

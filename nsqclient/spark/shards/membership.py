@@ -47,10 +47,10 @@ class Membership:
         self._store = store
         self._names = (topic, channel)
         self._ended_key = ended_key(topic, channel, job) if job else ""
-        self._members = Members()  # of the thread that looks
-        #: The nsqds and the shards of other members, after the digest; the same.
+        self._members = Members()  # used only by the thread that looks
+        #: Member -> digest, nsqds and shards of the others; used only by this thread.
         self._others: dict[str, tuple[str, list[str], list[str]]] = {}
-        self._mine: list[str] = []  # keys of heartbeats that may be there; the same
+        self._mine: list[str] = []  # keys of own heartbeats that may exist
         self._looking = threading.Lock()  # one look at a time
         self._lock = threading.Lock()
         # Guarded by _lock.
@@ -59,7 +59,7 @@ class Membership:
         self._serial = 0
         #: Set when there may be other shards than at the last ``assigned()``.
         self.changed: threading.Event = threading.Event()
-        self.is_over: bool = False  #: whether the job is to end
+        self.is_over: bool = False  #: True if the job must end
         self._wake = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nsq-members", daemon=True)
@@ -163,8 +163,8 @@ UNPROVEN_LOOKS = 2
 
 
 class _Member(NamedTuple):
-    key: MemberKey  #: of its newest heartbeat
-    is_proven: bool = False  #: whether it had a new one since it was seen first
+    key: MemberKey  #: key of its newest heartbeat
+    is_proven: bool = False  #: True if it has sent a heartbeat since it was first seen
     silent: int = 0  #: looks since the newest one
 
 

@@ -58,7 +58,7 @@ class NoteKey(NamedTuple):
 class MemberKey(NamedTuple):
     member: str
     serial: int
-    digest: str  #: of the nsqds that it can reach
+    digest: str  #: digest of the nsqds that the member can reach
 
 
 def channel_folder(topic: str, channel: str) -> str:

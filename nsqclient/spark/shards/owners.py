@@ -174,8 +174,8 @@ class ShardOwners:
         self._discovered = self._reported = time.monotonic()
         self._reachable: list[str] = []
         self._lock = threading.Lock()
-        self._errors: dict[str, NSQError] = {}  # by nsqd, of owners that receive nothing; by _lock
-        self.owners: dict[str, ShardOwner] = {}  #: by nsqd
+        self._errors: dict[str, NSQError] = {}  # nsqd -> why its owner failed; guarded by _lock
+        self.owners: dict[str, ShardOwner] = {}  #: nsqd -> owner
 
     def open(self) -> None:
         """Probe the storage, negotiate with every nsqd that is there, and begin."""

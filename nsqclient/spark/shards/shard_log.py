@@ -48,8 +48,8 @@ SEGMENTS_PER_NOTE = 16
 class End(NamedTuple):
     """The end of a log: the next segment's key follows from it."""
 
-    number: int = 0  #: of the last segment
-    rows: int = 0  #: in all segments
+    number: int = 0  #: number of the last segment
+    rows: int = 0  #: rows in all segments
 
     def next(self, rows: int) -> End:
         return End(self.number + 1, self.rows + rows)

@@ -143,10 +143,10 @@ class LocalStore(Store):
         return os.path.join(self._path, *key.split("/"))
 
 
-# -- files that are on the disk when a call returns, and that belong to their owner alone
+# -- files that are durable when a call returns, and accessible only to their owner
 
 def make_durably(path: str) -> None:
-    """Make a folder for its owner alone, and bring the names of new folders to disk.
+    """Create a folder that only its owner can access, and sync the new names to disk.
 
     Raises OSError.
     """
@@ -180,7 +180,7 @@ def write_durably(path: str, data: Any) -> None:
 
 
 def open_private(path: str) -> int:
-    """Make a file for its owner alone; return its descriptor, to write. Raises OSError."""
+    """Create a file that only its owner can access; return its descriptor. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if os.fstat(descriptor).st_mode & 0o777 != 0o600:  # the umask has taken more
         _change_mode(descriptor, 0o600)

@@ -91,7 +91,7 @@ def probe(store: Store) -> None:
                 raise StorageUnsuitableError(
                     store.url, f"it does not list what it has just stored{where}")
     finally:
-        with contextlib.suppress(StorageError):  # of a storage that cannot be used at all
+        with contextlib.suppress(StorageError):  # the first error is raised
             store.delete(keys)
 
 

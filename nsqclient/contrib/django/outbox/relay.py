@@ -177,14 +177,14 @@ class NSQOutageError(Exception):
 class Waiting(NamedTuple):
     messages: int = 0
     failed: int = 0  #: rows that wait for another attempt
-    age: float = 0.0  #: of the oldest, in seconds
+    age: float = 0.0  #: age of the oldest message, in seconds
 
 
 class OutboxCounters:
-    """Counters of one relay, which alone writes them. Others may read."""
+    """The counters of one relay. Only the relay writes them; other threads may read them."""
 
     def __init__(self) -> None:
-        self.published: Counter[str] = Counter()  #: by topic, as below
+        self.published: Counter[str] = Counter()  #: topic -> messages, like the next one
         self.failed: Counter[str] = Counter()
         self.failures = 0  #: batches that failed as a whole
         self.waiting: Waiting = Waiting()

@@ -1,4 +1,4 @@
-"""The table of the outbox."""
+"""Create the table of the outbox."""
 
 import django.utils.timezone
 from django.db import migrations, models
@@ -6,8 +6,6 @@ from django.db.migrations.operations.base import Operation
 
 
 class Migration(migrations.Migration):
-    """Creates it."""
-
     initial: bool = True
     dependencies: list[tuple[str, str]] = []
     operations: list[Operation] = [
