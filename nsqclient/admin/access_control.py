@@ -2,8 +2,8 @@
 
 A browser also sends the requests of other sites, from the user's position in the network. So a
 request that changes something must come from our own pages or from no page at all. Its body must be
-declared as JSON, which a form of another site cannot do. Its Host header must be a known name, which
-prevents DNS rebinding.
+declared as JSON, which a form of another site cannot do. Its Host header must be a known name,
+which prevents DNS rebinding.
 """
 
 from __future__ import annotations
