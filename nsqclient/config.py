@@ -225,7 +225,7 @@ class Config:
         5.0, "interval at which RDY is redistributed", low=0.001, high=5.0)
 
     rdy_share_of_timeout: float = _option(
-        "float", 0.1, "ours: share of msg_timeout within which the messages in flight are to be"
+        "float", 0.1, "ours: share of msg_timeout within which the messages in flight should be"
         " handled: slow handlers get fewer than max_in_flight; 0: always max_in_flight",
         low=0.0, high=1.0)
 
@@ -326,7 +326,7 @@ class Config:
             if name in typed and _looks_like_ms(option, value):
                 warnings.warn(
                     f"{name}={value:g} is {format_duration(value)}: durations are seconds. For"
-                    f" milliseconds write {name}={value / 1000:g}, else give a timedelta",
+                    f" milliseconds write {name}={value / 1000:g}, or give a timedelta",
                     stacklevel=_depth_of_caller(),
                 )
         for name in SECRETS:

@@ -150,7 +150,7 @@ def _summary(exception: BaseException) -> str:
         name = f"{kind.__module__}.{name}"
     try:
         text = str(exception)
-    except Exception:  # of the user's class
+    except Exception:  # raised by the user's class
         text = ""
     return printable(f"{name}: {text}" if text else name, LONGEST_TEXT)
 
@@ -160,7 +160,7 @@ def _tail(exception: BaseException) -> str:
     try:
         frames = "".join(traceback.format_exception(exception))
         text = "".join(traceback.format_exception_only(exception))
-    except Exception:  # of the user's class
+    except Exception:  # raised by the user's class
         return ""
     if not frames.endswith(text):  # a group: its text stands between frames
         return _printable_lines(frames, _MOST_TRACEBACK)

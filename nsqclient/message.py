@@ -130,7 +130,7 @@ class Message:
     #: Position in its partition's queue, in bytes; only with ``ordered``, ``with_offsets`` or
     #: ``start_at``.
     offset: int | None = None
-    #: Length in its partition's queue, in bytes; only where there is an ``offset``.
+    #: Length in its partition's queue, in bytes; only if there is an ``offset``.
     size: int | None = None
     #: Length of its raw headers, in bytes.
     _header_size: int = 0

@@ -229,7 +229,7 @@ _OPTIONS = {
 
 
 class AdminServer:
-    """An admin page that listens. Life: created, ``start()``, ``stop()``; or ``with``.
+    """An admin page that listens. Lifecycle: created, ``start()``, ``stop()``; or ``with``.
 
     Args:
         host, port: the address to listen on; port 0 chooses a free port. On a loopback address only

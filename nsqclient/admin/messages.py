@@ -93,13 +93,15 @@ class MessagePeeker:
         self._closing = threading.Event()
 
     def plan(self, topic: str, channel: str = "") -> Plan:
-        """Choose the nsqds where a peek does no harm. ``channel``: of a loan. Raises UpstreamError.
+        """Choose the nsqds that a peek does not disturb. Raises UpstreamError.
+
+        ``channel``: the channel of a loan; empty: a peek through an ephemeral channel.
         """
         found = _find(self._cluster, topic, channel)
         nodes, notes = [], [failure.text() for failure in found.failures]
         for node, each in found.values:
             if each.get("paused") is True:
-                notes.append(f"it is paused on {node.address}: nothing comes from there")
+                notes.append(f"it is paused on {node.address}: no messages arrive from there")
             if channel:
                 if number(each, "client_count"):
                     raise RequestError(

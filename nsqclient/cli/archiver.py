@@ -92,7 +92,7 @@ def count_that_fit(sizes: Iterable[int], size: int, rules: RotationRules) -> int
 
 RecordFormatter = Callable[[Message], bytes]
 
-#: Most files open at once with ``--datetime-from=message``.
+#: Maximum number of open files with ``--datetime-from=message``.
 _MOST_OPEN = 32
 #: Seconds that a record waits for others before it is written (not synced).
 _WRITE_DELAY = 0.1

@@ -1,6 +1,6 @@
 """``nsqclient nsq_stat``: watch one channel over all its nsqds, with the flags of the original.
 
-A server that does not answer is reported and left out; the rates of the others stay right.
+A server that does not answer is reported and left out. The rates of the others stay correct.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Sampler:
         self._quiet = quiet
         self._nodes: list[Node] = []
         self._answered: set[str] = set()  # servers
-        #: address -> its problem now. An empty address: a problem of the whole.
+        #: Address -> its current problem. An empty address: a problem of all servers.
         self.problems: dict[str, str] = {}
 
     def poll(self) -> dict[str, Answer]:

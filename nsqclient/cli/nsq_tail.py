@@ -1,6 +1,7 @@
 """``nsqclient nsq_tail``: print the messages of topics, with the flags of the original.
 
-A message is finished after it was written. A reader that goes away ends it quietly.
+A message is finished after it was written. If the reader of stdout ends, so does the tool, without
+an error.
 """
 
 from __future__ import annotations

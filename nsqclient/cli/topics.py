@@ -153,7 +153,7 @@ def _ask(action: str, what: str) -> None:
     if not sys.stdin.isatty():
         if action in _HARMLESS:
             return
-        raise FlagError("--yes required: stdin is no terminal")
+        raise FlagError("--yes required: stdin is not a terminal")
     sys.stderr.write(printable(f"{action} {what}? [y/N] "))
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

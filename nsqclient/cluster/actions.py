@@ -96,7 +96,7 @@ class ClusterActions:
 
         Args:
             node: one nsqd; empty: all that may have the topic.
-            waits: also ask servers that did not answer a moment ago.
+            waits: also ask servers that recently did not answer.
         """
         nodes, failures = self._targets(node, topic)
         if self._is_partitioned():
@@ -138,7 +138,7 @@ class ClusterActions:
             raise ActionError("INVALID_BODY", done[chosen])
         return chosen.address
 
-    # -- inside
+    # -- internal
 
     def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[Failure]]:
         found = self._cluster.nodes()

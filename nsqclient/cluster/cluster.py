@@ -92,7 +92,7 @@ class Cluster:
         nsqds: HTTP addresses of nsqds; requests go to exactly these.
         rewrite: host and port that an nsqd announces -> the address that is reachable from here.
 
-    Life: usable at once; ``close()`` or ``with``. Threads: any.
+    Lifecycle: usable immediately; ``close()`` or ``with``. Threads: any.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Cluster:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # -- inside
+    # -- internal
 
     def _nsqd(self, address: str) -> NsqdHTTP:
         with self._lock:

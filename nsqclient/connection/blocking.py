@@ -41,7 +41,7 @@ class BlockingConnection(NsqdSocket):
     If it ``is_plain``, a publish calls ``exchange()`` with ``fd`` itself. For every answer but
     STORED_FRAME, and with TLS or compression: ``begin()``, then ``wait()``.
 
-    Threads: only the one that has taken the connection from a pool; only it may ``close()``.
+    Threads: only the thread that has taken the connection from a pool, also for ``close()``.
     ``cut()`` and ``has_unread()``: any.
     """
 

@@ -35,8 +35,8 @@ class Connection(NsqdSocket):
         config: the options for dialing, IDENTIFY, TLS and timeouts.
         delegate: receives the events, on the reader thread.
 
-    Life: created; ``open()`` dials and negotiates in the calling thread; ``start()`` starts the
-    reader thread; ``close()`` ends both. It cannot be opened again.
+    Lifecycle: created; ``open()`` dials and negotiates in the calling thread; ``start()`` starts
+    the reader thread; ``close()`` ends both. It cannot be opened again.
 
     Threads: ``send``, ``flush`` and ``close`` may be called from any thread.
     """
@@ -213,7 +213,7 @@ class Connection(NsqdSocket):
         finally:  # even if the log runs out of memory
             self._finish(error)
 
-    # -- the end
+    # -- closing
 
     def close(self, reason: str = "closed by us") -> None:
         """End the connection. Idempotent, any thread, does not block.

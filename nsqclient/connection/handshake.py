@@ -188,7 +188,7 @@ class NsqdSocket:
             asked, granted = getattr(self._config, name), getattr(settings, name)
             if asked and not granted:
                 raise NegotiationError(
-                    f"{self.address}: nsqd does not grant {name}, which was asked for; the"
+                    f"{self.address}: nsqd does not grant {name}, which was requested; the"
                     " connection was not used without it", hint=hints.NOT_GRANTED[name])
             if granted and not asked:
                 raise RemoteProtocolError(

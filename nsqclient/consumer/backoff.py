@@ -36,7 +36,7 @@ class Backoff:
         self._delay = delay
         self._maximum = maximum
         self.phase: Phase = Phase.FLOWING
-        #: Failures minus successes. Stops growing where the delay would exceed the maximum.
+        #: Failures minus successes. Stops growing when the delay would exceed the maximum.
         self.counter: int = 0
 
     def on_result(self, outcome: Outcome) -> float | None:

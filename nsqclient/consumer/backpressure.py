@@ -82,7 +82,7 @@ class Backpressure:
             late = self._late[sub] = self._late.get(sub, 0) + size
         if late > self._limit:
             raise RemoteProtocolError(
-                f"{sub.address} sends without regard to RDY: {late / 2**20:.1f} MiB came later than"
+                f"{sub.address} ignores RDY: {late / 2**20:.1f} MiB came later than"
                 f" {self._flow.settle_time:g} s after RDY 0")
 
     def _measure(self) -> None:
@@ -123,7 +123,7 @@ class Backpressure:
             self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
 
     def _counted_messages(self) -> list[Message]:
-        """Return the messages that count: those that wait, and too many unanswered ones."""
+        """Return the messages that count: waiting ones, and unanswered ones above max_in_flight."""
         waiting, most = self._queue.waiting(), max(self._flow.max_in_flight, 1)
         if sum(map(len, self._flow.subscriptions)) <= most:
             return waiting

@@ -24,7 +24,7 @@ BatchFunction = Callable[[list[Message]], Union[Iterable[Message], None]]
 
 
 class BatchDelegate(Protocol):
-    """What a BatchHandler needs of its consumer. See MessageProcessor."""
+    """The interface of a consumer that a BatchHandler uses. See MessageProcessor."""
 
     topic: str
     channel: str
@@ -52,8 +52,8 @@ class BatchHandler:
         size: number of messages in a full batch.
         max_wait: maximum time, in seconds, that the first message of a batch waits.
 
-    Life: one BatchHandler serves one Consumer. When the consumer stops, the last batch is handled,
-    even if it is not full.
+    Lifecycle: one BatchHandler serves one Consumer. When the consumer stops, the last batch is
+    handled, even if it is not full.
     """
 
     def __init__(

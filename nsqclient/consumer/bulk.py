@@ -1,7 +1,7 @@
 """``BulkConsumer``: consumes a channel without a ``Message`` for each message.
 
 For work that takes and answers thousands of messages at once. The messages of one read of the
-socket are passed on together. Of those in flight only the number is known here.
+socket are passed on together. For messages in flight only their number is kept.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BulkSubscription(NsqdSubscription):
     def __init__(self, address: str, context: ConsumerContext, owner: BulkConsumer) -> None:
         super().__init__(address, context, owner)
         self._owner = owner
-        #: Where its messages are from; ids are unique within a source.
+        #: The source of its messages. Ids are unique within a source.
         self.source: str = address
         #: Maximum number of messages that nsqd sends before some are answered.
         self.window: int = 1
@@ -152,7 +152,7 @@ class BulkConsumer:
         nsqds, lookupds: TCP addresses of nsqds, and HTTP addresses of nsqlookupds.
         lanes: connections to each nsqd. ``config.max_in_flight`` limits all together.
 
-    Life: ``start()``, ``stop()``; it cannot be started again. Threads: any.
+    Lifecycle: ``start()``, ``stop()``; it cannot be started again. Threads: any.
     """
 
     def __init__(

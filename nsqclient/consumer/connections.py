@@ -90,7 +90,7 @@ class Redial(Enum):
 
 
 class ConnectionsOwner(Protocol[S]):
-    """What a ConnectionManager reports to. Called on dialing and lookup threads."""
+    """The interface that a ConnectionManager reports to. Called on dialing and lookup threads."""
 
     def make_subscription(self, place: Endpoint) -> S: ...
 
@@ -172,7 +172,7 @@ class ConnectionManager(Generic[S]):
     The ``max_dials`` concurrent dials are shared equally among the sources: each nsqlookupd given
     by the user is one source, and all nsqds given by the user are another.
 
-    Life: ``start()``, then ``stop()``; cannot be restarted. Threads: any.
+    Lifecycle: ``start()``, then ``stop()``; cannot be restarted. Threads: any.
     """
 
     def __init__(

@@ -77,8 +77,8 @@ class Consumer:
         ConfigError, InvalidTopicError, InvalidChannelError: an argument is invalid, or a handler or
             callback does not accept its arguments or is asynchronous.
 
-    Life: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it cannot be
-    started again. In a forked child it is not started. Threads: every method, from any thread.
+    Lifecycle: created (nothing runs), ``start()`` (or ``with``, or ``run()``), ``stop()``; it
+    cannot be started again. In a forked child it is not started. Threads: any.
     """
 
     topic: str

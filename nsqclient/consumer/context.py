@@ -35,7 +35,7 @@ def consumer_log(topic: str, channel: str = "") -> PrefixedLogger:
                           log_fields(topic=topic, channel=channel))
 
 
-#: Frames of this folder are left out of tracebacks of the user's code.
+#: Frames of this folder are left out of tracebacks of user code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -50,7 +50,7 @@ def log_failure(
     log: PrefixedLogger, error: BaseException, text: str, *args: object,
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Log an exception of the user's code at ERROR.
+    """Log an exception of user code at ERROR.
 
     If the cause is known, one line says what to do and the traceback is logged at DEBUG.
     """

@@ -91,7 +91,7 @@ class ConsumerSettings:
 class ConsumerCore:
     """The parts of one consumer. Its connections report to it.
 
-    Life: ``start()``, ``shutdown.stop()``; a forked child creates another one. Threads: any.
+    Lifecycle: ``start()``, ``shutdown.stop()``; a forked child creates another one. Threads: any.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -132,7 +132,7 @@ class ConsumerCore:
             self.flow.hold(math.inf)
             batch.bind(self.processor)
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         """Start the threads and begin to connect; returns at once. Idempotent.
@@ -229,7 +229,7 @@ class ConsumerCore:
         try:
             query = self.make_depth_query(self._settings.sources)
             return query.fetch_one(sub.address).coming
-        except Exception as exc:  # also of the user's discovery_filter
+        except Exception as exc:  # includes errors of discovery_filter
             self.log.debug("%s: no depth: %s", sub.place, exc, extra=log_fields(nsqd=sub.address))
             return None
 
@@ -253,7 +253,7 @@ class ConsumerCore:
     def call_back(self, name: str, *arguments: object) -> None:
         """Call a callback if the user gave one, and log its exceptions.
 
-        On a thread of the user's, a KeyboardInterrupt or SystemExit propagates.
+        On a user's thread, a KeyboardInterrupt or SystemExit propagates.
         """
         function = self._settings.callbacks[name]
         if function is None:
@@ -287,7 +287,7 @@ class ConsumerCore:
             reason = f"the last failure: {with_hint(failure)}"
         raise ConnectError(
             self.shown_addresses(),
-            f"{self.context.topic}/{self.context.channel} was connected to no nsqd for"
+            f"{self.context.topic}/{self.context.channel} was not connected to any nsqd for"
             f" {round(time.monotonic() - since, 1):g} s, while it waited for a message; {reason}",
         ) from failure
 
@@ -310,7 +310,7 @@ class ConsumerCore:
             return Health(False, "max_in_flight is 0")
         if not flow.subscriptions:
             failure = self.connections.last_failure
-            return Health(False, "connected to no nsqd" + (
+            return Health(False, "not connected to any nsqd" + (
                 "" if failure is None else f": {with_hint(failure)}"))
         missing = self.connections.missing()
         if missing:

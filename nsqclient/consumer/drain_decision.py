@@ -190,7 +190,7 @@ class DrainDecision:
             why = depths.unknown.get(address)
             if why is None:
                 seconds = min(seconds, self.quiet)
-                why = f"{depths.known[address].coming} wait and do not come"
+                why = f"{depths.known[address].coming} wait and do not arrive"
             if seconds >= self._rules.patience:
                 found.append(f"{address}: {why}")
         return found

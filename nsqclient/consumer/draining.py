@@ -32,7 +32,7 @@ def check_rules(
     if end_after_silence is not None:
         silence = to_seconds(end_after_silence, "end_after_silence")
         if not silence:
-            raise ConfigError("end_after_silence must be above 0: messages need time to come")
+            raise ConfigError("end_after_silence must be above 0: messages need time to arrive")
         if wait_deferred:
             raise ConfigError(
                 "wait_deferred needs to know how many messages are deferred: use it without"

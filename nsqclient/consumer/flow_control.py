@@ -154,7 +154,7 @@ class FlowControl(Generic[S]):
         workers: number of threads that handle messages. None: unknown, and the level is
             ``max_in_flight``.
 
-    Life: ``start()`` once the timer is running; ``stop()`` ends all raises of RDY.
+    Lifecycle: ``start()`` once the timer is running; ``stop()`` ends all raises of RDY.
     Threads: any. Never blocks.
     """
 
@@ -222,7 +222,7 @@ class FlowControl(Generic[S]):
             self._context.config.rdy_redistribute_interval, self._redistribute)
 
     def stop(self) -> None:
-        """Raise no RDY from now on."""
+        """Stop raising RDY."""
         # Without the lock: a signal handler that stops may have interrupted its holder.
         self._stopped = True
 

@@ -1,6 +1,6 @@
 """Decides whether a message whose handler failed is requeued, after which delay, or given up.
 
-``decide`` applies a policy of the user's. Does no I/O.
+``decide`` applies the user's policy. Does no I/O.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Shutdown:
 
 
 def post_cls(subs: Iterable[S]) -> list[S]:
-    """Send CLS on connections. Closes, and does not return, those that are lost or not open yet."""
+    """Send CLS on open connections and return them. Close the lost and unopened ones."""
     draining = []
     for sub in subs:
         if sub.post_cls():

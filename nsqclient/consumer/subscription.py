@@ -392,7 +392,7 @@ class Subscription(NsqdSubscription):
     def count_handled(self, message: Message) -> int:
         """Return the number of deliveries of the message that a handler may have seen.
 
-        Counts those to other consumers, but not those that expired in the queue of this one.
+        Includes deliveries to other consumers, but not deliveries that expired in this queue.
         """
         return message.attempts - self._unhandled.count(self.place, message._id)
 

@@ -136,8 +136,8 @@ class ProcessProducer:
     Args:
         make: creates the Producer; called once in a process, by the first ``get()``.
 
-    Life: created (without a producer), ``get()``, ``close()``; ``get()`` after ``close()`` creates
-    a new producer. A forked child (gunicorn with ``--preload``) has its own producer.
+    Lifecycle: created (without a producer), ``get()``, ``close()``; ``get()`` after ``close()``
+    creates a new producer. A forked child (gunicorn with ``--preload``) has its own producer.
     Threads: any.
     """
 

@@ -24,7 +24,7 @@ _MOST_THREADS = 1000
 
 
 class Acceptor:
-    """Accepts clients on one address. Life: created, :meth:`start`, :meth:`stop`, once.
+    """Accepts clients on one address. Lifecycle: created, :meth:`start`, :meth:`stop`, once.
 
     Args:
         name: of the threads, after ``nsq-``: ``nsq-lookupd-tcp``.
@@ -54,7 +54,7 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """The port it listens on; 0 before :meth:`listen` where 0 was asked for."""
+        """The port; before :meth:`listen` the requested one, which may be 0."""
         return self._port
 
     @property

@@ -43,7 +43,7 @@ B = TypeVar("B", bound=BrokerProtocol)
 
 
 class Engine(Generic[B]):
-    """Guards the broker. Life: created, :meth:`start`, :meth:`stop`.
+    """Guards the broker. Lifecycle: created, :meth:`start`, :meth:`stop`.
 
     Threads: ``with engine`` from any thread; inside, only call the broker and pure code.
     """

@@ -108,7 +108,7 @@ def _response(value: object) -> Response:
 class HTTPServer:
     """An HTTP server on one address, or an HTTPS server with ``tls``.
 
-    Life: created, :meth:`start`, :meth:`stop`.
+    Lifecycle: created, :meth:`start`, :meth:`stop`.
 
     Args:
         name: of the threads, after ``nsq-``.

@@ -39,7 +39,7 @@ Registrations = Callable[[], Iterable[tuple[str, str | None]]]
 class LookupdPeer:
     """Registers with one nsqlookupd.
 
-    Life: created, :meth:`start`, :meth:`stop`. After a lost connection the next PING or change
+    Lifecycle: created, :meth:`start`, :meth:`stop`. After a lost connection the next PING or change
     dials again, and everything is registered again.
     """
 
@@ -157,7 +157,7 @@ class LookupdPeer:
 
 
 class LookupdPeers:
-    """The nsqlookupds that an nsqd registers with. Life: created, :meth:`start`, :meth:`stop`.
+    """The nsqlookupds that an nsqd registers with. Lifecycle: created, :meth:`start`, :meth:`stop`.
 
     Args:
         identity: called for each connection: the identity of this nsqd.

@@ -82,7 +82,7 @@ def _takes(
 class Nsqd:
     """An nsqd in this process, for tests and first steps.
 
-    Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block. To restart, make another
+    Lifecycle: created, :meth:`start`, :meth:`stop`; or a ``with`` block. To restart, make another
     one with the same ports and data path.
 
     Args:

@@ -26,7 +26,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.devserver")
 class Nsqlookupd:
     """An nsqlookupd in this process, for tests and first steps.
 
-    Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block. Keeps nothing on disk, as
+    Lifecycle: created, :meth:`start`, :meth:`stop`; or a ``with`` block. Keeps nothing on disk, as
     the real one.
 
     Args:

@@ -40,7 +40,7 @@ class DataPathError(OSError):
 
 
 class DataPath:
-    """A locked directory. Life: created (locks it), used, :meth:`close`."""
+    """A locked directory. Lifecycle: created (locks it), used, :meth:`close`."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -228,7 +228,7 @@ class DiskQueue(Backend):
         at = 0
         while at < file_size:
             if at == position:
-                # The beginning of a record; else it belongs to another file, and all are read.
+                # Must be the start of a record. Otherwise it is of another file, and all are read.
                 self._read, self._depth = at, 0
             head = self._bytes_at(at, _size.size)
             size = _size.unpack(head)[0] if len(head) == _size.size else 0

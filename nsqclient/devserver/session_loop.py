@@ -31,7 +31,7 @@ _HEAP_SLACK = 64
 
 
 class SessionLoop:
-    """Serves sessions. Life: created, :meth:`start`, :meth:`stop`.
+    """Serves sessions. Lifecycle: created, :meth:`start`, :meth:`stop`.
 
     Threads: ``wake``, ``stop`` and ``is_running``, any thread; the rest, the loop's own.
     """

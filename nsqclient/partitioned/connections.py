@@ -24,7 +24,7 @@ from nsqclient.protocol.partitioned.lookup_table import TopicRoutes
 from nsqclient.protocol.partitioned.extensions import LEADER_CODES
 from nsqclient.runtime.dialing import MAX_DIALS
 
-#: Most seconds between two lookups, or two dials, while a partition has no leader.
+#: Maximum seconds between two lookups, or two dials, while a partition has no leader.
 MAX_LEADER_WAIT = 4.0
 
 
@@ -131,7 +131,7 @@ class PartitionedConnections(ConnectionManager[S]):
             may_change = bool(self._leaders.unread(self._entries))
         else:
             may_change = place.partition is not None  # it may lead the partition any time
-        # An election takes half a minute, and its end is to be noticed within 5 s.
+        # An election takes half a minute, and its end must be noticed within 5 s.
         longest = MAX_LEADER_WAIT * (0.5 + 0.5 * self._rng.random())
         return min(delay, longest) if may_change else delay
 

@@ -121,7 +121,7 @@ class Producer(BaseProducer[PartitionedProducerCore]):
             headers: JSON headers.
             partition: the partition, instead of a key.
 
-        Returns: where it was stored, with partition and nsqd, if it was traced; else None.
+        Returns: where it was stored, with partition and nsqd, if it was traced; otherwise None.
 
         Blocks and raises like :meth:`nsqclient.Producer.publish`.
 

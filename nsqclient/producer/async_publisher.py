@@ -76,7 +76,7 @@ class Window(NamedTuple):
 class Destination:
     """The messages that wait to be sent to one place, such as a topic.
 
-    ``serve`` publishes those that can be sent now, on a worker.
+    ``serve`` publishes the messages that can be sent now. It runs on a worker.
     """
 
     def __init__(self, serve: Callable[[], None]) -> None:
@@ -359,7 +359,7 @@ class AsyncPublisher:
         self._bytes -= size  # without a call in between, in which another thread may change it
         self._space.notify_all()
 
-    # -- the end
+    # -- outcomes and closing
 
     def close(self, deadline: Deadline) -> bool:
         """Refuse new messages, fail all messages without an outcome, and end the threads."""

@@ -118,7 +118,7 @@ class ProducerCore:
             return Health(True, "not connected yet: nothing was published")
         return Health(False, f"not connected to {missing or with_hint(self.nodes.why_none())}")
 
-    # -- the end
+    # -- closing
 
     def close(self, deadline: Deadline) -> bool:
         """Wait for pending publishes, then end everything; True if all had an outcome in time."""

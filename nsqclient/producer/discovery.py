@@ -26,7 +26,7 @@ _GRACE = 0.5
 class NodeDiscovery:
     """Keeps the addresses of a producer's NodePool; does nothing without an nsqlookupd.
 
-    Life: asks as soon as the timer runs; ``stop()``. Threads: the timer, and background threads.
+    Lifecycle: asks as soon as the timer runs; ``stop()``. Threads: the timer, background threads.
     """
 
     def __init__(

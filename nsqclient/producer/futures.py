@@ -268,7 +268,7 @@ class PublishFuture(Future[Any]):
 
 
 def start_all(futures: Sequence[PublishFuture]) -> list[PublishFuture]:
-    """Begin messages; return those that nobody has cancelled or begun before."""
+    """Begin messages; return the ones that were not cancelled or begun before."""
     with _quick:
         begun = list(future for future in futures if future._state == PENDING)
         for future in begun:

@@ -435,7 +435,7 @@ class NodePool:
                    ", trying again" if _may_help(error) else "",
                    with_hint(error, node.address), extra=log_fields(nsqd=node.address))
 
-    # -- the end
+    # -- closing
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse further use and end all connections; return the names of stuck threads."""

@@ -184,7 +184,7 @@ class ConnectionPool(Generic[C]):
             raise
 
     def _has_turn(self, waiter: _Waiter) -> bool:
-        """True if an idle connection is left for it by those that have waited longer."""
+        """True if a connection is idle for each publish that waits longer, and for this one."""
         return waiter in list(self.waiting.copy())[:len(self.idle)]
 
     @staticmethod

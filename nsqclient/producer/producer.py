@@ -199,8 +199,9 @@ class BaseProducer(ABC, Generic[C]):
         """Wait for publishes in progress and pending messages, then close the connections.
 
         Messages without a response after ``timeout`` seconds fail with PublishUnknownError if they
-        were sent, else with PublishNotSentError. Idempotent. Threads: any, and signal handlers. In
-        a signal handler that interrupted a call of this producer it may take the whole timeout.
+        were sent, otherwise with PublishNotSentError. Idempotent. Threads: any, and signal
+        handlers. In a signal handler that interrupted a call of this producer it may take the whole
+        timeout.
 
         Returns: whether all publishes have an outcome and all threads have ended.
         """
@@ -264,10 +265,10 @@ class Producer(BaseProducer[ProducerCore]):
     Raises:
         ConfigError: an argument is invalid.
 
-    Life: created (no socket yet), connects with the first publish, ``close()``. A producer that is
-    dropped without ``close()`` sends its pending messages, then ends its threads. At the end of the
-    process pending messages are flushed for at most 5 s. In a forked child the producer has
-    nothing pending and opens its own connections.
+    Lifecycle: created (no socket yet), connects with the first publish, ``close()``. A producer
+    that is dropped without ``close()`` sends its pending messages, then ends its threads. At the
+    end of the process pending messages are flushed for at most 5 s. In a forked child the producer
+    has nothing pending and opens its own connections.
 
     Threads: every method, any thread. Each synchronous publish takes a connection from a pool.
     """

@@ -60,7 +60,7 @@ class Publisher:
     def run(
         self, publish: Callable[..., T], arguments: tuple[Any, ...], messages: int, size: int
     ) -> T:
-        """Run and count one synchronous publish: so many messages, of ``size`` bytes together."""
+        """Run and count one synchronous publish of ``messages`` messages with ``size`` bytes."""
         began = time.monotonic()
         ticket = object()
         try:

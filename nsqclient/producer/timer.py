@@ -21,7 +21,7 @@ class PoolTimer:
     Args:
         check: the first one; each gets the time, and returns when to call it next.
 
-    Life: ``start()``, idempotent; ``stop()``. Threads: any.
+    Lifecycle: ``start()``, idempotent; ``stop()``. Threads: any.
     """
 
     def __init__(self, check: Callable[[float], float]) -> None:

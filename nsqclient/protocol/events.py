@@ -106,7 +106,7 @@ class CloseWait(NamedTuple):
 
 
 class FatalError(NamedTuple):
-    """A fatal error frame: nsqd closes. ``token`` is the publish that it answers, else None."""
+    """A fatal error frame: nsqd closes. ``token``: the publish that it answers, or None."""
 
     error: ServerError
     token: Any

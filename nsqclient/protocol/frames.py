@@ -182,7 +182,7 @@ class FrameReader:
         self._check_size(size, buf[pos:pos + 16])
         stop = pos + 4 + size
         if size > MAX_ANSWER_SIZE and end - pos >= 8 and buf[pos + 4:pos + 8] != _MESSAGE_TYPE:
-            raise FrameTooLargeError(f"a frame of {size} bytes, and it is no message")
+            raise FrameTooLargeError(f"a frame of {size} bytes that is not a message")
         if stop > end:
             return -1
         frame_type = int.from_bytes(buf[pos + 4:pos + 8], "big", signed=True)

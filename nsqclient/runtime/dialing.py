@@ -49,8 +49,8 @@ class DialScheduler(Generic[K]):
         schedule: runs a function after a delay in seconds. Without it, the caller has to call
             ``dispatch()`` now and then.
 
-    Life: usable at once; ``close()``, then ``join()``. Threads: any. ``put`` and ``discard`` may be
-    called with a lock held; call ``dispatch()`` afterwards without one.
+    Lifecycle: usable immediately; ``close()``, then ``join()``. Threads: any. ``put`` and
+    ``discard`` may be called with a lock held; call ``dispatch()`` afterwards without one.
     """
 
     def __init__(

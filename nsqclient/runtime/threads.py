@@ -33,7 +33,7 @@ def need_threads() -> None:
 class LibraryThread(threading.Thread):
     """A daemon thread. ``owner``: the object whose work it does, for ``owner_of_thread()``.
 
-    Life: created, ``launch()``, ``join()``. Threads: any.
+    Lifecycle: created, ``launch()``, ``join()``. Threads: any.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class TimerTask:
 class Timer:
     """One daemon thread that runs short tasks. It logs their exceptions.
 
-    Life: created, ``start()``, ``stop()``. Threads: any.
+    Lifecycle: created, ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(self, name: str = "nsq-timer") -> None:

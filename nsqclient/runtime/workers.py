@@ -33,7 +33,7 @@ class WorkerPool(Generic[T]):
     Args:
         idle: called by a worker before it sleeps.
 
-    Life: created, ``start()``, ``stop()``. Threads: any.
+    Lifecycle: created, ``start()``, ``stop()``. Threads: any.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ _HINTS = {
     "kafka.compression.type": "snappy or deflate (true)",
     "kafka.batch.size": "batchSize, in messages, or batchBytes",
     "compression": "snappy or deflate (true)",
-    "tls_config": "tls_root_ca_file, tls_cert and tls_key: a ready SSLContext is no text",
+    "tls_config": "tls_root_ca_file, tls_cert and tls_key: an SSLContext cannot be given as text",
     "includeheaders": "none: a message of NSQ has no headers",
     "kafka.auto.offset.reset": "startingOffsets, which says where in the log to begin",
     "kafka.enable.auto.commit": "none: what is in the log is finished at nsqd, and Spark's"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NsqDataSource(DataSource):
-    """NSQ as a data source, to read and to write. For what it guarantees see the pages on Spark."""
+    """NSQ as a data source, to read and to write. For the guarantees see docs/spark."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)

@@ -63,7 +63,7 @@ class TimeLimit:
     Raises:
         ConfigError: ``time_limit`` is not above 0.
 
-    Life: usable for any number of consumers. Threads: any.
+    Lifecycle: usable for any number of consumers. Threads: any.
     """
 
     def __init__(self, time_limit: Duration) -> None:
@@ -195,7 +195,7 @@ class RateLimit:
     Raises:
         ConfigError: an argument is not above 0.
 
-    Life: usable for any number of consumers. Threads: any.
+    Lifecycle: usable for any number of consumers. Threads: any.
     """
 
     def __init__(self, limit: float, window: Duration = 1.0) -> None:

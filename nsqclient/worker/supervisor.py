@@ -200,7 +200,7 @@ class Supervisor:
         hang_timeout: seconds without a report after which a child is killed; 0: never.
         sources: files to watch; may be None.
 
-    Life: ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
+    Lifecycle: ``run()`` once, in the main thread. Threads: ``states`` and ``is_live`` from any.
     """
 
     def __init__(

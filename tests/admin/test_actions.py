@@ -114,7 +114,7 @@ def test_letters_that_wait_and_do_not_come_end_a_replay_with_an_error(cluster):
         rewrite_addresses=[(cluster.nsqds[0].tcp_address, "127.0.0.1:1")])
     found = steps(admin, topic="letters", channel="keep", target="orders")
     assert "is empty for 1 s (drain_patience)" in found[-1]["error"]
-    assert "1 wait and do not come" in found[-1]["error"]
+    assert "1 wait and do not arrive" in found[-1]["error"]
 
 
 def test_an_empty_channel_is_replayed_at_once(cluster, admin):

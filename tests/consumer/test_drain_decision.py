@@ -200,7 +200,7 @@ def test_messages_that_wait_are_expected_while_a_connection_has_rdy_to_spare():
     bench.connections["one"] = (0.0, False)
     bench.wait(50)
     assert bench.stuck() == 7
-    assert bench.with_patience(5).stuck() == ["a:1: 3 wait and do not come"]
+    assert bench.with_patience(5).stuck() == ["a:1: 3 wait and do not arrive"]
 
 
 def test_a_time_in_which_the_process_was_suspended_is_not_counted():

@@ -304,7 +304,7 @@ def test_giving_up_that_fails_requeues(give_up, caplog):
 
 
 def test_an_interrupt_while_giving_up_in_a_loop_requeues_and_reaches_the_loop():
-    """A loop over ``messages()`` gives up on the thread of the user's."""
+    """A loop over ``messages()`` gives up on the user's thread."""
     bench = Bench(give_up=raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         bench.run(6)

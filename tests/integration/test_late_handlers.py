@@ -160,4 +160,4 @@ def test_mistakes_are_met_with_what_to_write(nsqd):
         consume(nsqd, print, on_giving_up="t.dead")
     consumer.stop()
     with Consumer("t", "c", print, nsqd_tcp_addresses=["127.0.0.1:1"]) as other:
-        wait_until(lambda: "connected to no nsqd: " in other.healthy().reason)
+        wait_until(lambda: "not connected to any nsqd: " in other.healthy().reason)

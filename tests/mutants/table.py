@@ -115,7 +115,7 @@ _TABLE = {
                "self.phase = Phase.TESTING", "pass",
                "test_a_failure_leads_from_flowing_through_waiting_to_testing")],
     ("nsqclient/consumer/backpressure.py", "tests/consumer/test_backpressure.py"): [
-        Mutant("flood_is_borne", "an nsqd that sends without regard to RDY is cut off",
+        Mutant("flood_is_borne", "an nsqd that ignores RDY is cut off",
                "        if late > self._limit:", "        if False:",
                "test_a_peer_that_ignores_rdy_0_is_cut_off"),
         Mutant("queue_without_limit", "what waits for a worker is bounded by max_queued_bytes",

@@ -284,7 +284,7 @@ def test_with_a_worker_for_each_partition_workers_receive_messages(
 
 
 def test_a_message_of_an_async_answer_is_followed_at_once(topic, consume):
-    """The reader is woken when a thread of the user's finishes a message."""
+    """The reader is woken when a user's thread finishes a message."""
     publish(topic, 0, numbers(30))
     held, got = [], []
 

@@ -15,7 +15,7 @@ from nsqclient.spark.publishing import Columns
 from tests.support.waiting import wait_until
 
 TLS = {"tls_v1": "true", "tls_insecure_skip_verify": "true"}
-NOT_GRANTED = "does not grant tls_v1, which was asked for"
+NOT_GRANTED = "does not grant tls_v1, which was requested"
 
 
 @pytest.fixture

@@ -203,8 +203,8 @@ def test_a_start_that_is_repeated_before_the_first_commit_begins_at_the_same_pla
 
 
 @pytest.mark.parametrize("shards, words", [
-    ('{"a:4150": 0}', "a:4150: has segments from 2 on; reading was to begin after 0, so 1 is not"),
-    ('{"none:4150": 1}', "none:4150: is no shard of this topic and channel"),
+    ('{"a:4150": 0}', "a:4150: has segments from 2 on; reading should begin after 0, so 1 is not"),
+    ('{"none:4150": 1}', "none:4150: is not a shard of this topic and channel"),
 ])
 def test_a_place_that_is_not_there_is_a_loss(reader, write, store, shards, words):
     """With failOnDataLoss=false the query begins at the nearest."""

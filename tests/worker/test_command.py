@@ -135,7 +135,7 @@ def test_probes_and_metrics_are_answered(worker, nsqd, processes):
     assert requests.get(ready.replace("/ready", "/"), timeout=10).status_code == 404
     nsqd.kill()
     wait_until(lambda: requests.get(ready, timeout=10).status_code == 503, LIMIT)
-    assert "connected to no nsqd" in requests.get(ready, timeout=10).text
+    assert "not connected to any nsqd" in requests.get(ready, timeout=10).text
 
 
 def test_with_reload_it_restarts_when_code_changes(worker, nsqd, project):

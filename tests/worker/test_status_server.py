@@ -13,14 +13,14 @@ from nsqclient.worker.status_server import (
 
 GOOD = ProcessState({"orders/billing": (True, "connected to 1 nsqd")})
 BAD = ProcessState({"orders/billing": (True, "connected to 1 nsqd"),
-                    "orders/mail": (False, "connected to no nsqd")})
+                    "orders/mail": (False, "not connected to any nsqd")})
 
 
 @pytest.mark.parametrize(("states", "wanted", "status", "words"), [
     ({"1": GOOD}, 1, 200, "connected to 1 nsqd"),
     ({"1": GOOD, "2": GOOD}, 2, 200, "connected to 1 nsqd"),
     ({"1": GOOD}, 2, 503, "1 of 2 processes run"),
-    ({"1": GOOD, "2": BAD}, 2, 503, "connected to no nsqd"),
+    ({"1": GOOD, "2": BAD}, 2, 503, "not connected to any nsqd"),
     ({"1": ProcessState({})}, 1, 503, "starting"),
     ({"1": GOOD._replace(age=STALE + 2)}, 1, 503, "it has not reported for 7 s"),
     ({}, 1, 503, "0 of 1 processes run"),

@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 
 class Diagnosis:
-    """One run of all checks. Life: ``with``. Threads: one."""
+    """One run of all checks. Lifecycle: ``with``. Threads: one."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -105,7 +105,7 @@ class Diagnosis:
         return list(results.values())
 
     def check_again(self, seconds: float) -> bool:
-        """Compare the counters with those of ``run``; True if one has grown that should not."""
+        """Compare the counters with the results of ``run``; True if an error counter has grown."""
         target = self._target
         grown: list[Finding] = []
         for address, after in self._get_stats(list(self._stats)).items():

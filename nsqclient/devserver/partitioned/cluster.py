@@ -39,7 +39,7 @@ class PartitionedCluster:
         tcp_port, http_port, lookupd_http_port: of the first one each, the next ones two above;
             0 takes free ones.
 
-    Life: created, :meth:`start`, :meth:`stop`; or a ``with`` block.
+    Lifecycle: created, :meth:`start`, :meth:`stop`; or a ``with`` block.
     Threads: every method, any thread.
 
     Raises:

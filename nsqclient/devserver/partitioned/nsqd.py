@@ -193,7 +193,7 @@ class NsqdHTTP(HTTPServer):
         }
 
     def _stats(self, request: Request) -> object:
-        """The partitions with a copy here, in JSON whatever format was asked for."""
+        """The partitions with a copy here, always in JSON, whatever format is requested."""
         only = request.get("topic")
         with self._engine as state:
             topics = [

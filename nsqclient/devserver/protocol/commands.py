@@ -117,20 +117,20 @@ class Rdy(NamedTuple):
 
 
 class Fin(NamedTuple):
-    """No answer on success, else E_FIN_FAILED."""
+    """No answer on success, E_FIN_FAILED on failure."""
 
     message_id: bytes
 
 
 class Req(NamedTuple):
-    """No answer on success, else E_REQ_FAILED. ``delay_ms`` is already within the limits."""
+    """No answer on success, E_REQ_FAILED on failure. ``delay_ms`` is within the limits."""
 
     message_id: bytes
     delay_ms: int
 
 
 class Touch(NamedTuple):
-    """No answer on success, else E_TOUCH_FAILED."""
+    """No answer on success, E_TOUCH_FAILED on failure."""
 
     message_id: bytes
 

@@ -33,7 +33,7 @@ def _is_fatal(error: NSQError) -> bool:
 class Ingest(BulkHandler):
     """Reads one channel from all its nsqds.
 
-    Life: ``start()``, ``stop()``; not started again. Threads: every method, any thread.
+    Lifecycle: ``start()``, ``stop()``; not started again. Threads: every method, any thread.
 
     Args:
         options: of the source.
@@ -72,7 +72,7 @@ class Ingest(BulkHandler):
             options.topic, options.channel, self, options.config, nsqds=options.nsqd,
             lookupds=options.lookupd, lanes=options.connections, partitions=partitions)
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         self._writer.start()

@@ -38,7 +38,7 @@ _SAVED = 0
 
 
 class Claim(NamedTuple):
-    """Messages of one connection that are to become durable together."""
+    """Messages of one connection that become durable together."""
 
     nsqd: str  #: address
     conn: Hashable  #: the connection

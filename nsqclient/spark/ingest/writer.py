@@ -199,7 +199,7 @@ class Quota:
 class Writer:
     """Takes messages from the buffer and stores them as segments, in one thread.
 
-    Life: ``start()``; ``finish()`` stores the rest and joins. Threads: ``report`` any.
+    Lifecycle: ``start()``; ``finish()`` stores the rest and joins. Threads: ``report`` any.
     """
 
     def __init__(

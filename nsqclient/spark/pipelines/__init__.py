@@ -1,10 +1,10 @@
 """Ready-made pipelines on the data source ``nsq``: a topic to files, a topic to a topic.
 
-``archiving`` writes a topic to Parquet or Delta by date and hour, ``compacting`` makes few large
-files of many small ones; ``streaming`` transforms and publishes, ``transforms`` are SQL texts and
-Python functions; ``replaying`` writes once more what a log still has. The others read with
-``sources``. They are plain functions; importing them needs no pyspark,
-calling them does. A wrong argument or option is a ConfigError, before Spark is asked for anything.
+``archiving`` writes a topic to Parquet or Delta by date and hour. ``compacting`` merges many small
+files into few large ones. ``streaming`` transforms and publishes messages; ``transforms`` are SQL
+texts and Python functions. ``replaying`` writes the messages in a log once more. All are plain
+functions, which need pyspark when they are called, not when they are imported. They raise
+ConfigError for a wrong argument or option before they use Spark.
 """
 
 from nsqclient.spark.pipelines.archiving import archive

@@ -255,7 +255,7 @@ def _plain(key: str) -> str:
 
 
 def first_line(exc: Exception) -> str:
-    """The line of Spark's error that says most: of a Python traceback the last, else the first."""
+    """The most useful line of Spark's error: the last of a Python traceback, or the first."""
     lines = [line for line in str(exc).splitlines() if line.strip()]
     if not lines:
         return type(exc).__name__

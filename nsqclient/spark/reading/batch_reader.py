@@ -55,7 +55,7 @@ def peek(options: ReadOptions) -> list[tuple[str, list[RawMessage]]]:
         ConfigError: the channel has other consumers.
         NegotiationError: an nsqd rejects a requested option, even if its channel is empty.
         PartitionError: the topic is ordered.
-        NSQError: no nsqd can be reached, or messages wait and do not come for ``drain_patience``.
+        NSQError: no nsqd can be reached, or messages wait and do not arrive for ``drain_patience``.
     """
     check_handshakes(options.nsqd, options.lookupd, options.topic, options.config)
     routes = _find_partitions(options)

@@ -50,7 +50,8 @@ _RETRY_DELAY = 5.0
 class IngestJob:
     """The driver's side of a job of owners.
 
-    Life: ``start()``, ``report()`` as often as wanted, ``stop()``; not started again. Threads: one.
+    Lifecycle: ``start()``, ``report()`` any number of times, ``stop()``; it cannot be restarted.
+    Threads: one.
 
     Args:
         store: the storage, opened in the driver.
@@ -96,7 +97,7 @@ class IngestJob:
                         counted(self._tasks, "task"), failed)
 
     def stop(self) -> None:
-        """End the tasks, cancel those that do not end. Blocks at most about 25 s."""
+        """End the tasks, and cancel the tasks that do not end. Blocks at most about 25 s."""
         if not self._thread.is_alive():
             return
         try:

@@ -62,7 +62,7 @@ class Receiver:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="nsq-receiver", daemon=True)
 
-    # -- life
+    # -- lifecycle
 
     def prepare_drain(self) -> None:
         """Read the messages that are there now, and end then. Call it before ``open()``."""

@@ -150,7 +150,7 @@ def _check_known(store: Store, shards: list[ShardListing], options: ReadOptions)
     named = {nsqd for offset in (options.starting_offsets, options.ending_offsets)
              if isinstance(offset, Mapping) for nsqd in offset}
     for nsqd in sorted(named - {shard.nsqd for shard in shards}):
-        _report(store, options, nsqd, "is no shard of this topic and channel")
+        _report(store, options, nsqd, "is not a shard of this topic and channel")
 
 
 def _report(store: Store, options: ReadOptions, nsqd: str, lost: str) -> None:

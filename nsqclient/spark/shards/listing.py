@@ -137,11 +137,11 @@ def find_start(shard: ShardListing, options: ReadOptions, default: str) -> Found
             {"committed": shard.committed, "earliest": first - 1, "latest": last}[word], "")
     number = offset[shard.nsqd]
     if number > last:
-        return Found(last, f"ends at number {last}; reading was to begin after {number}")
+        return Found(last, f"ends at number {last}; reading should begin after {number}")
     if number < first - 1:
         missing = range(number + 1, first)
         return Found(first - 1, (
-            f"has segments from {first} on; reading was to begin after {number}, so"
+            f"has segments from {first} on; reading should begin after {number}, so"
             f" {ranges(missing)} {'is' if len(missing) == 1 else 'are'} not there (any more)"))
     return Found(number, "")
 

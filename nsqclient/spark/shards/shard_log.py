@@ -107,7 +107,7 @@ class ShardLog:
     def __str__(self) -> str:
         return f"{self._store.url}/{self._keys.folder}"
 
-    # -- life
+    # -- lifecycle
 
     def open(self) -> None:
         """Register the shard, and read the segments of other writers."""

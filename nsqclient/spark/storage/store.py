@@ -81,7 +81,7 @@ def probe(store: Store) -> None:
             raise StorageUnsuitableError(store.url, "a new object is said to be there already")
         if store.create(keys[0], b"second") or store.read(keys[0]) != b"first":
             raise StorageUnsuitableError(
-                store.url, "it replaces an object that was to be created only if there was none."
+                store.url, "it replaces an existing object, although it must only create a new one."
                 " Two writers could not be kept apart: use a storage that honours"
                 " If-None-Match, as S3 and MinIO do")
         for after, wanted in (("", keys), (keys[0], keys[1:]), (f"{folder}/2", keys[1:]),

@@ -1,4 +1,4 @@
-"""The session of these tests knows ``nsq`` as a program of the user's would."""
+"""The session of these tests knows ``nsq`` as a user program would."""
 
 from typing import Any
 

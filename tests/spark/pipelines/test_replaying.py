@@ -96,7 +96,7 @@ def test_bodies_of_a_range_are_published_and_nothing_changes(
 
 
 @pytest.mark.parametrize("number, left, words", [
-    (1, None, "has segments from 2 on; reading was to begin after 0, so 1 is not there"),
+    (1, None, "has segments from 2 on; reading should begin after 0, so 1 is not there"),
     (2, None, "has no segments 2 any more"),
     (3, b"damaged", "segment .* is damaged"),
 ])

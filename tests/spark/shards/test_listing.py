@@ -102,9 +102,9 @@ def test_a_range_is_between_two_numbers(offset, time, start, end):
 
 
 @pytest.mark.parametrize("offset, start, words", [
-    (2, 3, "has segments from 4 on; reading was to begin after 2, so 3 is not there"),
-    (0, 3, "has segments from 4 on; reading was to begin after 0, so 1..3 are not"),
-    (10, 9, "ends at number 9; reading was to begin after 10"),
+    (2, 3, "has segments from 4 on; reading should begin after 2, so 3 is not there"),
+    (0, 3, "has segments from 4 on; reading should begin after 0, so 1..3 are not"),
+    (10, 9, "ends at number 9; reading should begin after 10"),
 ])
 def test_a_number_out_of_range_is_a_loss(offset, start, words):
     found = find_start(LOG, options(offset), "earliest")

@@ -68,5 +68,5 @@ def test_a_storage_that_replaces_objects_is_refused_at_the_start(
     """It could not keep two owners apart."""
     monkeypatch.setattr(local.LocalStore, "create", lambda self, key, data: True)
     said = use(command, f"file://{tmp_path}/s", capfd)
-    assert "replaces an object that was to be created only if there was none" in said
+    assert "replaces an existing object, although it must only create a new one" in said
     assert "\n" not in said
