@@ -396,14 +396,15 @@ class Config:
                 values[name] = _parsed(option, text)
             except ValueError as exc:
                 raise ConfigError(f"option {name}: {exc}") from exc
-        return cls()._changed(values, ())
+        return cls().changed(values, ())
 
     def replace(self, **changes: Unpack[ConfigOptions]) -> Config:
         """Return a checked copy with some options changed. Raises and warns as ``Config`` does."""
         check_names("Config", changes)
-        return self._changed(changes, changes)
+        return self.changed(changes, changes)
 
-    def _changed(self, changes: Mapping[str, Any], typed: Iterable[str]) -> Config:
+    def changed(self, changes: Mapping[str, Any], typed: Iterable[str]) -> Config:
+        """Return a checked copy with changes; warns only of values that the caller ``typed``."""
         copied = copy.copy(self)
         for name, value in changes.items():
             object.__setattr__(copied, name, value)
@@ -414,9 +415,9 @@ class Config:
         """Return True if ``max_in_flight`` was given, even with its default value."""
         return not isinstance(self.max_in_flight, _NotGiven)
 
-    def _with_in_flight(self, count: int) -> Config:
+    def with_default_in_flight(self, count: int) -> Config:
         """Return a copy with another default of ``max_in_flight``, which counts as not given."""
-        return self._changed({"max_in_flight": _NotGiven(count)}, ())
+        return self.changed({"max_in_flight": _NotGiven(count)}, ())
 
     def identify_payload(self) -> dict[str, Any]:
         """Build the JSON object of IDENTIFY. Durations become whole milliseconds."""

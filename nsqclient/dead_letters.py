@@ -180,7 +180,7 @@ def _lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-class Publisher(Protocol):
+class LetterPublisher(Protocol):
     """A Producer, for ``DeadLetterTopic``."""
 
     def publish(self, topic: str, body: bytes) -> object: ...
@@ -308,7 +308,7 @@ class DeadLetterTopic:
 
     def __init__(
         self,
-        producer: Publisher,
+        producer: LetterPublisher,
         topic: str,
         body: Callable[[Message], bytes] | None = None,
     ) -> None:

@@ -103,8 +103,8 @@ class Message:
     """
 
     __slots__ = (
-        "body", "_id", "attempts", "timestamp", "received", "deadline", "_responder",
-        "_responded", "_is_async", "_failure",
+        "body", "raw_id", "attempts", "timestamp", "received", "deadline", "responder",
+        "has_responded", "is_async", "_failure",
     )
 
     _failure: Failure  # set only while it is given up, to save time for all other messages
@@ -119,6 +119,10 @@ class Message:
     received: float
     #: Time at which nsqd delivers it again, unless it is answered or touched; same clock.
     deadline: float
+    #: True once it is finished or requeued.
+    has_responded: bool
+    #: True once ``enable_async()`` is called.
+    is_async: bool
 
     # Sent only by a partitioned nsqd.
     #: Number of its partition; None from a stock nsqd.
@@ -146,14 +150,14 @@ class Message:
         responder: Responder,
     ) -> None:
         self.body = body
-        self._id = message_id
+        self.raw_id = message_id
         self.attempts = attempts
         self.timestamp = timestamp
         self.received = received
         self.deadline = deadline
-        self._responder = responder
-        self._responded = False
-        self._is_async = False
+        self.responder = responder
+        self.has_responded = False
+        self.is_async = False
 
     @property
     def id(self) -> MessageId:
@@ -161,7 +165,7 @@ class Message:
 
         Unique per topic and nsqd, and the same in all channels of the topic.
         """
-        return MessageId(self._id)
+        return MessageId(self.raw_id)
 
     def json(self) -> Any:
         """Decode the body as JSON.
@@ -187,25 +191,20 @@ class Message:
     @property
     def topic(self) -> str:
         """Empty for a message without a consumer."""
-        topic: str = getattr(self._responder, "topic", "")
+        topic: str = getattr(self.responder, "topic", "")
         return topic
 
     @property
     def channel(self) -> str:
         """Empty for a message without a consumer."""
-        channel: str = getattr(self._responder, "channel", "")
+        channel: str = getattr(self.responder, "channel", "")
         return channel
 
     @property
     def nsqd_address(self) -> str:
         """``host:port`` of the nsqd that sent it."""
-        address: str = getattr(self._responder, "address", "")
+        address: str = getattr(self.responder, "address", "")
         return address
-
-    @property
-    def has_responded(self) -> bool:
-        """True once it is finished or requeued."""
-        return self._responded
 
     @property
     def time_left(self) -> float:
@@ -215,7 +214,7 @@ class Message:
     def finish(self) -> None:
         """Finish the message (FIN). If the connection is lost, nsqd delivers the message again."""
         check_process()
-        self._responder.finish(self)
+        self.responder.finish(self)
 
     def requeue(self, delay: Duration | None = None, backoff: bool = True) -> None:
         """Requeue the message (REQ): nsqd delivers it again.
@@ -227,7 +226,7 @@ class Message:
         """
         seconds = None if delay is None else to_seconds(delay, "requeue delay")
         check_process()
-        self._responder.requeue(self, seconds, backoff)
+        self.responder.requeue(self, seconds, backoff)
 
     def give_up(self, reason: str) -> None:
         """Give the message up, as ``raise GiveUp(reason)`` does in a handler.
@@ -235,12 +234,12 @@ class Message:
         ``on_giving_up`` is called with the message in this thread; then the message is finished. If
         the callback raises, the message is requeued.
         """
-        self._responder.give_up(self, reason)
+        self.responder.give_up(self, reason)
 
     def touch(self) -> None:
         """Ask nsqd for another ``msg_timeout``, up to its ``max_msg_timeout`` in all (TOUCH)."""
         check_process()
-        self._responder.touch(self)
+        self.responder.touch(self)
 
     def keep_alive(self) -> None:
         """Touch the message in the background until it is answered.
@@ -249,19 +248,14 @@ class Message:
         hangs keeps its message until then, so use it only for work that ends.
         """
         check_process()
-        self._responder.keep_alive(self)
+        self.responder.keep_alive(self)
 
     def enable_async(self) -> None:
         """Do not finish the message when the handler returns; finish or requeue it yourself.
 
         An exception in the handler still requeues it, unless it was answered.
         """
-        self._is_async = True
-
-    @property
-    def is_async(self) -> bool:
-        """True once ``enable_async()`` is called."""
-        return self._is_async
+        self.is_async = True
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

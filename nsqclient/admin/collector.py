@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from nsqclient.admin.aggregate import Values, number, objects
 from nsqclient.admin.overview import History, Overview, RateHistory, build_rows, samples
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
 from nsqclient.http import NsqdHTTP
 from nsqclient.partitioned.http import as_stock
@@ -59,7 +59,7 @@ class Collector:
             return self._history.of((kind, topic, channel))
 
     def _collect(self) -> Overview:
-        failures: list[Failure] = []
+        failures: list[ServerFailure] = []
         try:
             self._nodes = self._cluster.recent_nodes(progressive=True)
             failures += self._nodes.failures
@@ -77,7 +77,9 @@ class Collector:
             {node.address: len(objects(answer, "topics")) for node, answer in stats.items()},
             tuple(self._with_lost([*failures, *failed], stats)))
 
-    def _with_lost(self, failures: list[Failure], stats: dict[Any, Any]) -> list[Failure]:
+    def _with_lost(
+        self, failures: list[ServerFailure], stats: dict[Any, Any]
+    ) -> list[ServerFailure]:
         """Add the times of failures, what each nsqd held, and the lost nsqds."""
         now = time.time()
         lost = self._lost.add_round(self._nodes, stats, now)
@@ -110,9 +112,9 @@ class Lost(NamedTuple):
     held: int  #: messages that waited there, in its topics and channels
     at: float  #: seconds since the epoch
 
-    def failure(self) -> Failure:
+    def failure(self) -> ServerFailure:
         reason = f"no nsqlookupd lists it any more; {held_text(self.held)}"
-        return Failure("nsqd", self.node.address, reason, since=self.at, is_gone=True)
+        return ServerFailure("nsqd", self.node.address, reason, since=self.at, is_gone=True)
 
     def is_expired(self, now: float) -> bool:
         return now - self.at > (_KEEP_HOLDING if self.held else _KEEP_EMPTY)

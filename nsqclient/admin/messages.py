@@ -30,7 +30,7 @@ from nsqclient.consumer.connections import NsqdSources
 from nsqclient.dead_letters import DeadLetter
 from nsqclient.cluster.look_guard import LookGuard, LookingConsumer, refusal
 from nsqclient.errors import NSQError
-from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.ask_all import ServerFailure
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.message import Message
 from nsqclient.partitioned.producer import Producer
@@ -64,7 +64,7 @@ class Plan(NamedTuple):
 class _Found(NamedTuple):
     values: list[tuple[Node, Values]]
     answered: list[Node]
-    failures: list[Failure]
+    failures: list[ServerFailure]
 
 
 def _find(cluster: Cluster, topic: str, channel: str) -> _Found:

@@ -22,7 +22,7 @@ from nsqclient.admin.responses import (
     json_body, json_response, names_of, text_of, warning,
 )
 from nsqclient.errors import ConfigError
-from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.ask_all import ServerFailure
 from nsqclient.cluster.cluster import Node
 from nsqclient.cluster.actions import CHANGES, node_named
 from nsqclient.log_records import LEVELS
@@ -77,7 +77,7 @@ def topic(topic: str) -> Response:
 
 def topic_values(
     topic: str, *, progressive: bool = False
-) -> tuple[dict[str, Any], list[Failure]]:
+) -> tuple[dict[str, Any], list[ServerFailure]]:
     parts, failures = _parts(topic, None, False, progressive)
     if not parts:
         cluster = context().cluster
@@ -94,7 +94,7 @@ def channel(topic: str, channel: str) -> Response:
 
 def channel_values(
     topic: str, channel: str, *, progressive: bool = False
-) -> tuple[dict[str, Any], list[Failure]]:
+) -> tuple[dict[str, Any], list[ServerFailure]]:
     parts, failures = _parts(topic, channel, True, progressive)
     now = time.time()
     nodes = [
@@ -109,7 +109,7 @@ def channel_values(
 
 def _parts(
     topic: str, channel: str | None, include_clients: bool, progressive: bool
-) -> tuple[list[Source], list[Failure]]:
+) -> tuple[list[Source], list[ServerFailure]]:
     cluster = context().cluster
     found = cluster.recent_nodes(progressive=progressive)
     stats, failures = cluster.stats(
@@ -122,7 +122,7 @@ def _parts(
     return parts, list(dict.fromkeys([*found.failures, *failures]))
 
 
-def _absent(code: str, hint: str, failures: list[Failure]) -> RequestError:
+def _absent(code: str, hint: str, failures: list[ServerFailure]) -> RequestError:
     # A server that did not answer may have it.
     silent = "; ".join(each.text() for each in failures)
     return RequestError(404, code, hint + (
@@ -168,7 +168,7 @@ def node(node: str) -> Response:
 
 def node_stats(
     address: str, *, progressive: bool = False
-) -> tuple[dict[str, Any], list[Failure]]:
+) -> tuple[dict[str, Any], list[ServerFailure]]:
     """Return one nsqd's topics under nsqadmin's names. Raises RequestError, UpstreamError."""
     cluster = context().cluster
     found = cluster.recent_nodes(progressive=progressive)

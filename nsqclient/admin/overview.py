@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nsqclient.admin.aggregate import Values, number, objects, text
-from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.ask_all import ServerFailure
 from nsqclient.cluster.cluster import Node
 
 POINTS = 90
@@ -183,7 +183,7 @@ class Overview:
     nodes: tuple[Node, ...] = ()
     answered: frozenset[str] = frozenset()
     topic_counts: Mapping[str, int] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ServerFailure, ...] = ()
 
     @property
     def node_count(self) -> int:

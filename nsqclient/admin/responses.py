@@ -9,7 +9,7 @@ from typing import Any
 from flask import Response, request
 
 from nsqclient.admin.access_control import RequestError
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.actions import ActionError
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.protocol.peer_json import InvalidJson, read_json
@@ -24,7 +24,7 @@ _NO_ROUTE = (" If this page has no route to it, start nsqadmin with --rewrite-ad
              "=HOST:PORT, or nsqd with a --broadcast-address that is reachable from here.")
 
 
-def state_of(failure: Failure) -> str:
+def state_of(failure: ServerFailure) -> str:
     if failure.is_gone:
         return "gone"
     if failure.is_doubt:
@@ -32,7 +32,7 @@ def state_of(failure: Failure) -> str:
     return "waiting" if failure.is_waiting else "fails"
 
 
-def advice_for(failure: Failure) -> str:
+def advice_for(failure: ServerFailure) -> str:
     """Return what to do about a failure; empty: the reason says it."""
     if failure.is_gone:
         return _GONE
@@ -60,7 +60,7 @@ def error_response(status: int, code: str, hint: str = "", **more: Any) -> Respo
     return json_response({"message": code, **({"hint": hint} if hint else {}), **more}, status)
 
 
-def warning(failures: Iterable[Failure]) -> str:
+def warning(failures: Iterable[ServerFailure]) -> str:
     """Return nsqadmin's warning about servers that failed; empty without failures."""
     texts = [failure.text() for failure in failures]
     return "WARNING: " + "; ".join(texts) if texts else ""
@@ -103,7 +103,7 @@ def check_names(topic: str | None, channel: str | None = None) -> None:
         raise RequestError(400, "INVALID_CHANNEL", _NAMES)
 
 
-def problem(failure: Failure) -> dict[str, Any]:
+def problem(failure: ServerFailure) -> dict[str, Any]:
     return {
         "kind": failure.kind, "address": failure.address, "reason": failure.reason,
         "asked": failure.asked if failure.asked != failure.address else "",

@@ -27,12 +27,12 @@ from nsqclient.admin.responses import (
 )
 from nsqclient.cluster.actions import CHANGES, ActionError
 from nsqclient.cluster.doctor.findings import in_order, summary
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Node
 
 View = Callable[..., Any]
 #: The values of a page, and the failures of its own requests.
-Values = tuple[dict[str, Any], Iterable[Failure]]
+Values = tuple[dict[str, Any], Iterable[ServerFailure]]
 
 _MOST_ANSWERS = 100
 _MOST_CONSUMERS = 5000
@@ -70,7 +70,7 @@ def _page(view: View) -> View:
     return answer
 
 
-def _state(failure: Failure | None) -> dict[str, Any]:
+def _state(failure: ServerFailure | None) -> dict[str, Any]:
     if failure is None:
         return {"state": "", "reason": "", "since": 0}
     return {"state": state_of(failure), "reason": failure.reason, "since": round(failure.since)}
@@ -163,7 +163,9 @@ def lookup(overview: Overview) -> Values:
     }, failures
 
 
-def _stats_with_clients(overview: Overview) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
+def _stats_with_clients(
+    overview: Overview,
+) -> tuple[dict[Node, dict[str, Any]], list[ServerFailure]]:
     return context().cluster.stats(overview.nodes, include_clients=True, progressive=True)
 
 
@@ -233,7 +235,7 @@ def bulk() -> Response:
     targets = _targets(values)
     done: list[str] = []
     failed: list[dict[str, str]] = []
-    servers: list[Failure] = []
+    servers: list[ServerFailure] = []
     for topic, channel in targets:
         name = channel or topic
         try:

@@ -19,7 +19,7 @@ from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import POSITIVE, ToolFlags, read_http_tls
 from nsqclient.config import Config
 from nsqclient.http import ChannelStats, NsqdHTTP
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.partitioned.http import fetch_stats
 from nsqclient.runtime.deadline import format_duration
@@ -116,7 +116,7 @@ class Sampler:
         self._report(problems)
         return found
 
-    def _find_nsqds(self) -> list[Failure]:
+    def _find_nsqds(self) -> list[ServerFailure]:
         try:
             found = self._cluster.nodes()
         except UpstreamError as exc:

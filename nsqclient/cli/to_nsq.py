@@ -126,8 +126,9 @@ def _run(parsed: Parsed) -> int:
             sys.stderr if terminal and not parsed.rest else None, _size_of(source))
         signals = stack.enter_context(Signals())
         publishers = [
-            Publisher(name, stack.enter_context(producer), values["topic"], values["defer"],
-                      _key_function(values), _PARTS if values["round-robin"] else 1)
+            RecordPublisher(
+                name, stack.enter_context(producer), values["topic"], values["defer"],
+                _key_function(values), _PARTS if values["round-robin"] else 1)
             for name, producer in make_producers(
                 values["nsqd-tcp-address"], values["lookupd-http-address"], config,
                 together=values["round-robin"]).items()]
@@ -168,7 +169,7 @@ def make_producers(
     return {", ".join(group): Producer(group, config=config) for group in groups}
 
 
-class Publisher:
+class RecordPublisher:
     """Publishes lists of records to one destination, in order.
 
     Args:
@@ -219,7 +220,7 @@ class _Stopped(Exception):
 
 class _Copy:
     def __init__(
-        self, values: dict[str, Any], config: Config, publishers: list[Publisher],
+        self, values: dict[str, Any], config: Config, publishers: list[RecordPublisher],
         signals: Signals, progress: Progress,
     ) -> None:
         self._publishers = publishers

@@ -19,7 +19,7 @@ from nsqclient.cli.nsq_stat import Answer, Counters, make_cluster, rates, total
 from nsqclient.cli.tool_flags import NOT_NEGATIVE, ToolFlags, checked_name
 from nsqclient.display import counted, printable, table
 from nsqclient.cluster.actions import EVERYWHERE, ActionError, ClusterActions
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.partitioned.http import fetch_stats
 from nsqclient.http.models import Stats
@@ -112,7 +112,7 @@ def _act(action: str, wanted: Sequence[str], parsed: Parsed) -> int:
     return 0
 
 
-def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Sequence[Failure]:
+def _carry_out(cluster: Cluster, action: str, topic: str, channel: str) -> Sequence[ServerFailure]:
     actions = ClusterActions(cluster)
     try:
         if action != "create":
@@ -197,7 +197,7 @@ _Stats = Mapping[str, tuple[Stats, float]]
 
 def _read(
     cluster: Cluster, nodes: Sequence[Node], topic: str | None = None, channel: str = ""
-) -> tuple[_Stats, list[Failure]]:
+) -> tuple[_Stats, list[ServerFailure]]:
     def ask(nsqd: NsqdHTTP) -> tuple[Stats, float]:
         return fetch_stats(nsqd, topic, channel or None), time.monotonic()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node, Nodes
 from nsqclient.partitioned.http import QUERY_ARGUMENT, led_topics
 from nsqclient.errors import ConfigError, LocalProtocolError, NSQError
@@ -58,7 +58,7 @@ class ClusterActions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def create(self, topic: str, channel: str = "", node: str = "") -> list[Failure]:
+    def create(self, topic: str, channel: str = "", node: str = "") -> list[ServerFailure]:
         """Create a topic, or a channel with its topic.
 
         With nsqlookupds, the topic is registered there, and an nsqd creates it when the first
@@ -91,7 +91,7 @@ class ClusterActions:
 
     def change(
         self, action: str, topic: str, channel: str = "", node: str = "", *, waits: bool = True
-    ) -> list[Failure]:
+    ) -> list[ServerFailure]:
         """Apply one of :data:`CHANGES` to a topic or channel. ``delete`` starts at the nsqlookupds.
 
         Args:
@@ -112,7 +112,7 @@ class ClusterActions:
 
         return failures + self._each(nodes, change, registered or bool(failures), waits)
 
-    def tombstone(self, topic: str, node: str) -> list[Failure]:
+    def tombstone(self, topic: str, node: str) -> list[ServerFailure]:
         """Hide an nsqd from lookups of a topic for a while, and delete the topic on that nsqd."""
         nodes, failures = self._targets(node)
         _, more = self._cluster.each_lookupd(
@@ -140,7 +140,7 @@ class ClusterActions:
 
     # -- internal
 
-    def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[Failure]]:
+    def _targets(self, node: str, topic: str = "") -> tuple[list[Node], list[ServerFailure]]:
         found = self._cluster.nodes()
         if node:
             return [node_named(found, node)], []
@@ -156,7 +156,7 @@ class ClusterActions:
     def _each_partition(
         self, action: str, topic: str, channel: str, nodes: list[Node], is_one: bool,
         waits: bool = True,
-    ) -> list[Failure]:
+    ) -> list[ServerFailure]:
         """Act on a channel in each partition, or (``is_one``) in the partitions of one nsqd."""
         lookupd = next(iter(self._cluster.lookupds()), "NSQLOOKUPD")
         where = {"lookupd": lookupd, "topic": topic, "channel": channel, "action": action}
@@ -187,14 +187,15 @@ class ClusterActions:
             raise ActionError(code, "no partition has it")
         return failures
 
-    def _without_leader(self, topic: str, led: set[int]) -> list[Failure]:
+    def _without_leader(self, topic: str, led: set[int]) -> list[ServerFailure]:
         found, _ = self._cluster.each_lookupd(lambda lookupd: lookupd.lookup(topic, "r"))
         counts = [each.meta.partition_num for each in found.values() if each.meta is not None]
         return [
-            Failure("partition", f"{number} of {topic}", "none of the nsqds that answered leads it")
+            ServerFailure(
+                "partition", f"{number} of {topic}", "none of the nsqds that answered leads it")
             for number in range(max(counts, default=0)) if number not in led]
 
-    def _unregister(self, topic: str, channel: str) -> tuple[bool, list[Failure]]:
+    def _unregister(self, topic: str, channel: str) -> tuple[bool, list[ServerFailure]]:
         """Delete a topic or channel at all nsqlookupds; return True if one of them had it."""
         def unregister(lookupd: NsqlookupdHTTP) -> bool:
             if channel:
@@ -211,7 +212,7 @@ class ClusterActions:
     def _each(
         self, nodes: Iterable[Node], act: Callable[[NsqdHTTP], None], done_elsewhere: bool = False,
         waits: bool = True,
-    ) -> list[Failure]:
+    ) -> list[ServerFailure]:
         try:
             done, failures = self._cluster.each(nodes, act, is_action=waits)
         finally:

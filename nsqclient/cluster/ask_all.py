@@ -38,13 +38,13 @@ _SHORT_WAIT = 0.25
 #: Maximum number of servers whose response times are kept.
 _MOST_SERVERS = 2000
 
-#: ``Failure.reason`` while the request is still under way.
+#: ``ServerFailure.reason`` while the request is still under way.
 WAITING = "waiting for its answer"
-#: ``Failure.reason`` if no request was sent, because all threads wait for other servers.
+#: ``ServerFailure.reason`` if no request was sent, because all threads wait for other servers.
 _NOT_SENT = "no request yet: too many servers do not answer"
 
 
-class Failure(NamedTuple):
+class ServerFailure(NamedTuple):
     """A server that did not answer, or whose answer is unusable."""
 
     kind: str  #: ``nsqd`` or ``nsqlookupd``
@@ -67,11 +67,11 @@ class Failure(NamedTuple):
 class UpstreamError(NSQError):
     """The requests to all servers failed."""
 
-    def __init__(self, what: str, failures: Sequence[Failure]) -> None:
+    def __init__(self, what: str, failures: Sequence[ServerFailure]) -> None:
         super().__init__(
             f"failed to query any {what}: " + "; ".join(each.text() for each in failures)
         )
-        self.failures: tuple[Failure, ...] = tuple(failures)
+        self.failures: tuple[ServerFailure, ...] = tuple(failures)
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Request(Generic[T]):
 
 class _Server:
     took = 0.0  # seconds that answers take; 0: none yet
-    silence: Failure | None = None  # set if the last request was not answered
+    silence: ServerFailure | None = None  # set if the last request was not answered
     silent_until = 0.0  # time before which no request is sent
-    late: Failure | None = None  # a progressive round ended before the answer arrived
+    late: ServerFailure | None = None  # a progressive round ended before the answer arrived
 
-    def known_failure(self, now: float, progressive: bool) -> Failure | None:
+    def known_failure(self, now: float, progressive: bool) -> ServerFailure | None:
         if self.silence is not None and now < self.silent_until:
             return self.silence
         return self.late if progressive else None
@@ -97,7 +97,7 @@ class _Server:
     def max_wait(self) -> float:
         return _SHORT_WAIT if self.silence is not None else max(_WAIT, 2 * self.took)
 
-    def note_silence(self, failure: Failure) -> None:
+    def note_silence(self, failure: ServerFailure) -> None:
         self.silence, self.silent_until = failure, time.monotonic() + _PENALTY
 
 
@@ -118,7 +118,7 @@ class _Round:
     def __init__(self) -> None:
         self.tasks: list[_Task] = []
         self.answers: dict[Any, Any] = {}
-        self.failures: dict[Any, Failure] = {}
+        self.failures: dict[Any, ServerFailure] = {}
         self.left: Counter[float] = Counter()  # task.until -> number of open requests
 
 
@@ -138,7 +138,7 @@ class AskAll:
     def run(
         self, requests: Mapping[K, Request[T]], *, is_action: bool = False,
         progressive: bool = False,
-    ) -> tuple[dict[K, T], list[Failure]]:
+    ) -> tuple[dict[K, T], list[ServerFailure]]:
         """Send all requests; return the answers, in the order of the requests, and the failures.
 
         Args:
@@ -193,10 +193,10 @@ class AskAll:
         current.tasks.append(_Task(key, request, server, current, until))
         current.left[until] += 1
 
-    def _end_late(self, task: _Task, progressive: bool) -> Failure:
+    def _end_late(self, task: _Task, progressive: bool) -> ServerFailure:
         request, server = task.request, task.server
-        late = Failure(request.kind, request.address, f"no answer within {self._timeout:g} s",
-                       request.asked)
+        late = ServerFailure(
+            request.kind, request.address, f"no answer within {self._timeout:g} s", request.asked)
         if not progressive:
             task.is_dropped = True  # an action must not run after its caller was told of a failure
             if not task.is_started:
@@ -239,7 +239,7 @@ class AskAll:
                 self._changed.notify_all()
 
 
-def _failure(request: Request[T], exc: Exception) -> Failure:
+def _failure(request: Request[T], exc: Exception) -> ServerFailure:
     reason = exc.reason if isinstance(exc, NSQHTTPError) else str(exc)
     if not isinstance(exc, NSQError):
         reason = f"{type(exc).__name__}: {exc}"
@@ -247,5 +247,6 @@ def _failure(request: Request[T], exc: Exception) -> Failure:
         reason = f"unusable answer: {reason.removeprefix('not a usable answer: ')}"
     reason = without_password(printable(reason, LONGEST_TEXT))
     status, code = (exc.status, exc.message) if isinstance(exc, NSQHTTPStatusError) else (0, "")
-    return Failure(request.kind, request.address, reason, request.asked, status, code,
-                   is_lasting=bool(getattr(exc, "is_lasting", False)))
+    return ServerFailure(
+        request.kind, request.address, reason, request.asked, status, code,
+        is_lasting=bool(getattr(exc, "is_lasting", False)))

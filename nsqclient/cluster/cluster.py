@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from nsqclient.cluster.ask_all import AskAll, Failure, Request, UpstreamError
+from nsqclient.cluster.ask_all import AskAll, ServerFailure, Request, UpstreamError
 from nsqclient.partitioned.http import PartitionedNsqlookupdHTTP, as_stock
 from nsqclient.config import Config
 from nsqclient.display import without_password
@@ -69,7 +69,7 @@ class Nodes(NamedTuple):
     """The nsqds, and the failures of the servers that list them."""
 
     nodes: tuple[Node, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[ServerFailure, ...]
     #: Every topic that an nsqlookupd lists, also topics that no nsqd has.
     registered: frozenset[str] = frozenset()
 
@@ -170,7 +170,7 @@ class Cluster:
         *,
         include_clients: bool = False,
         progressive: bool = False,
-    ) -> tuple[dict[Node, dict[str, Any]], list[Failure]]:
+    ) -> tuple[dict[Node, dict[str, Any]], list[ServerFailure]]:
         """Fetch ``/stats`` of nsqds, as :func:`as_stock` returns it."""
         return self.each(nodes, lambda nsqd: as_stock(nsqd.stats_json(
             topic, channel, include_clients=include_clients)), progressive=progressive)
@@ -182,7 +182,7 @@ class Cluster:
         *,
         is_action: bool = False,
         progressive: bool = False,
-    ) -> tuple[dict[Node, T], list[Failure]]:
+    ) -> tuple[dict[Node, T], list[ServerFailure]]:
         return self.run({node: (node.address, node, call) for node in nodes},
                         is_action=is_action, progressive=progressive)
 
@@ -192,7 +192,7 @@ class Cluster:
         *,
         is_action: bool = False,
         progressive: bool = False,
-    ) -> tuple[dict[K, T], list[Failure]]:
+    ) -> tuple[dict[K, T], list[ServerFailure]]:
         """Make several calls at once, also to one nsqd.
 
         Args:
@@ -211,7 +211,7 @@ class Cluster:
         *,
         is_action: bool = False,
         progressive: bool = False,
-    ) -> tuple[dict[str, T], list[Failure]]:
+    ) -> tuple[dict[str, T], list[ServerFailure]]:
         def request(address: str, client: PartitionedNsqlookupdHTTP) -> Request[T]:
             return Request("nsqlookupd", address, lambda: call(client))
 
@@ -260,13 +260,13 @@ class Cluster:
         found: dict[str, list[tuple[str, LookupdNode]]] = {}
         for lookupd, (listed, _) in answers.items():
             if len(listed) > _MOST_NODES:
-                failures.append(Failure(
+                failures.append(ServerFailure(
                     "nsqlookupd", lookupd, f"it lists {len(listed)} nsqds: all after the first"
                     f" {_MOST_NODES} are left out", is_doubt=True))
             for node in listed[:_MOST_NODES]:
                 one = node.producer
                 if one.problem:
-                    failures.append(Failure(
+                    failures.append(ServerFailure(
                         "nsqd", one.tcp_address, one.problem, is_doubt=True))
                     continue
                 address = one.http_address if one.http_port else one.tcp_address
@@ -326,7 +326,7 @@ def _names(given: Mapping[str, str]) -> dict[str, str]:
     return {shown: name if counts[name] == 1 else shown for shown, name in short.items()}
 
 
-def _collisions(nodes: Sequence[Node]) -> list[Failure]:
+def _collisions(nodes: Sequence[Node]) -> list[ServerFailure]:
     announcing: dict[str, list[Node]] = {}
     for node in nodes:
         announcing.setdefault(node.announced, []).append(node)
@@ -339,7 +339,7 @@ def _collisions(nodes: Sequence[Node]) -> list[Failure]:
             others = [address] if address in names else [
                 each.address for each in found if each is not node]
             if others:
-                doubts.append(Failure(
+                doubts.append(ServerFailure(
                     "nsqd", node.address, f"it announces {address}, as {', '.join(others)} does:"
                     " set --broadcast-address of each nsqd", node.reached_at, is_doubt=True))
     return doubts

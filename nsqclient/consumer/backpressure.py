@@ -90,13 +90,13 @@ class Backpressure:
         began = self._clock()
 
         def is_expired(message: Message) -> bool:
-            if message._responded:
+            if message.has_responded:
                 return False  # a task for a worker, or already requeued
-            sub = message._responder
+            sub = message.responder
             return message.deadline <= began or isinstance(sub, Subscription) and sub.is_lost
 
         for message in self._queue.remove_waiting(is_expired):
-            message._responder.drop_expired(message)
+            message.responder.drop_expired(message)
         counted = self._counted_messages()
         size, now = _size(counted), self._clock()
         with self._lock:

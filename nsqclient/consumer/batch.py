@@ -65,7 +65,7 @@ class BatchHandler:
         check_function(handle, "handle", "messages")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"size must be a whole number from 1, not {size!r}")
-        self._handle = handle
+        self.function = handle
         self.size: int = size  #: messages in a full batch
         self._max_wait = to_seconds(max_wait, "max_wait")
         self._lock = Lock()
@@ -77,7 +77,7 @@ class BatchHandler:
 
     def wrapped(self, wrap: Callable[[BatchFunction], BatchFunction]) -> BatchHandler:
         """Return a BatchHandler with the same options for ``wrap(handle)``."""
-        return BatchHandler(wrap(self._handle), self.size, self._max_wait)
+        return BatchHandler(wrap(self.function), self.size, self._max_wait)
 
     def bind(self, consumer: BatchDelegate) -> None:
         """Called by the consumer that uses this handler.
@@ -149,12 +149,12 @@ class BatchHandler:
             if message.time_left > 0:
                 batch.append(message)
             else:  # nsqd delivers it again
-                message._responder.drop_expired(message)
+                message.responder.drop_expired(message)
         if not batch:
             return
         began = time.monotonic()
         try:
-            finished = self._check_finished(batch, self._handle(batch))
+            finished = self._check_finished(batch, self.function(batch))
         except BaseException as exc:
             self._note_late(batch, began, True)
             self._fail(batch, exc)

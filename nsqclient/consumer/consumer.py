@@ -124,7 +124,7 @@ class Consumer:
         size = handler.size if isinstance(handler, BatchHandler) else 1
         wanted = size * workers if handler is not None else 1
         if not config.has_max_in_flight() and config.max_in_flight < wanted:
-            config = config._with_in_flight(wanted)
+            config = config.with_default_in_flight(wanted)
         if config.heartbeat_interval <= 0:
             raise ConfigError("a consumer needs heartbeats: nsqd refuses SUB without them")
         check_retry(retry, config.max_attempts, has_handler=handler is not None)

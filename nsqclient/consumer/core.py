@@ -155,22 +155,13 @@ class ConsumerCore:
                 return
             self._has_begun = True
         self.log.info("started, max_in_flight %d", self.flow.max_in_flight)
-        problem = self.few_in_flight()
+        problem = few_in_flight(
+            self.flow.max_in_flight, self._settings.handling.workers, self._batch)
         if problem:
             self.log.warning("%s", problem)
         self.flow.start()
         self._watchdog.start()
         self.connections.start()
-
-    def few_in_flight(self) -> str:
-        given, workers = self.flow.max_in_flight, self._settings.handling.workers
-        if self._batch is not None and 0 < given < self._batch.size:
-            return (f"max_in_flight {given} is less than the batch size {self._batch.size}, so"
-                    f" batches are smaller: set it to at least {self._batch.size * workers}")
-        if 0 < given < workers:
-            return (f"max_in_flight {given} leaves {workers - given} of {workers} workers idle: set"
-                    f" it to at least {workers}")
-        return ""
 
     def flush_batch(self) -> None:
         if self._batch is not None:
@@ -412,3 +403,15 @@ def _end_loop(core: ConsumerCore, message: Message | None, loop: object) -> None
         if message is not None:
             core.processor.end_iteration(message)
         core.flow.end_loop(loop)
+
+
+def few_in_flight(max_in_flight: int, workers: int, handler: object) -> str:
+    """Return what is wrong with ``max_in_flight`` for this handler; empty if nothing is."""
+    size = handler.size if isinstance(handler, BatchHandler) else 1
+    if 0 < max_in_flight < size:
+        return (f"max_in_flight {max_in_flight} is less than the batch size {size}, so batches are"
+                f" smaller: set it to at least {size * workers}")
+    if 0 < max_in_flight < workers:
+        return (f"max_in_flight {max_in_flight} leaves {workers - max_in_flight} of {workers}"
+                f" workers idle: set it to at least {workers}")
+    return ""

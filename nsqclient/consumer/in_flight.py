@@ -76,7 +76,7 @@ class InFlightTable:
         with self._lock:
             old = list(m for m in self._messages.values() if m.deadline < before)
             for message in old:
-                del self._messages[message._id]
+                del self._messages[message.raw_id]
             self.counters.orphaned += len(old)
 
     def add(self, messages: list[Message]) -> list[Message]:
@@ -87,7 +87,7 @@ class InFlightTable:
         """
         repeated: list[Message] = []
         with self._lock:
-            added = {message._id: message for message in messages}
+            added = {message.raw_id: message for message in messages}
             if len(added) < len(messages) or not added.keys().isdisjoint(self._messages):
                 repeated = self._add_one_by_one(messages)
             else:
@@ -98,16 +98,16 @@ class InFlightTable:
     def put(self, messages: list[Message]) -> None:
         """Record received messages as in flight, whatever their attempts."""
         with self._lock:
-            self._messages.update({message._id: message for message in messages})
+            self._messages.update({message.raw_id: message for message in messages})
             self.counters.received += len(messages)
 
     def _add_one_by_one(self, messages: list[Message]) -> list[Message]:
         repeated = []
         for message in messages:
-            before = self._messages.get(message._id)
+            before = self._messages.get(message.raw_id)
             # Attempts have 16 bits: after 65535 nsqd continues at 0.
             if before is None or 0 < (message.attempts - before.attempts) % 65536 < 32768:
-                self._messages[message._id] = message
+                self._messages[message.raw_id] = message
             else:
                 repeated.append(message)
         return repeated
@@ -117,7 +117,7 @@ class InFlightTable:
 
     def holds(self, message: Message) -> bool:
         """True if this delivery of the message is still in flight."""
-        return self.get(message._id) is message
+        return self.get(message.raw_id) is message
 
     def mark_responded(self, message: Message) -> None:
         """Mark the message as answered. Only one caller succeeds.
@@ -127,9 +127,9 @@ class InFlightTable:
         """
         try:
             with self._lock:
-                is_first, message._responded = not message._responded, True
+                is_first, message.has_responded = not message.has_responded, True
         except ReentrantCallError:  # called by a finalizer in the thread that holds the lock
-            is_first, message._responded = not message._responded, True
+            is_first, message.has_responded = not message.has_responded, True
         if not is_first:
             raise AlreadyRespondedError(f"{message!r} was answered before")
 
@@ -138,7 +138,7 @@ class InFlightTable:
         with self._lock:
             unanswered = list(message for message in messages if not message.has_responded)
             for message in unanswered:
-                message._responded = True
+                message.has_responded = True
             return self._take(unanswered)
 
     def take(self, messages: Iterable[Message]) -> list[Message]:
@@ -149,8 +149,8 @@ class InFlightTable:
     def _take(self, messages: Iterable[Message]) -> list[Message]:
         taken = []
         for message in messages:
-            if self._messages.get(message._id) is message:
-                del self._messages[message._id]
+            if self._messages.get(message.raw_id) is message:
+                del self._messages[message.raw_id]
                 taken.append(message)
         return taken
 
@@ -163,9 +163,9 @@ class InFlightTable:
         with self._lock:
             for _ in range(len(finished)):  # safe: no other code removes messages from it
                 message = finished.popleft()
-                if messages.get(message._id) is message:
-                    del messages[message._id]
-                    ids.append(message._id)
+                if messages.get(message.raw_id) is message:
+                    del messages[message.raw_id]
+                    ids.append(message.raw_id)
                 else:
                     missing += 1
             self.counters.finished += len(ids)

@@ -49,7 +49,7 @@ class WorkerTask(Message):
         self.task: Callable[[], None] = task
         self.body = b""  # read by Backpressure
         # It looks like an answered message, so that run() meets it in a rare branch.
-        self._responded = True
+        self.has_responded = True
 
 
 class MessageProcessor:
@@ -118,13 +118,13 @@ class MessageProcessor:
 
     def requeue_queued(self) -> int:
         queued = self.workers.take_all()
-        tasks = [message for message in queued if message._responded]
+        tasks = [message for message in queued if message.has_responded]
         if tasks:
             self.workers.put_many(tasks)
         by_sub: dict[Subscription, list[Message]] = {}
         for message in queued:
-            if not message._responded:
-                sub = message._responder
+            if not message.has_responded:
+                sub = message.responder
                 assert isinstance(sub, Subscription)
                 by_sub.setdefault(sub, []).append(message)
         return sum(sub.requeue_unstarted(messages) for sub, messages in by_sub.items())
@@ -152,10 +152,10 @@ class MessageProcessor:
         now = monotonic()
 
         def is_expired(message: Message) -> bool:
-            return not message._responded and message.deadline <= now
+            return not message.has_responded and message.deadline <= now
 
         while (message := self.workers.take_if(is_expired)) is not None:
-            message._responder.drop_expired(message)
+            message.responder.drop_expired(message)
 
     def run(self, message: Message) -> None:
         """Handle one message and answer it. Never raises."""
@@ -174,9 +174,9 @@ class MessageProcessor:
             has_failed = True
             self._on_exception(message, exc)
         else:
-            if not (message._responded or message._is_async):
+            if not (message.has_responded or message.is_async):
                 self.finish(message, sub)
-            elif not message._responded:
+            elif not message.has_responded:
                 self._flow.hold()
         finally:
             running.pop(message, None)
@@ -191,12 +191,12 @@ class MessageProcessor:
     def note_late(self, messages: list[Message], seconds: float, has_failed: bool) -> None:
         """Record messages that expired while their handler ran, and warn of a slow handler."""
         for message in messages:
-            sub = message._responder
+            sub = message.responder
             assert isinstance(sub, Subscription)
             if sub.is_lost:  # they expired with the connection
                 continue
             if not has_failed:
-                self._late.add(sub.place, message._id)
+                self._late.add(sub.place, message.raw_id)
             if seconds > sub.msg_timeout:  # otherwise the message had waited too long before
                 self._log.log(
                     self._late_lines.level(logging.WARNING),
@@ -208,7 +208,7 @@ class MessageProcessor:
         if self._backoff.is_active:
             self._backoff.on_result(Outcome.SUCCESS)
         sub.finished.append(message)
-        message._responded = True
+        message.has_responded = True
         if len(sub.finished) >= sub.fin_batch:  # flush_soon(), without a call
             sub.flush()
         elif not self._is_flush_scheduled:
@@ -222,11 +222,11 @@ class MessageProcessor:
 
     def should_handle(self, message: Message, now: float) -> Subscription | None:
         """Return the message's subscription, or None if the handler must not see the message."""
-        if message._responded:
+        if message.has_responded:
             if isinstance(message, WorkerTask):
                 message.task()
             return None  # otherwise it was requeued while it was queued
-        sub = message._responder
+        sub = message.responder
         assert isinstance(sub, Subscription)
         if now >= message.deadline:
             sub.drop_expired(message)
@@ -240,7 +240,7 @@ class MessageProcessor:
     def _why_undone(self, message: Message, sub: Subscription) -> str:
         reason = (f"delivered {counted(message.attempts, 'time')}, and max_attempts is"
                   f" {self._max_attempts}")
-        late = self._late.count(sub.place, message._id)
+        late = self._late.count(sub.place, message.raw_id)
         if late:
             reason += (f"; its handler succeeded {counted(late, 'time')}, but later than"
                        f" msg_timeout {sub.msg_timeout:g} s: raise msg_timeout, or call touch() or"
@@ -318,7 +318,7 @@ class MessageProcessor:
 
     def on_failure(self, message: Message, decision: Decision) -> None:
         """Requeue or give up the message, unless it is answered. Never raises."""
-        if message._responded:
+        if message.has_responded:
             return
         requeue, failure = decision.requeue, decision.failure
         if requeue is not None:
@@ -327,14 +327,14 @@ class MessageProcessor:
         elif failure is not None:
             if decision.backoff:
                 self._backoff.on_result(Outcome.FAILURE)
-            message._is_async = False  # after a failure the handler does not answer
+            message.is_async = False  # after a failure the handler does not answer
             self._give_up(message, failure)
 
     def decide_failure(self, message: Message, exc: BaseException) -> Decision | None:
         """Returns None if the message was answered. Never raises."""
-        if message._responded:
+        if message.has_responded:
             return None
-        sub = message._responder
+        sub = message.responder
         assert isinstance(sub, Subscription)
         attempts, most = sub.count_handled(message), self._max_attempts
         try:
@@ -345,16 +345,16 @@ class MessageProcessor:
             return decide(None, message, exc, attempts, most)
 
     def give_up(self, message: Message, reason: str) -> None:
-        if message._responded:
+        if message.has_responded:
             raise AlreadyRespondedError(f"{message!r} was answered before")
-        message._is_async = False  # the caller answers it here
+        message.is_async = False  # the caller answers it here
         self._give_up(message, Failure(printable(reason, LONGEST_TEXT) or "no reason was given"))
 
     def _give_up(self, message: Message, failure: Failure) -> None:
         message._failure = failure
         try:
             result = self._on_giving_up(message)
-            check_result(result, may_be_future=message._is_async or message._responded)
+            check_result(result, may_be_future=message.is_async or message.has_responded)
             raise_decision(result)
         except BaseException as exc:  # the message was not kept, so it must not be finished
             log_failure(self._log, exc, "on_giving_up failed for %r: requeued", message,
@@ -365,9 +365,9 @@ class MessageProcessor:
             return
         finally:
             del message._failure
-        sub = message._responder
+        sub = message.responder
         assert isinstance(sub, Subscription)
-        if not message._is_async:
+        if not message.is_async:
             self._answer(message.finish)
         sub.in_flight.count_more("given_up")
 
@@ -378,7 +378,7 @@ class MessageProcessor:
             pass  # the user's code answered it
 
     def _check_result(self, result: object, message: Message) -> None:
-        check_result(result, may_be_future=message._is_async or message._responded)
+        check_result(result, may_be_future=message.is_async or message.has_responded)
         raise_decision(result)
         if result is False and not self._warned_about_false:
             self._warned_about_false = True

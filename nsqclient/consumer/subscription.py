@@ -289,7 +289,7 @@ class Subscription(NsqdSubscription):
         delay_ms = round(delay * 1000)
 
         def queue(core: ClientProtocol) -> None:
-            core.send_req(message._id, delay_ms)
+            core.send_req(message.raw_id, delay_ms)
 
         def send(waits: bool) -> None:
             if self.in_flight.take([message]):  # otherwise it was sent already
@@ -314,7 +314,7 @@ class Subscription(NsqdSubscription):
         try:
             if self.in_flight.holds(message):
                 self._extend(message)
-                self._send(lambda core: core.send_touch(message._id), 1)
+                self._send(lambda core: core.send_touch(message.raw_id), 1)
             elif self.is_lost:
                 self._count_lost(1)
         except ReentrantCallError:
@@ -326,7 +326,7 @@ class Subscription(NsqdSubscription):
 
     def keep_alive(self, message: Message) -> None:
         """Send TOUCH now, and again whenever half of the timeout has passed."""
-        message_id, received = message._id, message.received
+        message_id, received = message.raw_id, message.received
         if received + self._max_msg_timeout > message.deadline or message.has_responded:
             self.touch(message)  # otherwise nsqd would shorten its time
         try:
@@ -370,7 +370,7 @@ class Subscription(NsqdSubscription):
 
         def queue(core: ClientProtocol) -> None:
             for message in mine:
-                core.send_req(message._id, 0)
+                core.send_req(message.raw_id, 0)
 
         if not mine or not self._send(queue, len(mine), waits=False):
             return 0
@@ -379,7 +379,7 @@ class Subscription(NsqdSubscription):
 
     def drop_expired(self, message: Message) -> None:
         self.in_flight.take_unanswered([message])
-        self._unhandled.add(self.place, message._id)
+        self._unhandled.add(self.place, message.raw_id)
         count = self.in_flight.count_more("expired")
         if not self.is_lost:  # otherwise the loss of the connection is logged
             self._log.log(
@@ -394,7 +394,7 @@ class Subscription(NsqdSubscription):
 
         Includes deliveries to other consumers, but not deliveries that expired in this queue.
         """
-        return message.attempts - self._unhandled.count(self.place, message._id)
+        return message.attempts - self._unhandled.count(self.place, message.raw_id)
 
     def flush(self, *, waits: bool = True) -> None:
         """Send the collected FINs. Never raises.

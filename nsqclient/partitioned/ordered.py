@@ -78,7 +78,7 @@ class OrderedProcessor(MessageProcessor):
             super().run(message)
         finally:
             self._leave_partition(message)
-        sub = message._responder
+        sub = message.responder
         if isinstance(sub, OrderedSubscription):
             self.receive_next(sub)
 

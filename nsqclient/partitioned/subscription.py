@@ -328,10 +328,10 @@ class OrderedSubscription(PartitionSubscription):
         if time.monotonic() < until:
             if message.deadline < message.received + self._max_msg_timeout:
                 self._extend(message)
-                self._send(lambda core: core.send_touch(message._id), 1, waits=False)
+                self._send(lambda core: core.send_touch(message.raw_id), 1, waits=False)
         self._wait(message, until)
 
     def _give_back(self, message: Message) -> None:
         if self.in_flight.take([message]):
             self.in_flight.count_more("requeued")
-            self._send(lambda core: core.send_req(message._id, 0), 1, waits=False)
+            self._send(lambda core: core.send_req(message.raw_id, 0), 1, waits=False)

@@ -130,7 +130,7 @@ def handle(
         return decide(retry, message, error, message.attempts, max_attempts)
 
     if isinstance(handler, BatchHandler):
-        once = BatchHandler(handler._handle, size=max(1, len(messages)))
+        once = BatchHandler(handler.function, size=max(1, len(messages)))
         once.bind(_OneBatch(decide_failure))
         for message in messages:
             once(message)
@@ -189,11 +189,11 @@ class _Recorder:
 
     def finish(self, message: Message) -> None:
         _recorded(message, "finished").finished = True
-        message._responded = True
+        message.has_responded = True
 
     def requeue(self, message: Message, delay: float | None, backoff: bool) -> None:
         _recorded(message, "requeued").requeued = Requeue(delay, backoff)
-        message._responded = True
+        message.has_responded = True
 
     def touch(self, message: Message) -> None:
         _recorded(message, "touched").touched += 1

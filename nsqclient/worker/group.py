@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nsqclient.config import OPTIONS, PARTITIONED_ARGUMENTS, Config
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.batch import BatchHandler
+from nsqclient.consumer.core import few_in_flight
 from nsqclient.consumer.consumer import STOP_TIMEOUT, Consumer, stop_all
 from nsqclient.consumer.middleware import Middleware, check_middleware
 from nsqclient.consumer.stats import StopReport
@@ -85,7 +86,7 @@ class ConsumerGroup:
             arguments["max_in_flight"] = registration.max_in_flight
         try:
             # The decorator has warned of what may be milliseconds.
-            config = self.config._changed(registration.options, ())
+            config = self.config.changed(registration.options, ())
             for name, parameters in _WITHIN.items():
                 if arguments.get(name) is not None:
                     arguments[name] = self._within(arguments[name], name, parameters)
@@ -211,8 +212,9 @@ def check_group(group: ConsumerGroup, report: Callable[[str], None]) -> bool:
     for line in group.banner():
         if line.startswith("consuming "):
             report(f"OK     {line}")
-    for consumer in group.consumers:
-        problem = consumer._core.few_in_flight()
+    for registration, consumer in zip(group.registrations, group.consumers):
+        problem = few_in_flight(
+            consumer.max_in_flight, registration.workers, registration.handler)
         if problem:
             report(f"NOTE   {consumer.topic}/{consumer.channel}: {problem}")
     is_well = True

@@ -229,7 +229,7 @@ class RateLimit:
                 raise Requeue(delay=0, backoff=False)
         expired = [message for message in handling.messages if message.time_left <= 0]
         for message in expired:
-            message._responder.drop_expired(message)
+            message.responder.drop_expired(message)
         if expired:
             raise Requeue(delay=0, backoff=False)  # the other messages of the batch
         return nullcontext()

@@ -109,7 +109,7 @@ def register(
 
 
 def name_of(handler: object) -> str:
-    function = getattr(handler, "_handle", None) if isinstance(handler, BatchHandler) else handler
+    function = handler.function if isinstance(handler, BatchHandler) else handler
     function = getattr(function, "func", function)  # a functools.partial
     module = getattr(function, "__module__", None)
     qualname = getattr(function, "__qualname__", None)

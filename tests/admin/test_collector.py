@@ -6,7 +6,7 @@ import pytest
 
 from nsqclient.admin import collector
 from nsqclient.admin.collector import Collector, LostNodes
-from nsqclient.cluster.ask_all import Failure, UpstreamError
+from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Node, Nodes
 
 NODE = Node("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
@@ -20,7 +20,7 @@ class FakeCluster:
 
     def recent_nodes(self, progressive: bool = False) -> Nodes:
         if self.is_down:
-            raise UpstreamError("nsqd", [Failure("nsqd", "n:1", "refused")])
+            raise UpstreamError("nsqd", [ServerFailure("nsqd", "n:1", "refused")])
         return Nodes((NODE,), ())
 
     def each(self, nodes, call, progressive):

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqclient.admin.collector import LostNodes, messages_in
-from nsqclient.cluster.ask_all import Failure
+from nsqclient.cluster.ask_all import ServerFailure
 from nsqclient.cluster.cluster import Node, Nodes
 from tests.support.waiting import wait_until
 
@@ -56,7 +56,7 @@ def test_a_nsqlookupd_that_does_not_answer_loses_no_nsqd():
     """One of its nsqlookupds must have answered without it."""
     seen = LostNodes()
     seen.add_round(Nodes((A, B), ()), {}, 1000.0)
-    silent = Failure("nsqlookupd", "l:1", "refused")
+    silent = ServerFailure("nsqlookupd", "l:1", "refused")
     assert addresses(seen.add_round(Nodes((), (silent,)), {}, 1002.0)) == ["b:1"]
 
 

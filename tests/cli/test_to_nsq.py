@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqclient.cli import to_nsq
 from nsqclient.cli import main
-from nsqclient.cli.to_nsq import Publisher, split_records
+from nsqclient.cli.to_nsq import RecordPublisher, split_records
 from nsqclient.devserver import Nsqd
 from tests.support.docs.tool_runs import run_tool
 
@@ -85,7 +85,7 @@ class FakeProducer:
 ])
 def test_round_robin_divides_the_records_of_one_read(count, parts, sizes):
     producer, records = FakeProducer(), [b"%d" % number for number in range(count)]
-    publisher = Publisher("name", producer, "t", 0.0, None, parts)
+    publisher = RecordPublisher("name", producer, "t", 0.0, None, parts)
     publisher.publish(records)
     assert [len(part) for part in producer.published] == sizes
     assert [record for part in producer.published for record in part] == records

@@ -76,7 +76,7 @@ class World:
     def handle(self, count):
         for _ in range(count):
             message = self.queue.take_if(lambda message: True)
-            message._responder.in_flight.take([message])
+            message.responder.in_flight.take([message])
 
 
 def test_the_flow_is_held_above_the_limit_until_half_of_it_is_left():

@@ -21,7 +21,7 @@ class Answers:
         self.by_body = {}
 
     def _note(self, message, *answer):
-        message._responded = True
+        message.has_responded = True
         self.by_body[message.body] = answer
 
     def finish(self, message):

@@ -25,7 +25,7 @@ class FakeProcessor:
         pass
 
     def should_handle(self, message, now):
-        return message._responder
+        return message.responder
 
     def begin_iteration(self, message):
         self._turns.add(message)
@@ -34,7 +34,7 @@ class FakeProcessor:
         self._turns.discard(message)
 
     def finish(self, message, sub):
-        message._responded = True
+        message.has_responded = True
         self.finished.append(message.body)
 
 
@@ -43,13 +43,13 @@ class FakeSubscription:
         self.back = []
 
     def requeue(self, message, delay, backoff):
-        message._responded = True
+        message.has_responded = True
         self.back.append(message.body)
 
     def requeue_unstarted(self, messages):
         self.back += [message.body for message in messages]
         for message in messages:
-            message._responded = True
+            message.has_responded = True
 
 
 class FakeFlow:
@@ -97,7 +97,7 @@ def test_a_stop_between_the_queue_and_the_turn_requeues_the_message():
 
     def stop_now(message, now):
         bench.stop.has_begun = True
-        return message._responder
+        return message.responder
 
     bench.processor.should_handle = stop_now
     assert list(bench.loop()) == []

@@ -46,17 +46,17 @@ class FakeSubscription(Subscription):
         del self.finished[:]
 
     def finish(self, message):
-        message._responded = True
+        message.has_responded = True
         self.answers.append("FIN")
 
     def requeue(self, message, delay, backoff):
-        message._responded = True
+        message.has_responded = True
         self.answers.append(("REQ", delay, backoff))
         if self.lost:
             raise ConnectionLostError(self.address, "gone")
 
     def drop_expired(self, message):
-        message._responded = True
+        message.has_responded = True
         self.answers.append("expired")
 
     def count_handled(self, message):

@@ -12,7 +12,7 @@ from tests.support.consumer_context import make_context
 
 def message(partition, number):
     """As much of a message as is looked at here."""
-    return SimpleNamespace(partition=partition, number=number, _responder=None)
+    return SimpleNamespace(partition=partition, number=number, responder=None)
 
 
 class World(OrderedProcessor):
@@ -30,7 +30,7 @@ class World(OrderedProcessor):
         if message.number == 0:
             for number in range(1, 5):
                 self.run(SimpleNamespace(
-                    partition=message.partition, number=number, _responder=None))
+                    partition=message.partition, number=number, responder=None))
             self.seen = self._during(self)
             self.is_over = True
         return None  # nothing more is done with it

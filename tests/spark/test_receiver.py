@@ -18,7 +18,7 @@ from nsqclient.spark.reading import receiver as module
 from nsqclient.spark.errors import StorageFullError
 from nsqclient.spark.options import read_options
 from nsqclient.spark.reading.reader import NsqStreamReader
-from nsqclient.spark.reading.receiver import Drain, Progress
+from nsqclient.spark.reading.receiver import ReceiverDrain, Progress
 from nsqclient.spark.shards import log_reader, owners
 from nsqclient.spark.storage.local import LocalStore
 from tests.spark.logs import bodies, counts, publish
@@ -278,7 +278,7 @@ def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_
     target, depths, change, step
 ):
     """A silence is the end if the depth is unknown, and the caller allows that."""
-    drain = Drain(target, DrainRules(silence=2.0))
+    drain = ReceiverDrain(target, DrainRules(silence=2.0))
     for look in range(5):
         assert drain.decide(QUIET._replace(is_idle=False), 1.0 + look / 2) is Step.WAIT
     for asked in (2.0, 3.0):
@@ -288,7 +288,7 @@ def test_a_drain_ends_when_all_that_was_there_is_stored_or_the_channel_was_seen_
 
 
 def test_a_silence_lasts_as_long_as_the_caller_has_said():
-    drain = Drain(None, DrainRules(silence=2.0))
+    drain = ReceiverDrain(None, DrainRules(silence=2.0))
     for asked in (1.5, 1.7):
         drain.note(asked, UNKNOWN)
     steps = [drain.decide(QUIET, 1.0 + look / 2) for look in range(6)]

@@ -56,7 +56,7 @@ class Receiver:
         self._query = DepthQuery(
             options.topic, options.channel, options.config,
             NsqdSources(options.nsqd, options.lookupd, nsqd_http=options.nsqd_http))
-        self._drain: Drain | None = None
+        self._drain: ReceiverDrain | None = None
         self._started = 0.0
         self._full_since = 0.0  # 0: no disk is full
         self._end = threading.Event()
@@ -78,7 +78,7 @@ class Receiver:
         logger.info(
             "drain: reading %s",
             "an unknown number of messages" if target is None else counted(target, "message"))
-        self._drain = Drain(target, DrainRules(
+        self._drain = ReceiverDrain(target, DrainRules(
             options.config.drain_patience, options.idle_ms or None))
 
     def open(self) -> None:
@@ -245,7 +245,7 @@ class Progress(NamedTuple):
     is_paused: bool = False  #: no message is expected: a flow is stopped
 
 
-class Drain:
+class ReceiverDrain:
     """Decides the end of one drain: it asks ``drain_decision``. Pure.
 
     It may end earlier than a drain of a consumer: when as many messages are stored as were there
