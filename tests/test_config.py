@@ -196,7 +196,7 @@ def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said)
     (Config, "not a type: write config=Config(...)"),
 ])
 def test_a_config_that_is_none_says_what_to_write(config, said):
-    """It is found in the constructor; no value is shown, as it may be a secret."""
+    """The constructor raises. The error shows no value, because it may be a secret."""
     for make in (lambda: Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"], config=config),
                  lambda: Producer(["x:1"], config=config)):
         with pytest.raises(ConfigError) as caught:
@@ -500,7 +500,7 @@ def test_a_callable_strategy_gets_attempt_multiplier_and_random_source():
 
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.copy])
 def test_a_consumer_or_producer_is_made_in_each_process(copied):
-    """It has threads and sockets; the error says so, whoever pickles it."""
+    """Copying and pickling raise, because both have threads and sockets."""
     consumer = Consumer("t", "c", print, nsqd_tcp_addresses=["x:1"])
     with Producer(["x:1"]) as producer:
         for each in (consumer, producer):

@@ -268,7 +268,7 @@ def test_a_nsqlookupd_has_one_request_at_a_time(world):
 
 
 def test_a_newer_question_is_asked_when_the_old_one_is_answered(world):
-    """Its answer may be too old."""
+    """The answer to the old question may be outdated."""
     world.ask("a")
     world.ask("a", again=True)
     assert len(world.tasks) == 1

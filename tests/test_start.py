@@ -61,6 +61,6 @@ def test_the_version_command_prints_whether_the_c_extension_runs(environment, fo
 
 
 def test_a_client_without_snappy_does_not_load_it():
-    """Its library cannot be loaded by a second interpreter of one process."""
+    """A second interpreter of the process cannot load the snappy library."""
     loaded = loaded_after("from nsqclient import Consumer, Producer", every=True)
     assert "nsqclient.connection.handshake" in loaded and not {"snappy", "cramjam"} & loaded

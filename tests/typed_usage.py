@@ -1,4 +1,4 @@
-"""What type checkers say of programs: mypy fails where an error that is expected does not come.
+"""How type checkers judge programs: mypy fails if an expected error is not reported.
 
 Nothing here runs.
 """
@@ -20,7 +20,7 @@ def decide(message: Message) -> Requeue | type[GiveUp] | None:
 
 
 async def handle_later(message: Message) -> None:
-    """It would never run."""
+    """An async handler would never run."""
 
 
 def consume(addresses: list[str]) -> None:

@@ -73,8 +73,8 @@ class Settings:
     def make_producer(self) -> Producer:
         """Create a Producer; it opens no socket yet.
 
-        It publishes to ``NSQD_TCP_ADDRESSES``, usually an nsqd on the same host, or else to the
-        nsqds that nsqlookupds list.
+        It publishes to ``NSQD_TCP_ADDRESSES``, usually an nsqd on the same host, otherwise to
+        the nsqds that nsqlookupds list.
         """
         nsqds = self.nsqd_tcp_addresses
         return Producer(
@@ -90,7 +90,7 @@ class Settings:
         ]
 
     def consumer_addresses(self) -> dict[str, Any]:
-        """Return the nsqlookupds for a Consumer, or else the nsqds.
+        """Return the nsqlookupds for a Consumer, otherwise the nsqds.
 
         Not both: an nsqd that is listed under another name would get two connections.
         """

@@ -117,7 +117,7 @@ def test_a_control_character_in_a_header_is_a_bad_request(cluster, lines):
 
 @pytest.mark.parametrize("host", ["[", "[::1", "]:1"])
 def test_a_malformed_host_is_rejected(admin, host):
-    """It matches no allowed host; the hint never suggests ``--allowed-host`` without a name."""
+    """The hint never suggests ``--allowed-host`` without a name."""
     answer = admin.get("/ping", Host=host)
     assert answer.status_code == 403
     assert "names no host" in answer.json()["hint"]

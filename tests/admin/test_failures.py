@@ -1,4 +1,4 @@
-"""What the pages say about servers that fail."""
+"""How the pages report servers that fail."""
 
 import pytest
 

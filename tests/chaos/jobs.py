@@ -36,7 +36,7 @@ JOBS = {
 #: What happens to an nsqd, and for how many seconds; and to the job.
 FAULTS = {"restart": (0.2, 4.0), "freeze": (0.5, 6.0), "kill nsqd": (0.2, 4.0),
           "kill job": (0.0, 0.0)}
-#: Points where a replay kills itself; ``any``: it is killed from outside.
+#: Points at which a replay kills itself; ``any``: it is killed from outside.
 POINTS = ("before_publish", "after_publish", "before_remove", "after_remove", "any")
 #: Messages of one round at each nsqd, the most faults of one round, and the seconds that a message
 #: takes, so that a fault comes in the middle.

@@ -53,7 +53,7 @@ def test_a_new_name_starts_a_new_file(tmp_path):
 
 
 def test_a_fifo_is_refused_at_once(tmp_path):
-    """Its opening would wait for a reader, and a signal for its opening."""
+    """Opening a FIFO would block until it has a reader, and delay signals."""
     (tmp_path / "out").mkdir()
     os.mkfifo(tmp_path / "out" / "t-000000.01")
     with pytest.raises(OSError, match="not a regular file|No such device"):
@@ -379,7 +379,7 @@ class World:
     def fsync(self, descriptor):
         if self.error is not None:
             raise self.error
-        # Not that of a folder, for the names in it.
+        # Excludes the fsync of a folder.
         name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
         if name == "t":
             self.events.append(f"on disk: {os.fstat(descriptor).st_size > 0}")

@@ -1,4 +1,4 @@
-"""Command lines that a tool refuses: the status, and what it says."""
+"""Command lines that a tool rejects: the exit status and the error."""
 
 import pytest
 

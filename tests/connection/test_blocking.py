@@ -156,7 +156,7 @@ def test_a_publish_without_an_answer_goes_on_and_nothing_is_sent_twice():
 
 
 def test_a_large_command_is_written_on_after_a_wait():
-    """Its progress is seen meanwhile, and a heartbeat in its middle is answered behind it."""
+    """Progress is visible during the write. A heartbeat is answered after the command."""
     read = threading.Event()
 
     def script(peer):

@@ -1,4 +1,4 @@
-"""The opening of a dialogue by value: what is sent when, and what ends it."""
+"""The handshake with a scripted peer: the order of the commands, and the errors."""
 
 import json
 import logging

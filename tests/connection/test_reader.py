@@ -85,7 +85,7 @@ def test_a_reader_that_did_not_run_for_long_looks_before_it_calls_nsqd_silent(
 
 @pytest.mark.parametrize("method", ["send_publish", "data_to_send"])
 def test_ctrl_c_between_a_command_and_its_answer(monkeypatch, method):
-    """It ends the connection: no later answer is taken for that of another publish."""
+    """The connection ends, so a late answer cannot be taken for the answer to another publish."""
     def answer_all(peer):
         peer.identify()
         with contextlib.suppress(EOFError, OSError):
@@ -163,7 +163,7 @@ def test_the_reader_is_woken_when_no_message_came(consuming):
 
 
 def test_other_events_are_left_to_the_reader(consuming):
-    """They may end the connection, or a stop may wait for them."""
+    """Other events may end the connection, or a stop may wait for them."""
     consuming.wire.nsqd.send(message() + error("E_FIN_FAILED late"))
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert len(consuming.batches) == 1

@@ -209,7 +209,7 @@ async def coroutine(batch):
     lambda batch: 3, lambda batch: ["id"], fails_while_it_is_read, lambda batch: coroutine(batch),
 ])
 def test_a_result_that_is_no_list_of_the_batch_requeues_all(bench, handle, caplog):
-    """What is no list of messages (a number of rows, say) is an error; no message hangs."""
+    """Any result but None or a list of messages is an error. No message is left unanswered."""
     bench = bench(handle, size=2)
     bench.feed(b"ab")
     assert bench.answered("REQ", None, True) == b"ab"

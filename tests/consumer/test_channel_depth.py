@@ -85,7 +85,7 @@ def test_an_nsqd_that_is_down_may_have_the_usual_http_port():
 def test_an_nsqd_that_was_asked_or_connected_counts_when_it_is_not_listed_any_more(
     server_factory, lookupd_factory
 ):
-    """It may just be restarted; without a connection and an answer it does not count."""
+    """It may be restarting. An nsqd that never answered or was connected does not count."""
     lookupd = lookupd_factory()
     servers = [server_factory(lookupd_tcp_addresses=[lookupd.tcp_address]) for _ in range(2)]
     for one in servers:

@@ -231,7 +231,7 @@ def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: [[]]])
 def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
-    """It is logged, and the next round asks again."""
+    """The failure is logged, and the next round asks again."""
     filters = [bad, lambda found: found]
     world = World(
         monkeypatch, lookupds=["l:1"], lookupd_poll_interval=1,

@@ -11,7 +11,7 @@ from nsqclient.runtime.workers import WorkerPool
 
 
 class FakeProcessor:
-    """Lets every message be handled; keeps what is finished."""
+    """Accepts every message; records the finished ones."""
 
     def __init__(self, workers):
         self.workers = workers

@@ -96,7 +96,7 @@ def raising(failure):
 
 
 def test_a_fin_waits_for_others():
-    """It leaves with the next one, with an idle worker, or after a few milliseconds."""
+    """A FIN is sent with the next one, by an idle worker, or after a few milliseconds."""
     bench = Bench()
     bench.run()
     assert bench.sub.answers == []
@@ -111,7 +111,7 @@ def test_a_fin_waits_for_others():
 
 
 def test_a_handler_whose_connection_was_lost_is_not_late(caplog):
-    """Its messages expired with the connection. A batch reports several at once."""
+    """The messages expired with the connection. A batch reports several of them."""
     bench = Bench()
     messages = [bench.run() for _ in range(2)]
     bench.processor.note_late(messages, 100.0, False)

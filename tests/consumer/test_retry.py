@@ -12,7 +12,7 @@ from nsqclient.message import GiveUp, Message, Requeue
 
 
 class Unspeakable(Exception):
-    """Its text cannot be had."""
+    """An exception whose ``__str__`` raises."""
 
     def __str__(self):
         raise RuntimeError("no text")

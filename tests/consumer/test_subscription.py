@@ -270,7 +270,7 @@ def test_a_delivery_that_expired_does_not_count_as_handled(caplog):
 
 
 def test_the_count_outlives_the_connection(caplog):
-    """nsqd delivers again by the next one what it had sent by this one."""
+    """nsqd delivers the messages of a lost connection again on the next one."""
     unhandled = DeliveryCounts()
     with Session(lines()) as session:
         session.sub._unhandled = unhandled
@@ -335,14 +335,14 @@ def test_a_delivery_of_what_is_in_flight_is_a_mistake_unless_attempts_grow(
 
 
 def test_what_is_finished_when_the_connection_is_gone_is_lost(in_flight, messages):
-    """It counts as an orphan, and its answer as lost."""
+    """The message counts as orphaned, and its answer as lost."""
     in_flight.mark_lost()
     assert in_flight.take_finished(deque(messages[:1])) == ([], 1)
     assert (len(in_flight), in_flight.counters.orphaned, in_flight.is_lost) == (0, 3, True)
 
 
 def test_the_time_of_messages_ends_with_their_connection(in_flight, messages):
-    """nsqd gives them to somebody else at once, so those that are queued are not handled."""
+    """nsqd gives the messages to another consumer immediately, so queued ones are not handled."""
     expired = messages[0].deadline = 1.0
     messages[1].deadline = messages[2].deadline = float("inf")
     in_flight.mark_lost()

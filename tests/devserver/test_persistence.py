@@ -135,7 +135,7 @@ def test_read_position_ends_with_the_records(data, tmp_path, empty, size):
 
 @pytest.mark.parametrize("position", [-34, 1, 35, 10**6, 10**30, 1e999])
 def test_read_position_of_another_file_is_ignored(data, tmp_path, position):
-    """It must be the beginning of a record, or the end; else all records are read."""
+    """A position that is neither the start of a record nor the end of the file is ignored."""
     spool = filled(data, 1, 2)
     spool.close()
     (tmp_path / "t.meta").write_text(json.dumps({"read": position}))

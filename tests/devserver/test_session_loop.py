@@ -84,7 +84,7 @@ def test_topics_are_prepared_in_other_threads_alone(leak_guard, must_prepare, pr
 
 
 def test_stop_waits_for_a_client_that_authorizes(auth_server):
-    """Its thread ends before stop() returns."""
+    """The thread of the request ends before stop() returns."""
     with Nsqd(auth_http_addresses=[address_of(auth_server)]) as nsqd, \
             RawClient(nsqd.tcp_address) as client:
         client.send(b"AUTH\n\0\0\0\1s")

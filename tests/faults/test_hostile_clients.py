@@ -46,7 +46,7 @@ def snappy_claim(size: int) -> bytes:
 
 
 def snappy_stream(data: bytes, times: int) -> bytes:
-    """A whole stream of snappy with ``data`` so many times; expands twentyfold at most."""
+    """A whole snappy stream that repeats ``data``; expands at most twentyfold."""
     compressor = snappy.StreamCompressor()
     return compressor.compress(data) + compressor.compress(data) * (times - 1)
 

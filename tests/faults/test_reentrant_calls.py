@@ -71,7 +71,7 @@ def test_finalizers_answer_messages_wherever_the_collector_runs_them(
 def test_a_finalizer_that_publishes_in_mid_publish_gets_through(
     server, eager_collector, monkeypatch
 ):
-    """It never waits for its own thread, and the interrupted publishes are stored."""
+    """The finalizer never waits for its own thread. The interrupted publishes are stored."""
     published, errors = [], []  # one finalizer may run in the middle of another
     monkeypatch.setattr(sys, "unraisablehook", lambda args: errors.append(type(args.exc_value))
                         if "Audit.__del__" in f"{args.object} {args.err_msg}" else None)
@@ -105,7 +105,7 @@ def test_a_finalizer_that_publishes_in_mid_publish_gets_through(
 
 @pytest.mark.parametrize("way", ["publish", "publish_async"])
 def test_a_signal_handler_that_publishes_gets_through_or_a_typed_error(server, way):
-    """It never waits for the thread that it interrupts; publish_async() always gets through."""
+    """The handler never waits for the thread that it interrupts. publish_async() succeeds."""
     outcomes, running = [], []  # a call appends in one step, even if another signal comes
 
     def on_alarm(signum, frame):

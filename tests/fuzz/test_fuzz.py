@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 def test_a_mutated_stream_gives_events_or_a_documented_error():
-    """It is a fuzz only if streams end in all ways."""
+    """The test also checks that the mutated streams cover every kind of end."""
     count = 4_000
     ends = Fuzz(seed=1).run(count)
     assert sum(ends.values()) == count

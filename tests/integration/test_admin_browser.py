@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.external
 ROWS = "tbody tr"
-#: For what is the page's alone: the kind of the servers matters little.
+#: For tests of the page only, for which the kind of server matters little.
 OF_THE_PAGE = pytest.mark.parametrize(
     "server_kind", ["embedded", pytest.param("real", marks=[pytest.mark.real, pytest.mark.long])])
 

@@ -384,7 +384,7 @@ def test_health_says_why_nothing_is_consumed(server):
 
 
 def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
-    """It consumes only while somebody iterates over messages()."""
+    """Such a consumer receives only while a loop over messages() runs."""
     publish(server, b"x")
     with consume(server, None) as consumer:
         wait_until(lambda: consumer.stats().connections)

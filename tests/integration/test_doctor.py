@@ -216,7 +216,7 @@ def test_9_a_growing_timeout_count_is_reported(cluster, examine):
 
 
 def test_an_nsqd_whose_topics_cannot_be_seen_is_a_warning(server, examine):
-    """It answers, and no given server knows the topic: this is not reported as "all is well"."""
+    """The nsqd answers, but no given server knows the topic. This is not reported as OK."""
     with FaultProxy(server.tcp_address) as proxy:  # beside its port nobody serves HTTP
         status, findings = examine(f"--nsqd-tcp-address={proxy.address}")
     [found] = findings

@@ -81,7 +81,7 @@ def test_a_requeued_message_is_reported_and_left(server, caplog):
 
 
 def test_messages_of_another_consumer_are_waited_for(server, caplog):
-    """They may come back: here it requeues them when the drain has said that it waits."""
+    """Here the other consumer requeues them after the drain has logged that it waits."""
     caplog.set_level("INFO")
     held = threading.Event()
 

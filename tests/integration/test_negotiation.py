@@ -68,7 +68,7 @@ def test_short_and_long_bodies_arrive_unchanged(secure_server, certificates, ask
 
 
 def refuse(server, config):
-    """Publish where it cannot work; return the error."""
+    """Publish although negotiation fails; return the error."""
     with Producer([server.tcp_address], config=config) as producer:
         with pytest.raises(PublishRejectedError) as caught:
             producer.publish("events", b"x", timeout=5)
@@ -154,7 +154,7 @@ def test_heartbeats_can_be_off_for_producers(server):
 
 
 def refused(server, config):
-    """Consume where it cannot work; return nsqd's error, which on_error gets."""
+    """Consume although negotiation fails; return nsqd's error, which on_error gets."""
     errors = []
     with consume(server, Collector(), config=config, on_error=errors.append):
         wait_until(lambda: errors)

@@ -168,7 +168,7 @@ def test_a_full_window_raises_where_it_was_asked_for():
 
 
 def test_a_short_deadline_holds_behind_a_long_one_while_nsqd_takes_no_bytes(server):
-    """Its worker waits until its bytes are written, which the end of the connection ends."""
+    """The worker of the short publish is blocked in a write until its connection is closed."""
     size = 32_000_000  # more than the sockets take
     config = Config(nsqd_max_msg_size=size, nsqd_max_body_size=2 * size, write_timeout=60)
     with FaultProxy(server.tcp_address) as proxy, Producer(

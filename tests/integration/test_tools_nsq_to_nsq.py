@@ -80,7 +80,7 @@ def test_results_are_those_of_the_original(real_nsqd, source, more):
             assert end(process) == 0
         topic = "d" if "--destination-topic=d" in more else kind
         results.append(sorted(bodies_at(target, topic)))
-    # Nested objects are the one case where the original sorts what the message did not.
+    # Only in nested objects the original sorts keys that the message did not sort.
     assert [json_or_bytes(b) for b in results[0]] == [json_or_bytes(b) for b in results[1]]
     assert results[0]
 

@@ -33,7 +33,7 @@ def check(monkeypatch):
 def test_a_topic_without_a_channel_and_an_unlisted_topic_are_noted(
     server_factory, lookupd_factory, check
 ):
-    """Its messages wait for the first channel; a mistyped topic is listed by none."""
+    """Messages of such a topic wait for the first channel. A mistyped topic is not listed."""
     lookupd = lookupd_factory()
     server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
     server.post("/pub", b"x", topic="events")

@@ -57,7 +57,7 @@ def test_every_public_name_stands_in_the_reference(package: str) -> None:
 
 
 def test_a_consumer_shows_its_documented_interface_and_nothing_else() -> None:
-    """Its parts report to a private object, so completion in an editor lists what users call."""
+    """Internal parts report to a private object, so an editor completes only public names."""
     listed = re.search(r"autoclass:: nsqclient.Consumer\n   :members:((?:[^:]|\n      )*?)\n\n",
                        read("docs/reference/consumer.rst"))
     assert listed is not None

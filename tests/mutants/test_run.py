@@ -89,7 +89,7 @@ def test_a_run_lists_every_mutant_and_repeats_the_failures(root: Path, tmp_path:
 
 
 def test_tests_that_fail_anyway_kill_nothing(root: Path, tmp_path: Path) -> None:
-    """They must pass without any mutant."""
+    """A test counts only if it passes without a mutant."""
     lines: list[str] = []
     (root / "nsqclient" / "__init__.py").write_text(LIBRARY.replace("+", "-"))
     assert run([mutant("number - number")], root, tmp_path / "copies", 1, lines.append) is None

@@ -87,7 +87,7 @@ def test_lookups_come_at_the_poll_interval_when_all_partitions_are_connected(wor
 
 
 def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
-    """Its connection is closed, and the answer that drops it shortens the pause."""
+    """The connection is closed, and the answer without the partition shortens the pause."""
     sub, = [one for one in world.connections.subscriptions() if one.place.partition == 0]
     world.answers["l"] = answer({1: "b:1"})
     world.timer.advance(120)
@@ -118,7 +118,7 @@ def test_the_number_of_partitions_is_reported_when_it_changes(world):
 
 
 def test_partitions_that_the_filter_leaves_out_are_not_waited_for(monkeypatch):
-    """They have a leader, and the user does not want them."""
+    """The partitions have a leader, but the filter excludes it."""
     world = PartitionWorld(monkeypatch, lookupds=["l"], discovery_filter=lambda names: ["a:1"])
     world.answers["l"] = answer({0: "a:1", 1: "b:1"})
     world.start()
@@ -142,7 +142,7 @@ def test_after_a_refusal_the_leader_of_another_lookupd_is_dialed_at_once(monkeyp
 
 
 def test_partitions_that_nobody_reads_are_logged_at_growing_intervals(monkeypatch, caplog):
-    """They are named; a last line says that all are read again."""
+    """The lines name the partitions. A last line says that all are read again."""
     caplog.set_level("INFO", "nsqclient.consumer")
     world = PartitionWorld(monkeypatch, lookupds=["l"])
     world.answers["l"] = answer({0: "a:1", 2: "c:1"}, partitions=4)

@@ -1,4 +1,4 @@
-"""OrderedProcessor: what waits because a message of its partition is being handled."""
+"""OrderedProcessor: messages that wait for another message of their partition."""
 
 from types import SimpleNamespace
 

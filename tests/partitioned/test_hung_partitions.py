@@ -43,7 +43,7 @@ def commands(cluster, topic):
 def test_other_topics_are_published_to_while_a_partition_hangs(
     cluster, produce, in_thread, retry_unknown, key
 ):
-    """They use another connection, and are not affected by the end of the first."""
+    """Other topics use another connection, which the end of the first does not affect."""
     cluster.create_topic("hung", 1)
     cluster.create_topic("t", 2)
     cluster.hang("hung", 0)

@@ -212,7 +212,7 @@ def test_a_retry_without_a_key_uses_another_partition(cluster, produce):
 
 
 def test_partitions_of_an_nsqd_that_came_back_are_used_again(cluster, produce, monkeypatch):
-    """Its connection ended; nothing was left unanswered."""
+    """The connection ended without an unanswered publish."""
     monkeypatch.setattr(producer_module, "UNANSWERED_AFTER", 0.0)
     cluster.create_topic("t", 3)
     producer = connected(produce(), cluster)
@@ -413,7 +413,7 @@ class TestChosenPartitions:
         assert sent(cluster, "MPUB_EXT") or sent(cluster, "PUB_EXT")
 
     def test_publish_many_says_how_many_are_stored(self, cluster, produce):
-        """Those of other partitions are, where one has no leader."""
+        """Messages of other partitions are stored while one partition has no leader."""
         cluster.create_topic("t", 2)
         cluster.hide("t", murmur3("k0", 2))
         other = next(f"k{n}" for n in range(9) if murmur3(f"k{n}", 2) != murmur3("k0", 2))

@@ -1,4 +1,4 @@
-"""What subscribes to a partition, and what it makes of received messages."""
+"""PartitionSubscribe: its command, and how it reads received messages."""
 
 import pytest
 

@@ -77,7 +77,7 @@ class Sent:
         self._is_settled.set()
 
     def wait(self, until):
-        """Return what the attempt has led to; unknown at the deadline."""
+        """Return the outcome of the attempt; unknown at the deadline."""
         if not self._is_settled.wait(max(0.0, until - time.monotonic())):
             return Answer(ConnectError("nsqd:4150", "no answer in time"))
         return Answer(self._error)
@@ -168,7 +168,7 @@ def put(publisher, *items):
 
 
 def busy(world, publisher):
-    """Have the worker of topic t wait for an answer, so that what comes next waits together."""
+    """Have the worker of topic t wait for an answer, so that the next messages wait together."""
     put(publisher, future())
     return world.sends.token(0)
 
@@ -500,7 +500,7 @@ def started(publisher):
 
 
 class TestPartitionedCluster:
-    """Where the cluster is partitioned, the queues of partitions take over that of a topic."""
+    """On a partitioned cluster the queues of partitions take over the queue of a topic."""
 
     def test_they_get_the_whole_queue(self, world):
         taken = []

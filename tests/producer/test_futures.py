@@ -38,7 +38,7 @@ def running():
 
 
 def in_thread(work):
-    """Run it in a thread; return where its outcome will be."""
+    """Run it in a thread; return the list that receives its outcome."""
     seen = []
 
     def run():
@@ -123,7 +123,7 @@ def test_not_cancelled_once_it_runs():
 
 
 def test_callbacks_are_called_once_in_order(caplog):
-    """Those that were added before the outcome and those after it; what one raises is logged."""
+    """Callbacks added before and after the outcome are called. Their exceptions are logged."""
     item, called = running(), []
     item.add_done_callback(lambda item: called.append(1))
     item.add_done_callback(lambda item: 1 / 0)
@@ -223,7 +223,7 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_added_it(caplog):
 
 
 def test_of_several_threads_one_begins_a_message():
-    """Its worker, or the timer that finds it late."""
+    """Either the worker of the message, or the timer after its deadline."""
     items = [future() for _ in range(3)]
     assert start_all([items[0]]) == [items[0]]
     assert items[1].cancel()

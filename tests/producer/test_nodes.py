@@ -176,7 +176,7 @@ def test_an_nsqd_that_cannot_store_is_dialed_again_at_once(make_links):
 
 
 def test_a_publish_does_not_wait_for_an_nsqd_that_others_have_left(make_links):
-    """Its last connection ended meanwhile; another nsqd is connected."""
+    """The last connection to the nsqd ended during the wait. Another nsqd is connected."""
     with ScriptedServer(idle) as server:
         nodes = make_links(server.address)
         left = nodes.node_at("127.0.0.1:1")

@@ -44,7 +44,7 @@ def test_silence_ends_a_publish_with_a_long_timeout():
 
 
 def test_a_connection_that_was_idle_is_compared_with_a_new_one():
-    """It is dead if the same nsqd finishes a new handshake while it does not answer."""
+    """The idle connection is dead if nsqd completes a new handshake but does not answer on it."""
     waiting = patience(idle=1.0)
     assert decide(waiting, 101.0, dialed_at=99.0) is Step.PROBE
     assert waiting.next_look(101.0) == pytest.approx(101.1)

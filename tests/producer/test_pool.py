@@ -229,7 +229,7 @@ def test_an_interrupted_publish_does_not_lose_the_turn_of_another(world):
 
 
 def test_what_an_interrupted_thread_lost_is_not_counted(world):
-    """Its place is free: another one is dialed for it."""
+    """A connection that the thread lost frees its place, and another one is dialed."""
     add(world.pool, Conn(), Conn())
     world.pool.idle.pop()
     gc.collect()

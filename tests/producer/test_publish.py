@@ -75,7 +75,7 @@ class Answers:
         self.pauses.append(seconds)
 
     def do_nothing(self, *arguments):
-        """What the real ones do with a connection is no matter of a publish."""
+        """How real connections work does not matter to a publish."""
 
     wake = drop = on_lost = on_refused = do_nothing
 

@@ -252,7 +252,7 @@ def test_a_heartbeat_is_answered_with_nop(state):
     ({}, 0), ({"tls_v1": True}, 1), ({"tls_v1": True, "snappy": True}, 2),
 ])
 def test_heartbeat_before_the_answer_to_identify(granted, layers):
-    """Its NOP waits: nsqd reads what follows IDENTIFY through the layers that it grants."""
+    """The NOP is delayed, because nsqd reads bytes after IDENTIFY through the granted layers."""
     core = core_in(State.IDENTIFYING)
     core.receive_data(BEAT)
     assert core.take_events() == [Heartbeat()]

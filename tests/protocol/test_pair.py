@@ -106,7 +106,7 @@ def publish(command):
     return lambda pair, token: pair.client.send_publish(command, token)
 
 
-#: What is sent, and what the server makes of it. What begins with "pub" has an outcome.
+#: Client call -> event at the server. Calls that begin with "pub" have an outcome.
 SENDS = {
     "pub": (publish(commands.pub("t", b"\n" * 300)), [Pub("t", b"\n" * 300)]),
     "pub later": (publish(commands.dpub("t", 1500, b"x")), [Dpub("t", 1500, b"x")]),

@@ -31,7 +31,7 @@ def test_what_a_server_counts_and_names_is_read(value, ascii_only):
     "1e308", "1e309", "-1e999", "1" * 400 + ".5",
 ])
 def test_numbers_of_more_than_20_digits_are_refused(text):
-    """They stand for nothing, and a float holds 308 digits at most."""
+    """No field of NSQ has more digits, and a float holds at most 308."""
     for data in (text, f'{{"a": [{text}]}}'):
         with pytest.raises(JsonLimitError, match=r"a number of .* digits"):
             read_json(data.encode())

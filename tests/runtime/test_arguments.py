@@ -1,4 +1,4 @@
-"""What is refused as a handler or callback: what would do nothing when it is called."""
+"""Functions that are rejected as a handler or callback, because a call would do nothing."""
 
 import functools
 import types

@@ -62,7 +62,7 @@ def test_a_record_of_the_library_does_not_come_back_to_the_handler_that_caused_i
 
 
 def test_a_thread_of_the_library_does_not_wait_for_a_busy_handler(attach):
-    """Its records are dropped, and a later one says how many."""
+    """Records are dropped, and a later record reports their number."""
     busy, free = threading.Event(), threading.Event()
 
     def work(record):

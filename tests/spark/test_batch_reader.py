@@ -60,7 +60,7 @@ def test_a_peek_gives_all_that_uneven_nsqds_have(server_factory, texts):
 
 
 def test_a_peek_waits_for_every_nsqd_where_the_depth_is_unknown(texts):
-    """It ends after silence, and not while one of them has only begun to send."""
+    """The peek ends after silence, but not while an nsqd has just begun to send."""
     with Nsqd() as one, Nsqd() as other:
         for server, count in ((one, 30), (other, 5)):
             with Producer([server.tcp_address]) as producer:
@@ -116,7 +116,7 @@ def test_a_snapshot_is_read_again_and_not_filled_twice(server, texts, storage):
 
 
 def test_a_snapshot_of_another_topic_is_refused(server, texts, storage):
-    """It would give no row."""
+    """Reading it would return no rows."""
     publish(server, 5)
     texts |= {"storage": storage, "snapshot": "one"}
     batch_rows(texts, mode="drain")

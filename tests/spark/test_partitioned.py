@@ -184,7 +184,7 @@ def test_a_peek_for_one_row_finds_it_in_any_partition(cluster, texts):
 
 
 def test_a_peek_at_an_ordered_topic_is_refused(cluster, texts):
-    """It would see one message of each partition; the text says what to do."""
+    """The peek would see one message of each partition. The error says what to do."""
     cluster.create_topic("t", 1, ordered=True, channels=["c"])
     del texts["storage"]
     with pytest.raises(PartitionError, match="mode=drain"):

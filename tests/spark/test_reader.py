@@ -73,7 +73,7 @@ def test_nothing_new_is_the_very_same_offset(reader, write):
 
 
 def test_a_checkpoint_of_another_topic_or_channel_is_refused(reader, write):
-    """It would go on there at the same numbers, and skip the messages before them."""
+    """Otherwise reading would continue there at the same numbers, and skip messages."""
     write(A, 1, 1, 1)
     for options in ({"topic": "other"}, {"channel": "other"}):
         for ask in (lambda one: one.latestOffset(offset(a=1), ALL),
@@ -115,7 +115,7 @@ def test_no_row_passes_the_driver_and_no_secret_goes_to_executors(
 
 
 def test_a_shard_joins_with_an_empty_range(reader, write):
-    """Its place is in Spark's log before its first rows are."""
+    """Spark's log has the position of the shard before its first rows."""
     write(A, 5)
     one = reader()
     end = one.latestOffset(one.initialOffset(), ALL)
@@ -246,7 +246,7 @@ def test_available_now_reads_a_shard_that_is_new_to_the_checkpoint(reader, write
 
 
 def test_the_trigger_once_is_refused(reader):
-    """It would be one batch of whatever size."""
+    """Otherwise one batch would have an unlimited size."""
     with pytest.raises(ConfigError, match="availableNow"):
         reader().latestOffset(offset(), ReadAllAvailable())
 
@@ -334,7 +334,7 @@ def test_a_second_query_on_a_log_is_refused(storage_url, reader, write, store, m
 
 
 def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, monkeypatch):
-    """It was suspended, and another one has begun meanwhile."""
+    """The query was suspended, and another query began in the meantime."""
     monkeypatch.setattr(reader_claim, "INTERVAL", 0.02)
     write(A, 1)
     first = reader()
@@ -354,7 +354,7 @@ def test_a_query_that_was_silent_for_long_gives_way(storage_url, reader, write, 
 
 
 def test_a_log_that_was_lost_is_not_taken_for_a_new_one(reader, write, caplog):
-    """Its numbers would begin again below the checkpoint, and its rows never be read."""
+    """Its numbers would restart below the checkpoint, and its rows would never be read."""
     write(A, 1)
     with pytest.raises(DataLossError, match="ends before segment 7, where the checkpoint is"):
         reader().latestOffset(offset(a=7), ALL)
@@ -382,7 +382,7 @@ def test_a_storage_without_a_log_is_mentioned(reader, caplog):
 
 
 def test_an_executor_does_not_load_what_only_the_driver_needs():
-    """It unpickles the reader, at the first batch of each query."""
+    """An executor unpickles the reader at the first batch of each query."""
     done = subprocess.run(
         [sys.executable, "-c", "import nsqclient.spark.reading.reader, sys; print(*sys.modules)"],
         capture_output=True, text=True, check=True)

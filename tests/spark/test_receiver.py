@@ -155,7 +155,7 @@ def drain(log_path, start_receiver):
 
 
 def test_a_drain_of_two_nsqds_of_which_one_has_no_http_takes_all(server_factory, drain, caplog):
-    """Its messages are not in the sum of the depths, which had ended the drain too early."""
+    """The sum of depths lacks its messages, which once ended the drain too early."""
     servers = [server_factory(), server_factory()]
     for number, one in enumerate(servers):
         publish(one, 1500, number * 1500)
@@ -246,7 +246,7 @@ def test_what_is_not_committed_is_never_deleted(server, reader, disk):
 
 
 def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypatch):
-    """It has an end: stored messages are read, and the others stay at nsqd."""
+    """The drain ends: stored messages are read, and the others stay at nsqd."""
     monkeypatch.setattr(module, "_SPACE_PATIENCE", 0.2)
     publish(server, 100, size=200)
     disk[0] = 2000  # less than a segment of one message

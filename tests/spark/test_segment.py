@@ -53,7 +53,7 @@ def test_an_id_that_is_no_text_keeps_no_other_message():
 
 
 def test_any_tool_that_reads_arrow_reads_a_segment():
-    """It is a complete file, with its description."""
+    """A segment is a complete Arrow file that includes its schema."""
     data = bytes(encode_segment("topic", "channel", PARTS, WRITER))
     table = pa.ipc.open_file(data).read_all()
     assert table.column("body").to_pylist() == [ONE[3], TWO[3], THREE[3]]

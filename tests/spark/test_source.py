@@ -22,7 +22,7 @@ GOOD = {"topic": "t", "channel": "c", "nsqd": "127.0.0.1:4150"}
     {}, {"mode": "drain", "storage": "/data"}, {"maxLogBytes": "5", "STORAGE": "/data"},
 ])
 def test_the_schema_is_known_at_load(options):
-    """It does not depend on the options, which may be a stream's or a batch's."""
+    """The schema does not depend on the options, for a stream or a batch."""
     assert NsqDataSource(CaseInsensitiveDict({**GOOD, **options})).schema() == ROW_DDL
 
 

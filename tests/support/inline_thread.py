@@ -28,7 +28,7 @@ class InlineThread:
                 self._launched.popleft()
 
     def join(self, timeout: float | None = None) -> None:
-        """It has ended."""
+        """Do nothing: the thread has already ended."""
 
     def is_alive(self) -> bool:
         """Return False: it has ended."""

@@ -171,7 +171,7 @@ def test_a_child_that_does_not_stop_is_killed_in_time(supervise, monkeypatch, ca
 
 
 def test_a_child_that_hangs_is_killed_and_started_again(supervise, caplog):
-    """It has reported that it consumes, and then nothing more, as a frozen process."""
+    """The child reports that it consumes, then sends no more reports, like a frozen process."""
     def on_start(count, child):
         if count == 2:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -220,7 +220,7 @@ def test_sighup_replaces_one_process_at_a_time(supervise):
 
 
 def test_a_successor_that_is_not_healthy_does_not_take_over(supervise, caplog):
-    """Its predecessor goes on, until the successor is healthy or has had its time."""
+    """The old child continues until the new one is healthy, or has run for some seconds."""
     caplog.set_level("INFO")
     unhealthy = STARTED.replace(
         "b'{}\\n'", """b'{"consumers": {"orders/billing": [false, "backing off"]}}\\n'""") + (

@@ -86,7 +86,7 @@ def test_a_rejected_call_of_several_rows_is_ambiguous(error):
 
 
 def test_what_a_failed_call_has_stored_is_stored():
-    """Its later MPUB was rejected, and had one row."""
+    """The call sent two MPUBs, and the second one, of a single row, was rejected."""
     error = PublishRejectedError("too big", "E_BAD_MESSAGE")
     error.stored = 2
     result = run(Publisher(of_3=error), Row(1), Row(2), Row(3))

@@ -87,7 +87,7 @@ def test_an_invalid_message_is_refused_at_the_call(alias, producer, topic, body,
 
 
 def test_without_the_app_the_error_says_what_to_install(producer):
-    """It is in INSTALLED_APPS only where somebody wants a table."""
+    """The outbox is an app of its own, because not every project needs the table."""
     with override_settings(INSTALLED_APPS=["nsqclient.contrib.django"]):
         with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
             publish_in_transaction("events", b"x")
@@ -111,7 +111,7 @@ def test_a_deferred_message_is_deferred_by_what_is_left(alias, store, producer, 
 
 
 def test_messages_outlive_an_outage_of_nsqd(alias, store, producer, nsqd, caplog):
-    """They stay in the table; the relay says so once, and when it works again."""
+    """Messages stay in the table. The relay logs this once, and logs its recovery."""
     store("a")
     nsqd.stop()
     with override_settings(NSQCLIENT={"NSQD_TCP_ADDRESSES": ["127.0.0.1:1"]}):

@@ -23,7 +23,7 @@ def test_a_connection_begins_with_magic_and_identity():
 
 @pytest.mark.parametrize("data", [b"", b"PIN", b"A" * (MAX_LINE_SIZE + 1) + b"\n"])
 def test_an_incomplete_or_endless_line_is_the_end(data):
-    """It takes no more memory."""
+    """The reader stops buffering."""
     assert read_command(io.BytesIO(data)) is None
 
 

@@ -119,7 +119,7 @@ def test_fins_of_a_quiet_connection_are_proven_by_time():
 
 
 def test_a_lost_connection_leaves_doubt(known):
-    """Its last FINs may be lost: neither number nor time proves them."""
+    """The last FINs may be lost: neither their number nor time proves them."""
     known.closed("a", clean=False)
     known.settle(before=999.0)
     assert find(known, [claim(0, 5, conn="b")]) == [[0, 1, 2, 3, 4]]
@@ -143,7 +143,7 @@ def test_a_refused_fin_is_remembered_though_the_connection_ends_well(known):
 
 
 def test_a_refused_fin_of_a_forgotten_message_is_remembered():
-    """Its segment may be gone, so it must be saved."""
+    """The segment may be deleted, so the id must be saved."""
     known = KnownIds()
     known.doubt("n:1", ids(7, 1))
     assert known.saved_grew
@@ -151,7 +151,7 @@ def test_a_refused_fin_of_a_forgotten_message_is_remembered():
 
 
 def test_a_copy_that_is_finished_is_pending_again(known):
-    """Its FIN may be lost as well; when it is proven, the doubt is over."""
+    """The FIN of the copy may be lost too. Once it is proven, the id is not doubtful."""
     known.closed("a", clean=False)
     known.add_copies([claim(0, 5, conn="b")], 1.0)
     assert known.is_held(1)
@@ -178,7 +178,7 @@ def test_saved_ids_are_known_after_a_restart():
 
 
 def test_ids_of_a_segment_after_a_crash_are_in_doubt_until_their_copies_came():
-    """It is unknown whether FIN was sent."""
+    """It is unknown whether their FINs were sent."""
     known = KnownIds()
     known.doubt("n:1", ids(0, 3), number=4)
     assert not known.saved_grew

@@ -125,7 +125,7 @@ def test_a_fin_that_cannot_be_sent_leaves_doubt(log):
 
 
 def test_messages_of_a_lost_connection_are_left_to_nsqd(log):
-    """They come again; nothing is known of them here."""
+    """nsqd delivers the messages again. The log knows nothing of them."""
     sub = FakeSub()
     sub.is_lost = True
     run(log, (sub, [message(1)]))

@@ -21,7 +21,7 @@ def nsqd(real_nsqd):
 
 
 def test_a_query_that_is_stopped_ends_without_an_error(spark, nsqd, tmp_path):
-    """It requeues messages that it has not stored; the lag is in the progress."""
+    """The query requeues messages that it has not stored. Its progress shows the lag."""
     nsqclient.spark.register(spark)
     lines = io.StringIO()
     printer = nsqclient.spark.print_progress(spark, lines)
@@ -83,7 +83,7 @@ def test_rows_are_read_with_either_type_of_timestamps(spark, nsqd):
 def test_a_checkpoint_of_another_topic_ends_the_query_with_that_in_the_first_line(
     spark, nsqd, tmp_path
 ):
-    """It would go on in the log of that topic, and skip the messages before its own position."""
+    """Otherwise the query would continue in the wrong log, and skip messages there."""
 
     def run(topic):
         query = spark.readStream.format("nsq").options(

@@ -91,7 +91,7 @@ def test_two_parts_of_one_task_have_a_file_each(tmp_path):
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path):
-    """It runs again, and its rows are not known to be all."""
+    """The task runs again, so its rows may be incomplete."""
     mapper = BodyMapper(fail_on_b, FolderDeadLetters.prepare(str(tmp_path)), batch_of_task)
 
     def batches():
@@ -105,7 +105,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 
 @pytest.mark.parametrize("other", [None, "another"])
 def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
-    """It would keep the rows on a disk of its own."""
+    """Otherwise it would write the rows to its own disk."""
     dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
     (tmp_path / "dead" / ".nsqclient-id").unlink()
     if other is not None:

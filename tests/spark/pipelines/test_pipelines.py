@@ -76,7 +76,7 @@ def test_an_archive_whose_driver_was_killed_in_its_first_write_goes_on(
 
 
 def test_an_archive_without_a_batch_is_nothing_to_compact(spark, tmp_path):
-    """Its query has made the folder, and was ended before it committed."""
+    """The query created the folder, and ended before its first commit."""
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
     assert compact(spark, str(tmp_path / "out"), str(tmp_path / "large")).partitions == 0
 

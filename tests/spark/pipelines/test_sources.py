@@ -27,7 +27,7 @@ def test_where_owners_receive_there_are_no_addresses():
 
 
 def test_the_log_of_a_relative_checkpoint_is_absolute(tmp_path, monkeypatch):
-    """It is where Spark puts the checkpoint."""
+    """The log is in the folder in which Spark creates the checkpoint."""
     monkeypatch.chdir(tmp_path)
     found = source_options("t", "c", "cp", {"nsqd": "a:1"})
     assert found["storage"] == str(tmp_path / "cp" / "nsq-log")

@@ -80,7 +80,7 @@ def test_a_batch_is_shared_by_backlog():
 
 
 def test_a_small_backlog_is_not_starved_by_a_large_one():
-    """Its part is less than a segment, so each has one before the rest is shared."""
+    """Its share is less than a segment, so each shard gets one segment first."""
     shards = {"a": shard(0, [10] * 1000), "b": shard(0, [10])}
     assert plan_batch(shards, {"a": 0, "b": 0}, 100, None)["b"] == 1
 

@@ -100,7 +100,7 @@ def test_a_storage_that_fails_for_a_while_pauses_the_owner(server, own, storage,
 
 @pytest.mark.real
 def test_a_killed_nsqd_makes_no_duplicate(real_nsqd, own, storage):
-    """It delivers messages again that were finished after the last sync of its disk queue."""
+    """nsqd redelivers messages that were finished after the last sync of its disk queue."""
     server = real_nsqd(mem_queue_size=100)
     server.post("/topic/create", topic="t")
     server.post("/channel/create", topic="t", channel="c")

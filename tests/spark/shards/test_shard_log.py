@@ -109,7 +109,7 @@ def test_a_create_whose_outcome_is_unknown_is_found_out_by_the_next(store, log, 
 
 
 def test_a_storage_that_does_not_answer_is_tried_again(store, log, monkeypatch, caplog):
-    """It is like a full disk: the owner pauses."""
+    """As with a full disk, the owner pauses."""
     one = log()
     caplog.set_level("INFO", "nsqclient.spark")
     fail = Mock(side_effect=StorageError(store.url, "503"))
@@ -315,7 +315,7 @@ def awake(store, log, clock):
 
 
 def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request):
-    """Its create succeeds at the place of a deleted segment; nobody would read it."""
+    """Its create succeeds at the number of a deleted segment, which nobody would read."""
     asleep, awake = log(), request.getfixturevalue("awake")
     assert put(asleep, [9]) == [9]
     assert numbers(store) == [5, 6] and bodies(store) == [4, 9]
@@ -323,7 +323,7 @@ def test_a_writer_that_wakes_up_under_the_floor_stores_again(store, log, request
 
 
 def test_a_new_writer_passes_over_what_a_dead_one_left_under_the_floor(store, log, awake):
-    """It died between the create and the look at the floor."""
+    """The former writer died after the create, before it checked the floor."""
     data = bytes(encode_segment("t", "c", [
         (NSQD, Rows.of([(1, 1, message_id(1), b"x")]))]))
     store.create(KEYS.segment(1, 0), data)

@@ -65,7 +65,7 @@ def test_a_storage_that_cannot_be_used(
 def test_a_storage_that_replaces_objects_is_refused_at_the_start(
     monkeypatch, tmp_path, capfd, command
 ):
-    """It could not keep two owners apart."""
+    """Two owners could not be told apart in such a storage."""
     monkeypatch.setattr(local.LocalStore, "create", lambda self, key, data: True)
     said = use(command, f"file://{tmp_path}/s", capfd)
     assert "replaces an existing object, although it must only create a new one" in said

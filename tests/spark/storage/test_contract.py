@@ -33,7 +33,7 @@ def test_the_first_of_two_creates_wins(store):
 
 
 def test_a_create_that_is_repeated_is_ours(store):
-    """Its first answer may have been lost: what counts is whose bytes are there."""
+    """The first answer may have been lost, so the stored bytes are compared."""
     assert store.create("t/a", b"mine") and store.create("t/a", memoryview(b"mine"))
 
 

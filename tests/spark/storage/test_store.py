@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_files_of_a_folder_are_their_owners_alone(tmp_path):
-    """They hold the bodies of messages."""
+    """The files contain the bodies of messages."""
     store = open_store(f"file://{tmp_path}/s")
     store.create("t/a", b"one")
     modes = [stat.S_IMODE(os.stat(tmp_path / "s" / name).st_mode) for name in ("", "t", "t/a")]
@@ -161,7 +161,7 @@ def test_a_folder_that_is_deleted_between_two_steps_is_made_again(tmp_path, monk
 
 
 def test_a_file_is_on_the_disk_when_it_was_created(tmp_path, monkeypatch):
-    """Its bytes, and then its name."""
+    """The bytes are synced first, then the name."""
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda one: synced.append(

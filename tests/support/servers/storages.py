@@ -39,7 +39,7 @@ class StorageServer:
     """A server of objects.
 
     Args:
-        variables: what the environment must say.
+        variables: environment variables for the client.
         create: creates a bucket of this name.
     """
 

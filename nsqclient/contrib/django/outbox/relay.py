@@ -54,7 +54,7 @@ class Row(Protocol):
 
 
 class Part(NamedTuple):
-    """Rows of one topic for one call; a deferred row is alone."""
+    """Rows of one topic for one call. A deferred row gets a call to itself."""
 
     topic: str
     rows: list[Row]
@@ -66,7 +66,7 @@ class BatchResult:
     """The outcome of each row. A row in no list waits for the next batch."""
 
     stored: list[Row] = field(default_factory=list)
-    #: Rows that failed for their own sake, each with the reason.
+    #: Rows that caused a failure, each with the reason.
     failed: list[tuple[Row, NSQError]] = field(default_factory=list)
     #: One of several rows failed, and the error does not say which: publish fewer at once.
     is_ambiguous: bool = False
@@ -162,8 +162,8 @@ logger: logging.Logger = logging.getLogger("nsqclient.outbox")
 
 #: Rows with a key belong to the relay with this advisory lock ("nsq_outb" as a number).
 _ORDER_LOCK = 0x6E73715F6F757462
-#: Seconds, beside twice the time of a publish, after which PostgreSQL ends the transaction of a
-#: frozen relay, and others get its rows.
+#: Seconds, in addition to twice the publish timeout, after which PostgreSQL ends the transaction
+#: of a frozen relay, and other relays get its rows.
 _FROZEN = 30.0
 _MAX_PAUSE = 10.0
 _MEASURE_INTERVAL = 5.0
@@ -314,7 +314,7 @@ class Relay:
             yield list(rows[:limit])
             return
         connection = connections[self._using]
-        is_outermost = not connection.in_atomic_block  # else a test of the application
+        is_outermost = not connection.in_atomic_block  # otherwise a test of the application opened it
         with transaction.atomic(using=self._using):
             with connection.cursor() as cursor:
                 if is_outermost:
