@@ -38,7 +38,7 @@ from nsqclient.spark.storage import open_store  # noqa: E402 - the same
 from contestants import measure, prepare  # noqa: E402 - beside this file
 from nsqd import Nsqd  # noqa: E402 - the same
 
-#: Least rate (or longest time) that is good enough, and the goal.
+#: Minimum rate (or maximum time) that is good enough, and the goal.
 GOALS = {"parquet": (60_000, 80_000), "noop": (70_000, 100_000), "write": (150_000, 150_000),
          "latency": (0.6, 0.5)}
 UNITS = {"latency": "s", "processor": "us"}

@@ -30,7 +30,7 @@ _unusable = LineLimit()
 
 A = TypeVar("A")
 
-#: Most bytes of an answer: enough for some 50,000 nsqds.
+#: Maximum size of an answer in bytes: enough for some 50,000 nsqds.
 _MAX_ANSWER_SIZE = 16 * 1024 * 1024
 
 

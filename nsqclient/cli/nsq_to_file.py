@@ -43,7 +43,7 @@ from nsqclient.runtime.log_lines import PrefixedLogger
 PROGRAM = "nsq_to_file"
 
 _STDERR = 2
-#: Seconds until the next try when no nsqlookupd answered, at most.
+#: Maximum seconds until the next attempt if no nsqlookupd answered.
 _RETRY = 5.0
 #: Seconds that the last commands of ``--exec-on-close`` have at the end.
 _LAST_COMMANDS = 30.0

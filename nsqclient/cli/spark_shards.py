@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
-#: Seconds between two looks at the job. A signal is handled at once.
+#: Seconds between two checks of the job. A signal is handled at once.
 _CHECK_INTERVAL = 0.5
 _TASKS = 4
 

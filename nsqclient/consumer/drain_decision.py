@@ -91,7 +91,7 @@ class DrainDecision:
     """The connections and answers of one drain, and the next step.
 
     Args:
-        longest_look: the most seconds that count between two looks. A longer pause means that the
+        longest_look: maximum seconds that count between two checks. A longer pause means that the
             process was suspended or busy.
     """
 

@@ -17,10 +17,10 @@ from nsqclient.runtime.deadline import Duration, to_seconds
 if TYPE_CHECKING:
     from nsqclient.consumer.channel_depth import DepthQuery
 
-#: Seconds between two looks while no message arrives, and the longest time that counts as waiting.
+#: Seconds between two checks while no message arrives, and the longest time that counts as waiting.
 TICK = 0.1
 _LONGEST_LOOK = 2 * TICK
-#: Seconds between two questions for the depth.
+#: Seconds between two requests for the depth.
 _PAUSE = 0.25
 
 

@@ -123,7 +123,7 @@ class NsqdSubscription(ABC):
         """Send the RDY of ``rdy_state``, unless it was sent last. Never waits or raises."""
 
         def queue(core: ClientProtocol) -> None:
-            # Read under the connection's lock, so that two racing threads both send the newest value.
+            # Read under the connection's lock, so that racing threads send the newest value.
             wanted = 0 if self.rdy_state is None else self.rdy_state.rdy
             if wanted != self._rdy_on_wire:
                 core.send_rdy(wanted)

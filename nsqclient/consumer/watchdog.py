@@ -20,7 +20,7 @@ from nsqclient.display import counted
 from nsqclient.log_records import log_fields
 
 _INTERVAL = 1.0
-#: Seconds between two looks at a connection that is being replaced.
+#: Seconds between two checks of a connection that is being replaced.
 _RETIRE_INTERVAL = 0.1
 
 _MOST_DOUBLINGS = 4

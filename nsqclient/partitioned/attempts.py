@@ -35,12 +35,12 @@ _RETRY_ONCE = frozenset({"E_INVALID", "E_BAD_PARTITION"})
 _DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
 #: While a leader moves: a planned move takes up to 0.7 s, an election half a minute.
 _LEADER_DELAYS = (0.05, 0.1, 0.2, 0.2, 0.2, 0.2, 0.5, 1.0, 2.0)
-#: The least time for an attempt before the deadline, in seconds.
+#: Minimum time in seconds for an attempt before the deadline.
 _LAST_ATTEMPT = 0.02
-#: Most asynchronous publishes to one nsqd at once, and most of them to partitions that have left
-#: publishes unanswered, so that others always get their turn.
+#: Maximum number of concurrent asynchronous publishes to one nsqd, and how many of them may go to
+#: suspect partitions, which have left publishes unanswered.
 MAX_AT_ONCE, _MAX_SUSPECT = 32, 16
-#: Seconds for which a partition that left a publish unanswered may leave further ones so.
+#: Seconds for which a partition stays suspect after it left a publish unanswered.
 _SUSPECT_TIME = 5.0
 
 
@@ -213,7 +213,7 @@ class PartitionLoad:
 
     @contextlib.contextmanager
     def attempt(self, nsqd: str, name: str, is_async: bool) -> Iterator[None]:
-        """The block publishes to a partition."""
+        """Record that the block publishes to a partition."""
         ticket = object()
         try:
             self._under_way[ticket] = _Attempt(nsqd, name, time.monotonic(), is_async)
@@ -233,9 +233,9 @@ class PartitionLoad:
         return {name for name, until in self._suspects.copy().items() if until > now}
 
     def unanswered(self, seconds: float) -> set[str]:
-        """Return the partitions that left a publish unanswered for so long, or just did.
+        """Return the suspect partitions, and partitions silent on a publish for ``seconds``.
 
-        0 seconds: also partitions that a publish uses just now.
+        0: every partition with a publish under way.
         """
         before = time.monotonic() - seconds
         under_way = self._under_way.copy().values()

@@ -21,7 +21,7 @@ class DepthQuery(StockDepthQuery):
     ) -> None:
         super().__init__(*args, **options)
         self._partitions = partitions
-        self._numbers: set[int] = set()  # partitions that there are
+        self._numbers: set[int] = set()  # numbers of the known partitions
 
     def _ask_lookupd(
         self, lookupd: str, config: Config

@@ -20,7 +20,7 @@ from nsqclient.protocol import commands
 from nsqclient.protocol.partitioned import extensions
 from nsqclient.runtime.deadline import Deadline
 
-#: Seconds until it is looked again whether a further publish to an nsqd may begin.
+#: Seconds between two checks whether another publish to an nsqd may begin.
 _TURN_PAUSE = 0.05
 
 
@@ -188,7 +188,7 @@ class _PartitionQueue(Destination):
         return self._batch(items)
 
     def _batch(self, items: list[PublishFuture]) -> _Batch:
-        """Make a batch of messages; what does not fit beside their headers waits for the next."""
+        """Make a batch. Messages that do not fit because of their headers wait for the next."""
         has_header = any([bool(_message(item).header) for item in items])
         if has_header:
             size, count = 4, 0

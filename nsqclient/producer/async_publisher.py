@@ -47,20 +47,20 @@ from nsqclient.runtime.workers import WorkerPool
 
 logger: logging.Logger = logging.getLogger("nsqclient.producer")
 
-#: Most messages and bytes of one MPUB of ours; well under nsqd's limits, and quick to store.
+#: Maximum messages and bytes of one MPUB: well below nsqd's limits, and quick to store.
 _BATCH_MESSAGES = 2000
 _BATCH_BYTES = 1024 * 1024
 #: Messages whose deadlines are further apart, in seconds, do not share an MPUB.
 _DEADLINE_SPREAD = 0.5
-#: Publishes under way at once, each in a thread of its own. Few are needed if nsqds answer.
+#: Maximum number of concurrent publishes, each in its own thread. Few are needed if nsqds answer.
 _MAX_WORKERS = 64
-#: Topics with a queue of their own. Further topics share one.
+#: Maximum number of topics with their own queue. Further topics share one.
 _MAX_QUEUES = 1000
-#: Seconds between two looks for queued messages whose deadline has passed.
+#: Seconds between two checks for queued messages whose deadline has passed.
 _SWEEP = 0.25
-#: Seconds after its deadline at which a message that was sent has lost its worker.
+#: A sent message without an outcome has lost its worker this many seconds after its deadline.
 _LOST = 2.0
-#: Seconds between two looks at whether somebody waits for what lingers.
+#: Seconds between two checks whether a thread waits for lingering messages.
 _LINGER_STEP = 0.005
 
 
@@ -85,8 +85,8 @@ class Destination:
         self.items: deque[PublishFuture] = deque()
         self.serving: set[threading.Thread] = set()  # workers; each adds and removes itself
         self.width: int = 1  #: workers that may serve it at once
-        self.is_called: bool = False  # a worker is to come
-        self.resting_until: float = 0.0  # not served before, on time.monotonic()
+        self.is_called: bool = False  # a worker was requested
+        self.resting_until: float = 0.0  # time before which it is not served, on time.monotonic()
 
     def has_turn(self) -> bool:
         return len(self.serving) < self.width

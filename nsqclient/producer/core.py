@@ -66,7 +66,7 @@ class ProducerCore:
         self.nodes.timer.checks.append(self._check_dropped)
         _live.add(self)
 
-    # -- seams
+    # -- methods to override
 
     def _check_nsqd(self, address: str, settings: ServerSettings) -> None:
         """Raise an NSQError if publishes to this nsqd cannot succeed. On a thread that dials."""

@@ -39,10 +39,10 @@ class NodeDiscovery:
         self._rng = random.Random()
         self._lock = Lock()
         self._answers: dict[str, list[str]] = {}  # nsqlookupd -> addresses; guarded by _lock
-        #: Rounds in a row that began before any nsqd was known. Of the timer, as the next one.
+        #: Rounds in a row that began before any nsqd was known. Used only by the timer.
         self._unknown_rounds = 0
         self._due = 0.0 if lookupds else math.inf  # when the next round begins
-        # One thread for each, so that an nsqlookupd that hangs delays no other.
+        # One thread for each, so that an nsqlookupd that hangs does not delay others.
         self._background: WorkerPool[Callable[[], None]] = WorkerPool(
             "nsq-background", len(lookupds), lambda task: task())
         self._poller: Poller[list[str]] = Poller(

@@ -43,7 +43,7 @@ HANDSHAKE_TIMEOUT = 5.0
 _MAX_PAUSE = 0.5
 #: Seconds: an nsqd whose connection ends sooner is not dialed again at once.
 _BRIEF = 2.0
-#: Most nsqds that ``missing()`` names.
+#: Maximum number of nsqds that ``missing()`` names.
 _MOST_NAMED = 5
 
 

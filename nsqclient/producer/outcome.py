@@ -24,9 +24,9 @@ from nsqclient.errors import (
 )
 
 
-#: Seconds between two looks of a publish for progress, and the part of its timeout if shorter.
+#: Seconds between two checks by a publish for progress, and the part of its timeout if shorter.
 INTERVAL, INTERVAL_PART = 1.0, 0.25
-#: Seconds between two looks while the same nsqd is dialed for comparison.
+#: Seconds between two checks while the same nsqd is dialed for comparison.
 _PROBE_INTERVAL = 0.1
 #: A connection idle for this many seconds may have ended without notice, as behind a load balancer.
 _IDLE = 1.0
@@ -66,7 +66,7 @@ class Patience:
     """Decides for one publish on one connection. All times are on one clock.
 
     Args:
-        interval: seconds between two looks.
+        interval: seconds between two checks.
         used_at: when nsqd last answered a publish on this connection.
         silence: a connection without a byte for this many seconds is lost.
         progress: a value that changes while nsqd takes bytes or answers publishes.

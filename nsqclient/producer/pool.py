@@ -35,7 +35,7 @@ _FRESH = 0.001
 #: Seconds between two checks of an idle connection, and the fraction of the heartbeat interval if
 #: that is shorter: nsqd closes a connection that is silent for two intervals.
 _CHECK_INTERVAL, _CHECK_PART = 1.0, 0.25
-#: Seconds between two looks of a publish that waits for a connection.
+#: Seconds between two checks by a publish that waits for a connection.
 _LOOK_INTERVAL = 0.5
 #: Asynchronous publishes that may share a connection at once.
 _SHARES = 64
@@ -292,7 +292,7 @@ class Pipeline(ConnectionPool[PipelinedConnection]):
             self.idle.clear()
 
     def check(self, now: float) -> float:
-        """Serve the waiting publishes: an exception may have ended some that had a share."""
+        """Serve waiting publishes: exceptions may have ended publishes that held a share."""
         for conn in self.connections():
             self.idle.extend([conn] * len(self.waiting))
         self.serve()

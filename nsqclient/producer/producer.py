@@ -1,8 +1,8 @@
 """``Producer``: publishes from plain blocking code, from any thread, and reports the outcome.
 
 A publish returns when nsqd has stored the message. It raises ``PublishRejectedError`` when the
-message is not stored, and ``PublishUnknownError`` when that is unknown. ``BaseProducer`` has what
-producers share whose calls have other arguments.
+message is not stored, and ``PublishUnknownError`` when that is unknown. ``BaseProducer`` is the
+common base of the stock and the partitioned Producer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_TOPICS = 1000
 
 
 class BaseProducer(ABC, Generic[C]):
-    """The life of a producer, and the steps of publishing; see :class:`nsqclient.Producer`."""
+    """The lifecycle of a producer, and the steps of publishing; see :class:`nsqclient.Producer`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class BaseProducer(ABC, Generic[C]):
 
     @abstractmethod
     def _make_core(self) -> C:
-        """Make the parts that a forked child must have of its own. A seam."""
+        """Create the parts that a forked child must create again. Overridden."""
 
     # -- steps of publishing
 

@@ -36,7 +36,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.producer")
 #: Seconds between two attempts when no connected nsqd could store the message: the first pause,
 #: which doubles, and the longest.
 _PAUSE, _MAX_PAUSE = 0.05, 0.5
-#: Seconds between two looks of ``wait_for_running()``.
+#: Seconds between two checks by ``wait_for_running()``.
 _LOOK = 0.5
 
 
@@ -169,7 +169,7 @@ class Publisher:
         """Send a command once, on a connection to this nsqd.
 
         Args:
-            interval: seconds between two looks for progress.
+            interval: seconds between two checks for progress.
             read_answer: returns the value of the Answer.
             closes_after_error: nsqd may not have read the whole command then.
             only_here: no other nsqd can store the message.

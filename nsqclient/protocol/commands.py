@@ -22,7 +22,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 DEFAULT_MAX_MSG_SIZE = 1024 * 1024
 DEFAULT_MAX_BODY_SIZE = 5 * 1024 * 1024
 DEFAULT_MAX_REQ_TIMEOUT_MS = 3_600_000
-#: Most messages of one MPUB of ``publish_many``; nsqd's own limit follows from its body size.
+#: Maximum messages per MPUB of ``publish_many``. nsqd limits only the size of the body.
 MAX_PER_MPUB = 10_000
 #: nsqd counts a delay in nanoseconds with 64 bits; a longer one would overflow to "at once".
 _MAX_DELAY_MS = (2**63 - 1) // 1_000_000

@@ -38,7 +38,7 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_in_flight": 10_000,  # over all connections; nsqd caps each, at 2500 by default
         "msg_timeout": 10.0,  # how long a crash of the driver keeps messages away
         "output_buffer_size": 65_536,
-        "output_buffer_timeout": 0.025,  # nsqd's least; the last messages wait so long there
+        "output_buffer_timeout": 0.025,  # nsqd's minimum; it delays the last messages
         "user_agent": f"nsqclient-spark/{__version__}",
     },
     "write": {"user_agent": f"nsqclient-spark/{__version__}"},
@@ -203,7 +203,7 @@ class ReadOptions:
 
     @property
     def segment_rows(self) -> int:
-        """Most rows of a segment: half of max_in_flight, so that nsqd sends while it is stored."""
+        """Maximum rows of a segment: half of max_in_flight, so nsqd sends while it is stored."""
         return max(1, self.config.max_in_flight // 2)
 
     @property

@@ -36,7 +36,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.worker")
 _HANG_REPORT = 5.0
 #: Longest sleep of the thread of a TimeLimit, in seconds.
 _LONGEST_SLEEP = 1.0
-#: Seconds between two looks whether the consumer stops.
+#: Seconds between two checks whether the consumer stops.
 _STOP_CHECK = 0.2
 
 

@@ -122,7 +122,7 @@ def report_as_json(line: str, level: int = logging.INFO, process: str = "") -> N
     sys.stderr.flush()
 
 
-#: Seconds between two reports of a child, and between two looks at signals.
+#: Seconds between two reports of a child, and between two checks of signals.
 _INTERVAL = 0.5
 #: Seconds without a report after which a process hangs. After so long nsqd has closed its
 #: connections as well: two heartbeats without an answer, 30 s each by default.

@@ -21,7 +21,7 @@ from nsqclient.worker.loading import UsageError
 
 logger: logging.Logger = logging.getLogger("nsqclient.worker")
 
-#: Seconds for a request, and between two looks whether the server ends.
+#: Seconds for a request, and between two checks whether the server ends.
 _TIMEOUT, _POLL_INTERVAL = 5.0, 0.1
 #: Seconds: a process that has reported nothing for longer is not ready.
 STALE = 5.0

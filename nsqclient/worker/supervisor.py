@@ -54,7 +54,7 @@ _GOOD_LIFE = 60.0
 MOST_DEATHS = 5
 #: Seconds before a start, doubled with each death in a row, and the longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-#: Seconds that count at most between two looks at a child.
+#: Seconds that count at most between two checks of a child.
 _LONGEST_LOOK = 1.0
 
 

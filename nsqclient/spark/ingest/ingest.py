@@ -100,7 +100,7 @@ class Ingest(BulkHandler):
             logger.warning("ingest: these threads did not end in time: %s", ", ".join(stuck))
 
     def set_paused(self, paused: bool) -> None:
-        """Receive nothing more (RDY 0), or go on. Messages that have come are stored anyway."""
+        """Pause receiving (RDY 0), or resume. Messages that have arrived are stored anyway."""
         with self._lock:
             self._is_held = paused or self._stopping
         self._balance()

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
-#: Ids of one nsqd that are doubtful, at most; the oldest are forgotten first. 100 bytes each.
+#: Maximum number of doubtful ids of one nsqd. The oldest are forgotten first. 100 bytes each.
 MOST_DOUBTFUL = 1_000_000
 #: Ids that are proven and remembered. More than sockets can hold back of refusals, or nsqd reads
 #: again after it was killed (2500 of each queue, by default).

@@ -157,7 +157,7 @@ _REPORT_INTERVAL = 0.5
 
 
 class Sink(Protocol):
-    """Where segments go: see ``ShardLog``, which is above this package. Any thread; may block."""
+    """Stores segments: the interface of ``ShardLog``. Threads: any. Methods may block."""
 
     def append(
         self, parts: Sequence[tuple[str, Rows]], claims: Sequence[Claim],
@@ -169,7 +169,7 @@ class Sink(Protocol):
         """The storage takes nothing: the owner pauses the flow."""
 
     def count_redelivered(self, number: int) -> None:
-        """Messages came with attempts over 1."""
+        """Messages with attempts above 1 have arrived."""
 
     def refused(self, nsqd: str, message_id: bytes) -> None:
         """nsqd refused FIN for a durable message."""

@@ -72,7 +72,7 @@ def archive(
         dead_letter_topic: such rows are published there, with their bodies as they came, at least
             once.
         dead_letter_path: or they are written there, as JSON lines with all columns and the error: a
-            folder for its owner alone, which all executors see under that absolute path.
+            folder that only its owner can access, at the same absolute path on all executors.
         sink_options: for ``dead_letter_topic``; as for ``stream``.
         options: of the data source (``nsqd``, ``lookupd``, ``storage``, ...); ``storage`` is
             ``<checkpoint>/nsq-log`` by default. Without ``nsqd`` and ``lookupd`` owners receive,

@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
 #: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
 _SPACE_PATIENCE = 10.0
-#: The most seconds between two looks of a drain that count as time of waiting.
+#: Maximum seconds between two checks of a drain that count as waiting.
 _LONGEST_LOOK = 0.5
 #: Seconds without a message, after a connection was opened, in which the first ones come.
 _FIRST_SILENCE = 0.5

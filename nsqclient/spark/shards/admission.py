@@ -76,7 +76,7 @@ class ShardSegments:
 
     @property
     def largest(self) -> int:
-        """The most rows of a segment. The rows of the newest one are unknown."""
+        """The maximum rows of a segment, except the newest one, whose rows are unknown."""
         return max((later.before - one.before
                     for one, later in zip(self._segments, self._segments[1:])), default=0)
 

@@ -30,7 +30,7 @@ from nsqclient.spark.storage.store import Store, probe
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two looks at what Spark has committed.
+#: Seconds between two checks of what Spark has committed.
 _INTERVAL = 1.0
 #: Looks between two notes, where few segments are new.
 _LOOKS_PER_NOTE = 5

@@ -314,7 +314,7 @@ class Relay:
             yield list(rows[:limit])
             return
         connection = connections[self._using]
-        is_outermost = not connection.in_atomic_block  # otherwise a test of the application opened it
+        is_outermost = not connection.in_atomic_block  # otherwise in an application's test
         with transaction.atomic(using=self._using):
             with connection.cursor() as cursor:
                 if is_outermost:
