@@ -230,8 +230,13 @@ class WriteOptions:
         "text", "body", "column that contains the body, as binary or string", (WRITE,))
     empty_bodies: str = _row(
         "choice", "fail", "what to do with a row whose body is null or empty, which NSQ cannot"
-        " store: fail (the row ends the write, or the query), or skip (a WARNING has the number of"
-        " such rows)", (WRITE,), choices=("fail", "skip"))
+        " store: fail (the row ends the write, or the query), skip, or dead_letter (the row is"
+        " written to deadLetterPath); a WARNING has the number of such rows", (WRITE,),
+        choices=("fail", "skip", "dead_letter"))
+    dead_letter_path: str = _row(
+        "text", "", "folder for rows whose body is null or empty, with emptyBodies=dead_letter: an"
+        " absolute path that the driver and all executors share. Columns that a message has no"
+        " place for are then allowed, and written with such rows", (WRITE,))
     config: Config = dataclasses.field(default_factory=Config)
 
 
@@ -396,6 +401,9 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if found.topic:
         check_topic(found.topic)
     _check_servers(found)
+    if (found.empty_bodies == "dead_letter") != bool(found.dead_letter_path):
+        raise ConfigError("give emptyBodies=dead_letter and deadLetterPath together: a folder that"
+                          " the driver and all executors share")
     if found.batch_bytes > found.config.nsqd_max_body_size:
         raise ConfigError(
             f"batchBytes of {found.batch_bytes} is over nsqd_max_body_size"

@@ -7,9 +7,11 @@ again. Nothing in NSQ could take them back.
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from pyspark.sql.datasource import (
 from nsqclient.display import counted
 from nsqclient.errors import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.partitioned.producer import Producer
+from nsqclient.spark.dead_letter_folder import FolderDeadLetters, Keep, batch_name
 from nsqclient.spark.handshakes import check_handshakes
 from nsqclient.spark.options import WriteOptions
 from nsqclient.spark.session import brief_errors
@@ -63,7 +66,7 @@ def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> 
     if DEFER in types and types[DEFER] not in _DEFER_TYPES:
         raise ConfigError(f"column defer_ms is {types[DEFER]}: it must be a whole number")
     others = [name for name in types if name not in (body, TOPIC, DEFER)]
-    if others:
+    if others and not options.dead_letter_path:
         raise ConfigError(
             f"a message has no place for {_listed(others)}: select {body}, and topic or defer_ms"
             " where rows have their own")
@@ -84,10 +87,14 @@ def _listed(names: Iterable[str]) -> str:
 class RowPublisher:
     """Publishes the rows of one task, in order for each topic. Threads: one."""
 
-    def __init__(self, producer: Producer, options: WriteOptions, columns: Columns) -> None:
+    def __init__(
+        self, producer: Producer, options: WriteOptions, columns: Columns,
+        keep: Keep | None = None,
+    ) -> None:
         self._producer = producer
         self._options = options
         self._columns = columns
+        self._keep = keep  # takes the rows without a body
         self._waiting: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
         self._deferred: list[Future[Any]] = []
@@ -112,8 +119,7 @@ class RowPublisher:
             column = column.cast(pa.large_binary())
         bodies = column.to_pylist()
         if not all(bodies):
-            if self._options.empty_bodies != "skip":
-                self._refuse_empty(bodies)
+            self._set_aside(batch, bodies)
             full = [row for row, body in enumerate(bodies) if body]
             self.skipped += len(bodies) - len(full)
             self._rows += len(bodies) - len(full)
@@ -149,13 +155,21 @@ class RowPublisher:
             future.result()
         return self._published + len(self._deferred)
 
-    def _refuse_empty(self, bodies: list[bytes | None]) -> None:
-        for number, body in enumerate(bodies, self._rows):
-            if not body:
-                what = "null" if body is None else "empty"
-                raise InvalidMessageError(
-                    f"row {number} of this task: {self._columns.body} is {what}, and NSQ has no"
-                    " empty messages: filter such rows out, or set emptyBodies=skip")
+    def _set_aside(self, batch: Any, bodies: list[bytes | None]) -> None:
+        """Refuse, skip or keep the rows of a batch that have no body."""
+        import pyarrow as pa
+
+        if self._options.empty_bodies == "skip":
+            return
+        empty = [row for row, body in enumerate(bodies) if not body]
+        name = self._columns.body
+        errors = [f"{name} is {'null' if bodies[row] is None else 'empty'}" for row in empty]
+        if self._keep is None:
+            raise InvalidMessageError(
+                f"row {self._rows + empty[0]} of this task: {errors[0]}, and NSQ has no empty"
+                " messages: filter such rows out, set emptyBodies=skip, or set"
+                " emptyBodies=dead_letter with deadLetterPath, a folder for such rows")
+        self._keep(batch.take(pa.array(empty, pa.int64())), errors)
 
     def _extend(self, topic: str, bodies: list[bytes]) -> None:
         most, limit = self._options.batch_size, self._options.batch_bytes
@@ -198,10 +212,18 @@ class _Publishing:
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         self._options = options
         self._columns = columns_of(schema, options)
+        self._name = uuid.uuid4().hex  # of this write, in all its tasks
+        self._letters = (
+            FolderDeadLetters.prepare(
+                options.dead_letter_path, functools.partial(_letter, options.topic))
+            if options.dead_letter_path else None)
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> Published:
-        return publish(iterator, self._options, self._columns)
+        if self._letters is None:
+            return publish(iterator, self._options, self._columns)
+        with self._letters.open(batch_name(self._name)) as keep:
+            return publish(iterator, self._options, self._columns, keep)
 
     def commit(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
@@ -210,8 +232,10 @@ class _Publishing:
         logger.info("%s: published %s", _name(batchId), counted(_total(messages), "message"))
         skipped = sum(one.skipped for one in messages if isinstance(one, Published))
         if skipped:
-            logger.warning("%s: skipped %s whose body is null or empty (emptyBodies=skip)",
-                           _name(batchId), counted(skipped, "row"))
+            logger.warning(
+                "%s: skipped %s whose body is null or empty (emptyBodies=%s)%s", _name(batchId),
+                counted(skipped, "row"), self._options.empty_bodies,
+                "" if self._letters is None else f": {self._letters.describe()}")
 
     def abort(
         self, messages: list[WriterCommitMessage | None], batchId: int | None = None
@@ -243,7 +267,9 @@ def check_appends(overwrite: bool) -> None:
             " foreachBatch to publish changing results")
 
 
-def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> Published:
+def publish(
+    batches: Iterator[Any], options: WriteOptions, columns: Columns, keep: Keep | None = None,
+) -> Published:
     """Publish record batches and wait for nsqd's responses.
 
     Without rows the first task of a job connects all the same: a rejected option is an error.
@@ -251,13 +277,18 @@ def publish(batches: Iterator[Any], options: WriteOptions, columns: Columns) -> 
     with Producer(
         options.nsqd, lookupd_http_addresses=options.lookupd, config=options.config,
     ) as producer:
-        publisher = RowPublisher(producer, options, columns)
+        publisher = RowPublisher(producer, options, columns, keep)
         for batch in batches:
             publisher.add(batch)
         published = Published(publisher.finish(), publisher.skipped)
     if not published.messages and _task_number() == 0:
         check_handshakes(options.nsqd, options.lookupd, "", options.config)
     return published
+
+
+def _letter(topic: str, row: Mapping[str, Any], error: str) -> dict[str, Any]:
+    """Return the dead letter of a row. Equal rows of two tasks differ in their partition."""
+    return {"topic": topic or row[TOPIC], "partition": _task_number(), "error": error, "row": row}
 
 
 def _task_number() -> int:

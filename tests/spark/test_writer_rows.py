@@ -1,14 +1,19 @@
 """The columns of a DataFrame, and the publishing of a task's rows."""
 
+import json
+import pickle
 from concurrent.futures import Future
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from nsqclient import ConfigError, InvalidMessageError, PartitionError
+from nsqclient import ConfigError, InvalidMessageError, NSQError, PartitionError
+from nsqclient.devserver import Nsqd
 from nsqclient.spark.options import write_options
-from nsqclient.spark.publishing import Columns, RowPublisher, check_columns
+from nsqclient.spark.publishing import Columns, NsqStreamWriter, RowPublisher, check_columns
 
 
 BODY = ("body", "binary")
@@ -109,7 +114,8 @@ def test_deferred_rows_are_published_alone():
 
 
 @pytest.mark.parametrize("topic, body, words", [
-    ("t", None, "body is null"), ("t", b"", "body is empty"), (None, b"x", "its topic is null")])
+    ("t", None, "body is null.*emptyBodies=dead_letter with deadLetterPath"),
+    ("t", b"", "body is empty.*emptyBodies=skip"), (None, b"x", "its topic is null")])
 def test_what_a_row_lacks_is_an_error_that_names_it(topic, body, words):
     """The row is counted over the whole task."""
     with pytest.raises(InvalidMessageError, match=f"row 3 of this task: {words}"):
@@ -133,3 +139,90 @@ def test_rows_without_a_body_can_be_skipped(empty):
     publisher.add(pa.RecordBatch.from_pydict(
         {"topic": ["a"], "body": pa.array([empty], pa.binary()), "defer_ms": [0]}))
     assert (publisher.finish(), publisher.skipped) == (2, 2)
+
+
+DEAD = {"emptyBodies": "dead_letter", "topic": "t"}
+SCHEMA = StructType().add("id", LongType()).add("raw", BinaryType()).add("body", StringType())
+
+
+@pytest.fixture
+def in_batch(monkeypatch):
+    """Let the code run in a task of a given batch and partition of one query."""
+
+    def enter(batch, partition):
+        task = Mock()
+        task.getLocalProperty = {
+            "sql.streaming.queryId": "q", "streaming.sql.batchId": str(batch)}.get
+        task.partitionId.return_value = partition
+        monkeypatch.setattr(pyspark.TaskContext, "get", lambda: task)
+
+    return enter
+
+
+def write_rows(writer, *rows):
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(("id", "raw", "body"), row)) for row in rows],
+        pa.schema([("id", "int64"), ("raw", "binary"), ("body", "string")]))
+    return pickle.loads(pickle.dumps(writer)).write(iter([batch]))
+
+
+def letters_in(folder):
+    return {file.name: [json.loads(line) for line in file.read_text().splitlines()]
+            for file in sorted(folder.glob("*.jsonl"))}
+
+
+def test_rows_without_a_body_are_kept_as_dead_letters_with_all_their_columns(
+    tmp_path, in_batch, caplog,
+):
+    """A task that runs again writes the same file; equal rows of other tasks are kept as well."""
+    folder = tmp_path / "dead"
+    with Nsqd() as nsqd:
+        writer = NsqStreamWriter(options(
+            **DEAD, nsqd=nsqd.tcp_address, deadLetterPath=str(folder)), SCHEMA)
+        for batch, partition in ((4, 1), (4, 1), (4, 2), (5, 1)):
+            in_batch(batch, partition)
+            done = write_rows(writer, (7, b"\xff", None), (8, None, "x"), (9, None, ""))
+            assert (done.messages, done.skipped) == (1, 2)
+        assert [message.body for message in nsqd.messages("t")] == [b"x"] * 4
+        in_batch(6, 1)
+        write_rows(writer, (1, None, "y"))
+    writer.commit([done], 5)
+    assert ("batch 5: skipped 2 rows whose body is null or empty (emptyBodies=dead_letter): written"
+            f" to {folder}" in caplog.text)
+    found = letters_in(folder)
+    assert [name.rpartition("-")[0] for name in found] == ["q-000004", "q-000004", "q-000005"]
+    assert found.popitem()[1] == [
+        {"topic": "t", "partition": 1, "error": "body is null",
+         "row": {"id": 7, "raw": "/w==", "body": None}},
+        {"topic": "t", "partition": 1, "error": "body is empty",
+         "row": {"id": 9, "raw": None, "body": ""}}]
+
+
+def test_two_writes_without_a_query_have_files_of_their_own(tmp_path):
+    with Nsqd() as nsqd:
+        for _ in range(2):
+            writer = NsqStreamWriter(options(
+                **DEAD, nsqd=nsqd.tcp_address, deadLetterPath=str(tmp_path)), SCHEMA)
+            for _ in range(2):
+                write_rows(writer, (7, None, None))
+    assert len(letters_in(tmp_path)) == 2
+
+
+def test_an_executor_that_does_not_see_the_folder_fails_instead_of_keeping_rows_for_itself(
+    tmp_path,
+):
+    with Nsqd() as nsqd:
+        writer = NsqStreamWriter(options(
+            **DEAD, nsqd=nsqd.tcp_address, deadLetterPath=str(tmp_path)), SCHEMA)
+        (tmp_path / ".nsqclient-id").unlink()
+        with pytest.raises(NSQError, match="a folder that all executors share"):
+            write_rows(writer, (7, None, None))
+    assert not letters_in(tmp_path)
+
+
+@pytest.mark.parametrize("given", [
+    {"emptyBodies": "dead_letter"}, {"deadLetterPath": "/x"},
+    {"emptyBodies": "skip", "deadLetterPath": "/x"}])
+def test_dead_letters_need_the_option_and_the_folder(given):
+    with pytest.raises(ConfigError, match="emptyBodies=dead_letter and deadLetterPath"):
+        options(topic="t", **given)

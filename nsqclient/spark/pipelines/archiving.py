@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nsqclient.errors import ConfigError
 from nsqclient.runtime.deadline import Duration
-from nsqclient.spark.pipelines.dead_letters import DeadLetters, FolderDeadLetters, batch_name
+from nsqclient.spark.dead_letter_folder import FolderDeadLetters, batch_name
+from nsqclient.spark.pipelines.dead_letters import DeadLetters, letter_of
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
 from nsqclient.spark.pipelines.streaming import Sink, check_topics
 from nsqclient.spark.pipelines.transforms import BodyFunction, BodyMapper, check_pandas
@@ -141,7 +142,7 @@ def choose_dead_letters(
         return Sink(source, sink_options, "", dead_letter_topic).dead_letters
     if sink_options:
         raise ConfigError("sink_options are for dead_letter_topic, which is not given")
-    return FolderDeadLetters.prepare(dead_letter_path) if dead_letter_path else None
+    return FolderDeadLetters.prepare(dead_letter_path, letter_of) if dead_letter_path else None
 
 
 def with_date_and_hour(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:

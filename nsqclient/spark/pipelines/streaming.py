@@ -15,7 +15,8 @@ from nsqclient.runtime.deadline import Duration
 from nsqclient.secrets import SECRETS
 from nsqclient.spark.options import ROW_DDL, WriteOptions, write_options
 from nsqclient.spark.pipelines.sources import read_topic, source_options, trigger
-from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters, batch_name
+from nsqclient.spark.dead_letter_folder import batch_name
+from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters
 from nsqclient.spark.pipelines.transforms import (
     BodyFunction, BodyMapper, Transform, check_pandas, sql,
 )

@@ -4,6 +4,9 @@
 that tests marked ``long`` repeat them.
 """
 
+import json
+import shutil
+
 import pytest
 
 import nsqclient.spark
@@ -50,16 +53,26 @@ def test_the_sink_a_peek_and_a_drain_work(spark, nsqd, where):
 
 @pytest.mark.long
 def test_the_streaming_sink_works(spark, nsqd, tmp_path):
+    """A batch that runs again publishes again, but writes no second file of dead letters."""
     nsqclient.spark.register(spark)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "lines.txt").write_text("one\ntwo\n")
-    query = spark.readStream.format("text").load(str(tmp_path / "in")).withColumnRenamed(
-        "value", "body").writeStream.format("nsq").options(
-        nsqd=nsqd.tcp_address, topic="lines").option(
-        "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    (tmp_path / "in" / "lines.txt").write_text("one\n\ntwo\n")
+    nsqd.post("/topic/create", topic="lines")
     nsqd.post("/channel/create", topic="lines", channel="c")
-    wait_until(lambda: nsqd.stats("lines", "c")["depth"] == 2, 30, "both are there")
+    lines = spark.readStream.format("text").load(str(tmp_path / "in")).selectExpr(
+        "value AS body", "named_struct('size', length(value), 'at', DATE'2026-01-31') AS about")
+    for depth in (2, 4):
+        query = lines.writeStream.format("nsq").options(
+            nsqd=nsqd.tcp_address, topic="lines", emptyBodies="dead_letter",
+            deadLetterPath=str(tmp_path / "dead")).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        wait_until(lambda: nsqd.stats("lines", "c")["depth"] == depth, 30, "both are there")
+        shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    [file] = (tmp_path / "dead").glob(f"{query.id}-000000-*.jsonl")
+    assert json.loads(file.read_text()) == {
+        "topic": "lines", "partition": 0, "error": "body is empty",
+        "row": {"body": "", "about": {"size": 0, "at": "2026-01-31"}}}
 
 
 @pytest.mark.long

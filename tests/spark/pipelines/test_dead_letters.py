@@ -13,8 +13,9 @@ from nsqclient.devserver import Nsqd
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.spark.options import write_options
 from nsqclient.spark.pipelines.archiving import choose_dead_letters
-from nsqclient.spark.pipelines import dead_letters
-from nsqclient.spark.pipelines.dead_letters import FolderDeadLetters, TopicDeadLetters
+from nsqclient.spark import dead_letter_folder
+from nsqclient.spark.dead_letter_folder import FolderDeadLetters
+from nsqclient.spark.pipelines.dead_letters import TopicDeadLetters, letter_of
 from nsqclient.spark.pipelines.transforms import BodyMapper
 from nsqclient.spark.segment import Rows, encode_segment, read_rows
 
@@ -24,6 +25,10 @@ SOURCE = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c"}
 def rows(*bodies):
     return read_rows(encode_segment("t", "c", [("n:1", Rows.of([
         (number, 2, b"%016x" % number, body) for number, body in enumerate(bodies)]))]))
+
+
+def open_folder(path):
+    return FolderDeadLetters.prepare(path, letter_of)
 
 
 def fail_on_b(body):
@@ -52,7 +57,7 @@ def test_a_row_keeps_its_columns_and_gets_another_body():
 
 
 def test_bad_rows_are_in_the_folder_when_the_task_ends(tmp_path, caplog):
-    dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
+    dead = open_folder(str(tmp_path / "dead"))
     assert mapped(dead, b"a", b"b1", b"b\xff", b"x") == [(0, b"A"), (1, b"X")]
     [file] = (tmp_path / "dead").glob("q-000003-*.jsonl")
     first, second = map(json.loads, file.read_text().splitlines())
@@ -67,7 +72,7 @@ def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
     """Whatever the umask is; a task that runs again replaces its file."""
     former = os.umask(0)
     try:
-        dead = FolderDeadLetters.prepare(str(tmp_path / "new" / "dead"))
+        dead = open_folder(str(tmp_path / "new" / "dead"))
         for _ in range(2):
             mapped(dead, b"b1", b"a")
     finally:
@@ -81,8 +86,8 @@ def test_the_files_of_dead_letters_are_their_owners_alone(tmp_path):
 
 def test_two_parts_of_one_task_have_a_file_each(tmp_path):
     """With files_per_batch Spark gives a task several parts of the source, under one number."""
-    dead = FolderDeadLetters.prepare(str(tmp_path))
-    assert FolderDeadLetters.prepare(str(tmp_path)) == dead  # for the next run, or another query
+    dead = open_folder(str(tmp_path))
+    assert open_folder(str(tmp_path)) == dead  # for the next run, or another query
     mapped(dead, b"b1", b"a")
     mapped(dead, b"b2", b"a")
     mapped(dead, b"b1", b"a")  # the task runs again
@@ -92,7 +97,7 @@ def test_two_parts_of_one_task_have_a_file_each(tmp_path):
 
 def test_a_task_that_fails_leaves_no_file(tmp_path):
     """The task runs again, so its rows may be incomplete."""
-    mapper = BodyMapper(fail_on_b, FolderDeadLetters.prepare(str(tmp_path)), batch_of_task)
+    mapper = BodyMapper(fail_on_b, open_folder(str(tmp_path)), batch_of_task)
 
     def batches():
         yield rows(b"b1")
@@ -106,32 +111,32 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 @pytest.mark.parametrize("other", [None, "another"])
 def test_an_executor_that_does_not_see_the_folder_fails(tmp_path, other):
     """Otherwise it would write the rows to its own disk."""
-    dead = FolderDeadLetters.prepare(str(tmp_path / "dead"))
+    dead = open_folder(str(tmp_path / "dead"))
     (tmp_path / "dead" / ".nsqclient-id").unlink()
     if other is not None:
         (tmp_path / "dead" / ".nsqclient-id").write_text(other)
-    with pytest.raises(NSQError, match="dead_letter_topic, or a folder that all executors share"):
+    with pytest.raises(NSQError, match="use a folder that all executors share"):
         mapped(dead, b"b1", b"a")
     assert mapped(dead, b"a", b"x") and not list(tmp_path.rglob("*.jsonl"))  # it is not needed
 
 
 def test_a_disk_that_takes_nothing_ends_the_task(tmp_path, monkeypatch):
     """No bad row may be lost."""
-    dead = FolderDeadLetters.prepare(str(tmp_path))
+    dead = open_folder(str(tmp_path))
     monkeypatch.setattr(
-        dead_letters, "open_private", lambda path: os.open("/dev/full", os.O_WRONLY))
-    with pytest.raises(NSQError, match="dead_letter_path .*No space left"):
+        dead_letter_folder, "open_private", lambda path: os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(NSQError, match="dead-letter path .*No space left"):
         mapped(dead, b"b1", b"a")
     assert list(tmp_path.glob("*.jsonl")) == []
 
 
 @pytest.mark.parametrize("path, words", [
-    ("hdfs://x/y", "dead_letter_path 'hdfs://x/y': give an absolute path of a file system"),
-    ("/dev/null/x", "dead_letter_path /dev/null/x: cannot be used"),
+    ("hdfs://x/y", "dead-letter path 'hdfs://x/y': give an absolute path of a file system"),
+    ("/dev/null/x", "dead-letter path /dev/null/x: cannot be used"),
 ])
 def test_a_folder_that_cannot_be_used_is_an_error(path, words):
     with pytest.raises(ConfigError, match=words):
-        FolderDeadLetters.prepare(path)
+        open_folder(path)
 
 
 def test_bad_rows_are_published_when_the_task_ends(caplog):
