@@ -21,7 +21,7 @@ class TLSAdapter(HTTPAdapter):
     No other authorities are trusted.
 
     Args:
-        connections: how many are kept open to one host.
+        connections: maximum number of open connections to one host.
 
     Raises:
         TLSError: a file cannot be used.

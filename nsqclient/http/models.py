@@ -116,7 +116,7 @@ class LookupdInfo:
 class Producer:
     """An nsqd that is registered with nsqlookupd. Its ports may be unreachable."""
 
-    remote_address: str  #: how nsqlookupd sees its connection
+    remote_address: str  #: address of its connection to nsqlookupd
     hostname: str
     broadcast_address: str
     tcp_port: int
@@ -125,7 +125,7 @@ class Producer:
 
     @property
     def problem(self) -> str:
-        """Why its address cannot be dialed, or ""."""
+        """The reason why its address cannot be dialed, or ""."""
         host = self.broadcast_address
         if not host or is_host(host) and (":" not in host or ip_version(host) == 6):
             return ""

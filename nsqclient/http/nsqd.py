@@ -17,7 +17,7 @@ from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonLimitErr
 from nsqclient.runtime.addresses import format_address, parse_address
 from nsqclient.runtime.deadline import Duration, to_seconds
 
-#: From the TCP port of an nsqd to its usual HTTP port.
+#: Difference between the TCP port of an nsqd and its usual HTTP port.
 _TO_HTTP_PORT = 1
 
 
@@ -53,8 +53,8 @@ class NsqdHTTP(HTTPClient):
             ``nsqd_max_msg_size``, ``nsqd_max_body_size`` and ``nsqd_max_req_timeout``.
         bearer_token: sent as ``Authorization: Bearer``, for a proxy before nsqd.
 
-    Threads: any. Raises ConfigError for an invalid address or timeout. Every method raises an
-    NSQHTTPError: see the base class.
+    Threads: any. Raises ConfigError for an invalid address or timeout. Every method may
+    raise an NSQHTTPError: see the base class.
     """
 
     _server = Server("nsqd", 4150, 4151, nsqd_url)

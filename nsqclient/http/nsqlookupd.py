@@ -27,15 +27,15 @@ class NsqlookupdHTTP(HTTPClient):
     """The HTTP API of one nsqlookupd.
 
     Args:
-        address: ``host:port`` or a URL. A path in the URL stands for ``/lookup``, as with
+        address: ``host:port`` or a URL. A path in the URL replaces ``/lookup``, as with
             go-nsq: the other endpoints are beside it.
         config, connect_timeout, timeout, max_answer_size, headers: see
             :class:`~nsqclient.http.session.HTTPClient`.
         bearer_token: sent as ``Authorization: Bearer``. None: the config's ``auth_secret``, if
             ``skip_lookupd_authorization`` (go-nsq's inverted name) is true; empty: nothing.
 
-    Threads: any. Raises ConfigError for an invalid address or timeout. Every method raises an
-    NSQHTTPError: see the base class.
+    Threads: any. Raises ConfigError for an invalid address or timeout. Every method may
+    raise an NSQHTTPError: see the base class.
     """
 
     _server = Server("nsqlookupd", 4160, 4161, lookup_url, takes_secret=True)

@@ -49,7 +49,7 @@ def nsqd_url(address: object, endpoint: str) -> str:
 def lookup_url(address: object, endpoint: str = "lookup") -> str:
     """Return the URL of an endpoint of nsqlookupd. Raises ConfigError.
 
-    A path in the address stands for ``/lookup``, as with go-nsq.
+    A path in the address replaces ``/lookup``, as with go-nsq.
     """
     parts = split_address(address, "lookupd_http_address")
     path = parts.path.rstrip("/") or "/lookup"

@@ -92,7 +92,7 @@ class NSQCollector(Collector):
     """Exports its consumers and producers at each scrape. Threads: any.
 
     Args:
-        registry: the registry to register with; None: none.
+        registry: the registry to register with, or None.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:

@@ -1,7 +1,7 @@
 """``df.write`` and ``df.writeStream``: each task publishes its rows with a ``Producer`` of its own.
 
 At least once: when a task fails, or a batch is run again, rows that were published are published
-again. Nothing in NSQ could take them back.
+again. NSQ cannot undo a publish.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DEFER_TYPES = ("tinyint", "smallint", "int", "bigint")
 
 
 class Columns(NamedTuple):
-    """Which columns rows have, beside the body."""
+    """The columns of the rows, besides the body."""
 
     body: str
     has_topic: bool
@@ -148,7 +148,7 @@ class RowPublisher:
         self._rows += len(bodies)
 
     def finish(self) -> int:
-        """Publish the rest, and wait until nsqd has all; return how many messages that were."""
+        """Publish the last rows and wait for nsqd; return the number of messages published."""
         for topic in list(self._waiting):
             self._send(topic)
         for future in self._deferred:
@@ -176,7 +176,7 @@ class RowPublisher:
         waiting = self._waiting.setdefault(topic, [])
         size = self._sizes.get(topic, 4)
         for body in bodies:
-            cost = len(body) + 4  # its length stands before it
+            cost = len(body) + 4  # its length is sent before it
             if waiting and (len(waiting) >= most or size + cost > limit):
                 self._send(topic)
                 size = 4
@@ -200,7 +200,7 @@ class RowPublisher:
 
 @dataclass
 class Published(WriterCommitMessage):
-    """The numbers of a task that ended well: published messages, skipped rows without a body."""
+    """The counts of a successful task: published messages, skipped rows without a body."""
 
     messages: int
     skipped: int = 0

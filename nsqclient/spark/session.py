@@ -39,7 +39,7 @@ def check_version(version: str, *, streams: bool = False) -> None:
 
 
 def choose_python(context: SparkContext, is_local: bool) -> None:
-    """See to it that Spark's Python processes can import nsqclient.
+    """Ensure that Spark's Python processes can import nsqclient.
 
     Without ``PYSPARK_PYTHON`` they run the first ``python3`` on the path. On one machine they run
     this program's Python instead; elsewhere it is checked here, as the driver starts some too.
@@ -77,7 +77,7 @@ def check_python(python: str, sent: Sequence[str] = ()) -> None:
 def brief_errors() -> Iterator[None]:
     """Let Spark's exception begin with our error, not with a traceback of Spark's own process.
 
-    The process that runs this ends with the error, so nobody else's traceback is hidden.
+    This process ends with the error, so no other traceback is hidden.
     """
     try:
         yield

@@ -196,7 +196,7 @@ def _shown(options: Mapping[str, Any]) -> list[str]:
     ]
 
 
-#: nsqd deletes such a channel or topic when its last consumer leaves.
+#: The suffix of names that nsqd deletes when the last consumer leaves.
 _EPHEMERAL = "#ephemeral"
 
 

@@ -115,7 +115,7 @@ _attached: list[Lifeline | None] = []
 
 
 def attach() -> Lifeline | None:
-    """Return this process's Lifeline, or None. Hides the variable from programs of handlers."""
+    """Return this process's Lifeline, or None. Removes the variable from the environment."""
     if not _attached:
         descriptor, is_first, role = [*os.environ.pop(_VARIABLE, "").split(" ", 2), "", "", ""][:3]
         found = None

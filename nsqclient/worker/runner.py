@@ -140,7 +140,7 @@ class WorkerOptions:
     """The values of a command's flags. Immutable. Raises UsageError."""
 
     processes: int = 0  #: under a supervisor; 0: the handlers run in this process
-    reload_folder: Path | None = None  #: sources that a supervisor watches; None: none are
+    reload_folder: Path | None = None  #: source files that a supervisor watches; None: no files
     health_address: str = ""
     metrics_address: str = ""
     is_check: bool = False

@@ -40,7 +40,7 @@ class ProcessState(NamedTuple):
     #: ``topic/channel`` -> (healthy, reason)
     consumers: Mapping[str, tuple[bool, str]]
     metrics: object = None  #: a snapshot of the exporter
-    age: float = 0.0  #: seconds since it was said
+    age: float = 0.0  #: seconds since the report
 
 
 def ready_response(states: Mapping[str, ProcessState], wanted: int) -> Response:

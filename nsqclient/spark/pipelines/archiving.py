@@ -58,14 +58,14 @@ def archive(
         spark: a session.
         topic, channel: what to read.
         path: folder of the files, or of the Delta table.
-        checkpoint: folder in which the query keeps its place; one for one query.
+        checkpoint: folder in which the query stores its position; one folder per query.
         partition_by: of ``PARTITIONS``; ``date`` is ``2026-01-31`` and ``hour`` is ``00`` to
             ``23``, in UTC, of the time when nsqd took the message. Empty: one folder.
         format: of ``FORMATS``; ``delta`` needs the package delta-spark.
         every: seconds between two batches; longer means fewer and larger files. A batch that is
             full (``maxMessagesPerTrigger``, ``maxBytesPerTrigger``) begins at once.
         available_now: read all waiting messages, and end.
-        files_per_batch: files at most for each partition and batch; 0: one for each task.
+        files_per_batch: maximum number of files per partition and batch; 0: one per task.
         query_name: shown by Spark's pages and in progress lines; default ``archive-TOPIC``.
         map_body: a function of one body, as for ``stream``; its results are archived, with the
             other columns of the message. A row that it fails on ends the query, unless it has a

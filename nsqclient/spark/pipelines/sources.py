@@ -31,7 +31,7 @@ def open_session(
         name: of the application.
         master: Spark's master; empty: spark-submit's, or all processors of this machine. In local
             mode everything listens on loopback only. Unless spark-submit started us, Spark logs
-            errors only, and draws no bar of its own.
+            only errors and shows no progress bar.
         conf: Spark's settings.
     """
     # A driver that is killed in its first write leaves a temporary file in the checkpoint, which
@@ -50,11 +50,11 @@ def open_session(
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
             settings.setdefault("spark.driver.host", _LOOPBACK)
             settings.setdefault("spark.driver.bindAddress", _LOOPBACK)
-        # It would be drawn over our lines of progress.
+        # Spark's progress bar would overwrite our progress lines.
         settings.setdefault("spark.ui.showConsoleProgress", "false")
         # Executors run the Python that runs us, not the first on their path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # What can be imported here can be imported by the tasks of this machine.
+        # Tasks on this machine can import the modules that this process can import.
         os.environ["PYTHONPATH"] = os.pathsep.join(
             dict.fromkeys(path or os.getcwd() for path in sys.path))
     builder = SparkSession.builder.appName(name)
@@ -88,8 +88,8 @@ def source_options(
     The log is ``<checkpoint>/nsq-log`` unless ``storage`` is given.
 
     Args:
-        every: seconds between the starts of two batches, unless one is full before; 0: each as
-            soon as the last has ended. The source paces the query, see :func:`trigger`.
+        every: seconds between the starts of two batches; a full batch starts earlier. 0: each
+            batch starts when the last one has ended. The source sets the pace: see :func:`trigger`.
     """
     if not checkpoint:
         raise ConfigError("give a checkpoint: a folder in which the query keeps its place")
@@ -132,7 +132,7 @@ def local_path(folder: str) -> str:
 def trigger(available_now: bool) -> dict[str, Any]:
     """Build the arguments of Spark's ``trigger``.
 
-    With a time there Spark would begin no batch before it, however many messages wait.
+    With a time in the trigger, Spark would delay a full batch.
     """
     return {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
 

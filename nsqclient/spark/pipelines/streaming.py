@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 _ROW = "_nsq_row"
-#: Where nsqd is.
+#: The options with the addresses of servers.
 _ADDRESSES = ("nsqd", "lookupd")
-#: How long a task tries to publish, by default: an nsqd that is restarted must not end the query.
+#: Default publish timeout of a task: a restart of nsqd must not end the query.
 _PUBLISH_TIMEOUT = "60s"
 
 
@@ -58,7 +58,7 @@ def stream(
     ``map_body`` and ``for_each_batch`` says what happens to the rows:
 
     - ``transform``: an SQL text over the view ``messages``, or a function of a DataFrame. The
-      result has the column ``body`` (binary or string), and ``topic`` or ``defer_ms`` where rows
+      result has the column ``body`` (binary or string), and ``topic`` or ``defer_ms`` if rows
       have their own. It sees one batch at a time.
     - ``map_body``: a function of one body; it returns a body, several, or None for none.
     - ``for_each_batch``: a function of a batch and its id; nothing is published for it.
@@ -71,14 +71,14 @@ def stream(
     Args:
         spark: a session.
         topic, channel: what to read.
-        checkpoint: folder in which the query keeps its place; one for one query.
-        sink_topic: where to publish; not needed where rows have a column ``topic``.
+        checkpoint: folder in which the query stores its position; one folder per query.
+        sink_topic: where to publish; not needed if rows have a column ``topic``.
         sink_options: options of the sink; its nsqd or lookupd are the source's by default, and
             with them TLS, authentication and compression. If owners receive, the source
             lacks addresses, so they are needed there. ``publish_timeout`` is 60 s by default.
         max_bad_rows: when ``transform`` fails on more rows of a batch, the query ends.
-        every: seconds between two batches, unless one is full before; 0: each as soon as the last
-            has ended.
+        every: seconds between two batches; a full batch starts earlier. 0: each batch starts when
+            the last one has ended.
         available_now, query_name, options: as for ``archive``.
 
     Raises:
@@ -210,7 +210,7 @@ class Transforming:
             self._rescue(batch, batch_id, exc)
 
     def _rescue(self, batch: DataFrame, batch_id: int, error: Exception) -> None:
-        """Publish what can be, and the rest to the dead-letter topic; or raise ``error``."""
+        """Publish good rows, and failed rows to the dead-letter topic; or raise ``error``."""
         from pyspark.sql import functions as F
 
         numbered = batch.withColumn(_ROW, F.monotonically_increasing_id()).persist()
@@ -273,9 +273,9 @@ def find_bad_rows(
     """Find the rows that fail on their own.
 
     Args:
-        count: rows there are, numbered from 0.
+        count: number of rows, which are numbered from 0.
         fails: tries the rows ``low <= row < high`` and returns the error, or None.
-        limit: bad rows at most.
+        limit: maximum number of failed rows.
 
     Returns: {row: error}, in order. Empty if no row fails on its own.
 

@@ -31,7 +31,7 @@ BodyFunction = Callable[[bytes], Union[bytes, str, Iterable[Union[bytes, str]], 
 
 
 def check_pandas() -> None:
-    """Check that pandas is there: PySpark's ``mapInArrow``, which ``map_body`` is run by, wants it.
+    """Check that pandas is installed, which PySpark's ``mapInArrow`` needs for ``map_body``.
     """
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(
@@ -65,7 +65,7 @@ def sql(text: str) -> Transform:
 
     def transform(frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(VIEW)
-        # A batch has a session of its own; the view is there, and nowhere else.
+        # Each batch has its own session, so the view is visible only there.
         result: DataFrame = frame.sparkSession.sql(text)
         return result
 
@@ -79,9 +79,9 @@ class BodyMapper:
 
     Args:
         function: see ``BodyFunction``; a row becomes one for each body.
-        dead_letters: where rows go that it raises on; None: its exception ends the query.
+        dead_letters: stores the rows for which it raises; None: the exception ends the query.
         name_batch: called in a task; see ``FolderDeadLetters.open``.
-        max_size: bytes of a body that can be published; an empty one cannot. None: all is fine.
+        max_size: maximum size of a body in bytes; an empty body is an error. None: no check.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """``spark.read``: reads the messages that a channel has now.
 
-Of a loaded DataFrame, which is a snapshot, Spark asks for the partitions once, at the first action:
-that is when messages are peeked at, or drained. Every action then reads the same rows.
+Spark asks for the partitions of a loaded DataFrame once, at its first action. Messages are peeked
+at or drained at this moment, and every action reads the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nsqclient.spark.session import brief_errors
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Rows where ``maxMessages`` says nothing.
+#: Number of rows if ``maxMessages`` is not given.
 DEFAULT_ROWS = 1000
 #: Seconds without any connection after which the peek fails.
 _CONNECT_TIMEOUT = 5.0

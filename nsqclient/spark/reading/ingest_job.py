@@ -1,8 +1,8 @@
 """``IngestJob``: a Spark job whose tasks own shards for as long as it runs.
 
-Spark places the tasks, and restarts failed ones, elsewhere if need be. Everything else goes
-through the storage: which task has which shard (``shards.membership``), and that the job is to end.
-So a task needs nothing of the driver while it runs, neither its disk nor a port.
+Spark places the tasks, and restarts failed ones, on other executors if necessary. Everything
+else goes through the storage: the assignment of shards (``shards.membership``), and the end of the
+job. So a running task needs neither the disk nor a port of the driver.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ DEFAULTS = {
     "spark.task.maxFailures": "1000000",
     "spark.executor.maxNumFailures": "1000000",
 }
-#: And a setting that nobody may change: a second attempt would be one more owner, not a faster one.
+#: A setting that users must not change: a speculative task would be an additional owner.
 FORCED = {"spark.speculation": "false"}
 
 #: Seconds to store and finish the received messages at the end.
 STOP_TIMEOUT = 10.0
-#: Seconds for a task to see that the job is to end, and to do so.
+#: Seconds for a task to notice the end of the job, and to end.
 _JOB_STOP_TIMEOUT = STOP_TIMEOUT + 15.0
 #: Seconds before a task fails: Spark tries it again at once.
 _RETRY_DELAY = 5.0
@@ -55,8 +55,8 @@ class IngestJob:
 
     Args:
         store: the storage, opened in the driver.
-        tasks: how many; each takes a slot of Spark. Those without a slot wait for one.
-        level: of the log of the tasks, which is in stderr of the executors.
+        tasks: number of tasks. Each takes a slot of Spark, or waits for one.
+        level: log level of the tasks, which log to stderr of the executors.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class ProgressPrinter(StreamingQueryListener):
     Give it to ``spark.streams.addListener``. Batches without rows are printed at their first only.
 
     Args:
-        stream: where to; stderr by default.
+        stream: the output; stderr by default.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

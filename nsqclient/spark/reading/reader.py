@@ -102,7 +102,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None  # in a drain: the last segments
         self._listed = float("-inf")  # when the storage was listed
         self._registered: dict[str, int] = {}  # shards, each with its first position
-        self._begun: dict[str, int] | None = None  # start of this run, as noted in the storage
+        self._begun: dict[str, int] | None = None  # start of this run, as stored in the storage
         self._has_committed = False  # the checkpoint has a batch
         self._is_first = True  # no batch was planned
         self._is_full = False  # nothing could be added to the last batch
@@ -180,7 +180,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _fill_batch(
         self, opened: _Opened, receiver: Receiver, position: dict[str, int], limit: ReadLimit
     ) -> dict[str, int]:
-        """Wait until a batch is full, or nothing more comes; return its end."""
+        """Wait until a batch is full, or no more messages arrive; return its end."""
         began = time.monotonic()
         while True:
             opened.check()
@@ -203,8 +203,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, int]:
         """Wait a moment for a batch that is full, or due; return its end, or ``position``.
 
-        The first time until there is a segment, or an nsqd is connected and sends nothing. Not
-        until it is due: Spark cannot stop a query while a call waits.
+        The first call waits until a segment exists, or a connected nsqd sends nothing. It does not
+        wait until the batch is due, because Spark cannot stop a query during a call.
         """
         receiver = opened.receiver
         first = receiver if self._is_first else None
@@ -261,7 +261,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.storage, segments, options.min_partitions, options.fail_on_data_loss)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: ``latestOffset`` comes earlier, and also after the last batch."""
+        """Do nothing: Spark calls ``latestOffset`` earlier, and also after the last batch."""
 
     def stop(self) -> None:
         opened, self._opened = self._opened, None

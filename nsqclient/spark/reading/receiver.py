@@ -26,13 +26,13 @@ from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Seconds between two questions for the depth, in general and at the end of a drain.
+#: Seconds between two requests for the depth, normally and at the end of a drain.
 _LAG_INTERVAL, _DRAIN_INTERVAL = 2.0, 0.3
 #: Seconds for which a drain waits for space on a full disk, once Spark has read all that is stored.
 _SPACE_PATIENCE = 10.0
 #: Maximum seconds between two checks of a drain that count as waiting.
 _LONGEST_LOOK = 0.5
-#: Seconds without a message, after a connection was opened, in which the first ones come.
+#: Seconds after a connection was opened in which its first messages may arrive.
 _FIRST_SILENCE = 0.5
 
 
@@ -50,7 +50,7 @@ class Receiver:
             options, store, is_alone=True, on_stored=on_stored, quota=self._quota)
         self._lock = threading.Lock()
         self._error: NSQError | None = None  # guarded by _lock
-        #: When the nsqds were asked last, and their answers. Replaced by _lock, never changed.
+        #: When the nsqds were asked last, and their answers. Replaced under _lock, never changed.
         self._seen: tuple[float, ChannelDepths] = (0.0, ChannelDepths())
         self._asking = threading.Lock()  # a thread uses _query
         self._query = DepthQuery(

@@ -5,6 +5,6 @@ receive from one nsqd each into it, and ``membership`` divides the nsqds among p
 ``log_reader`` is the side of Spark's driver, ``admission`` shares a batch, and ``reader_claim``
 keeps it alone. Needs pyarrow, never pyspark.
 
-Whatever asks the storage raises StorageError when that cannot be used, or does not answer: the
-docstrings name other errors.
+Every call that uses the storage raises StorageError if the storage fails. The docstrings name only
+other errors.
 """

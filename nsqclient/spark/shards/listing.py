@@ -22,7 +22,7 @@ from nsqclient.spark.shards.names import (
 )
 from nsqclient.spark.storage.store import Store
 
-#: Requests at once.
+#: Maximum number of concurrent requests.
 _LISTINGS = 16
 
 
@@ -54,7 +54,7 @@ def list_shards(store: Store, topic: str, channel: str) -> list[ShardListing]:
 
 def _list(store: Store, keys: ShardKeys) -> ShardListing:
     segments = list_segments(store, keys)
-    # After the segments: a segment that is deleted meanwhile is under a floor that is seen.
+    # List floors after segments, so that a segment deleted in between is below a listed floor.
     floor = newest_number(store, keys.of("floors"))
     committed = newest_number(store, keys.of("commits"))
     return ShardListing(

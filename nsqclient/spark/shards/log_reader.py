@@ -1,7 +1,7 @@
 """``ShardedLog``: the logs of all shards, as Spark's driver plans batches of them.
 
-A batch is planned from listings of new segments alone; rows are not read here. ``nsq-retention``
-is its only thread of its own: it notes what Spark has committed, and deletes.
+A batch is planned only from listings of new segments; rows are not read here. Its only thread,
+``nsq-retention``, records Spark's commits and deletes segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsqclient.spark.storage.store import Store
 
 logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
-#: Listings at once.
+#: Maximum number of concurrent listings.
 _LISTINGS = 16
 #: Seconds between two notes of what Spark has committed, and of their number between deletions.
 _COMMIT_INTERVAL, _COMMITS_PER_DELETION = 1.0, 10

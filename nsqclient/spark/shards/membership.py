@@ -71,7 +71,7 @@ class Membership:
         self._thread.start()
 
     def announce(self, nsqds: Iterable[str]) -> None:
-        """Say which nsqds can be reached from now on. The thread stores it at once."""
+        """Set the nsqds that can be reached. The thread stores them immediately."""
         nsqds = sorted(nsqds)
         with self._lock:
             if nsqds == self._reachable:
@@ -85,7 +85,7 @@ class Membership:
             return list(self._assigned)
 
     def leave(self) -> None:
-        """Be a member no longer: the others take over at their next look. Idempotent."""
+        """Leave: the other members take over at their next look. Idempotent."""
         self._end.set()
         self._wake.set()
         if self._thread.ident is not None:

@@ -32,17 +32,17 @@ logger: logging.Logger = logging.getLogger("nsqclient.spark")
 
 #: Seconds between two checks of what Spark has committed.
 _INTERVAL = 1.0
-#: Looks between two notes, where few segments are new.
+#: Looks between two notes if few segments are new.
 _LOOKS_PER_NOTE = 5
-#: Part of its limit under which uncommitted messages must fall before more is received.
+#: Fraction of the limit below which uncommitted messages must fall before the flow resumes.
 _RESUME = 0.8
 
 
 class ShardOwner:
     """The owner of one shard: receives from its nsqd, looks for Spark's commits, writes notes.
 
-    Two owners of one shard at once lose nothing and store nothing twice; each segment that one
-    writes the other one reads. So that is for moments, such as a takeover.
+    Two concurrent owners of one shard lose nothing and store nothing twice, but each reads every
+    segment of the other. So this should last only for moments, such as a takeover.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ShardOwner:
             lookupd=() if partition is None else options.lookupd)
         self._notify_failed = on_failed
         self._notify_stored = on_stored
-        #: What receives.
+        #: The ingest, which receives the messages.
         self.ingest: Ingest = Ingest(
             self._options, self.log, on_stored=self._on_stored, on_failed=self._on_failed,
             quota=quota, partitions=None if partition is None else frozenset({partition}))
@@ -179,7 +179,7 @@ class ShardOwners:
 
     def open(self) -> None:
         """Probe the storage, negotiate with every nsqd that is there, and begin."""
-        if 0 < gc.get_threshold()[0] < _NEW_OBJECTS:  # else somebody has chosen it
+        if 0 < gc.get_threshold()[0] < _NEW_OBJECTS:  # otherwise the user has set it
             gc.set_threshold(_NEW_OBJECTS)
         probe(self._store)
         options = self._options
@@ -255,7 +255,7 @@ class ShardOwners:
     def _keep_registry(self, ended: Sequence[ShardOwner]) -> None:
         """Unregister shards whose nsqd discovery does not list any more; register the owned ones.
 
-        Another owner may have let one of these end, from where its nsqd could not be seen.
+        Another owner, which could not see the nsqd, may have unregistered an owned shard.
         """
         options = self._options
         try:
@@ -281,7 +281,7 @@ class ShardOwners:
                 self.owners.pop(nsqd).stop()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Stop all owners in order, at once, and let others take over. Idempotent."""
+        """Stop all owners concurrently, and let others take over. Idempotent."""
         with ThreadPoolExecutor(_AT_ONCE, "nsq-shards") as pool:
             list(pool.map(lambda owner: owner.stop(timeout), self.owners.values()))
         self.owners.clear()

@@ -2,8 +2,8 @@
 
 Two queries with checkpoints of their own would delete segments that the other one has not read. So
 a query takes the next number of the readers of a log, and creates a heartbeat again and again;
-another query that sees new heartbeats does not begin. A query that finds a higher number than its
-own, since it was suspended for long, ends. ``nsq-reader-claim`` is the only thread here.
+another query that sees new heartbeats does not begin. A query that was suspended for long, and
+finds a higher number than its own, ends. ``nsq-reader-claim`` is the only thread here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReaderClaim:
         self._names = (topic, channel)
         self._url = f"{store.url}/{readers(topic, channel)}"
         self._number = 0
-        self._beats: list[str] = []  # keys of heartbeats that may be there; of the thread
+        self._beats: list[str] = []  # keys of heartbeats that may exist; used only by the thread
         self._error: LogInUseError | None = None
         self._looked = float("inf")  # when the last look began
         self._end = threading.Event()
@@ -65,7 +65,7 @@ class ReaderClaim:
         self._thread.start()
 
     def release(self) -> None:
-        """Be the reader no longer. Idempotent."""
+        """Give up the claim. Idempotent."""
         self._end.set()
         if self._thread.ident is None:
             return

@@ -85,7 +85,7 @@ class ShardLog:
         self._known = KnownIds()  # guarded by _appending
         #: The end of the log, as this writer knows it. Guarded by _appending.
         self.end: End = End()
-        self._is_lost = True  # the end is not known: recover first. By _appending
+        self._is_lost = True  # the end is unknown: recover first. Guarded by _appending
         #: The newest note, and whether there is news for the next one.
         self._note = NoteKey(0, 0)  # guarded by _appending
         self._must_note = False  # guarded by _appending
@@ -102,7 +102,7 @@ class ShardLog:
         self.redelivered: int = 0  #: messages that came with attempts over 1
         #: Copies of durable messages that were finished and not stored.
         self.copies_dropped: int = 0
-        self.lost_creates: int = 0  #: segments that another writer has created first
+        self.lost_creates: int = 0  #: segments that another writer created first
 
     def __str__(self) -> str:
         return f"{self._store.url}/{self._keys.folder}"
@@ -244,8 +244,8 @@ class ShardLog:
     def _catch_up(self) -> None:
         """Read the segments that others have written. Needs _appending.
 
-        Their keys follow from the known segments, so a listing is not needed, which a network file
-        system may have an old one of.
+        Their keys follow from the known segments, so this needs no listing, which may be outdated
+        on a network file system.
         """
         is_first = True
         while True:
@@ -321,7 +321,7 @@ class ShardLog:
         logger.info("%s: the storage takes segments again; reading from nsqd continues", self)
 
     def _make_space(self) -> None:
-        """Delete the older half of what Spark has committed, or more where more is needed.
+        """Delete the older half of the committed segments, or more if necessary.
 
         Not all: a note lists the messages of these that may be unfinished, mostly in
         the newest segments, and has to fit on the disk, too.
@@ -337,7 +337,7 @@ class ShardLog:
                 break
             gone.append(segment.number)
             wanted -= segment.size
-        # The oldest first: the note about a few needs less space, and they leave some for more.
+        # The oldest first: a note about few segments is small, and their deletion frees space.
         floor = size = step = 0
         while gone:
             step = 2 * step or 1
