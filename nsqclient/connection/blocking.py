@@ -89,7 +89,8 @@ class BlockingConnection(NsqdSocket):
         """Begin a publish, of which ``sent`` bytes were sent already if ``is_plain``."""
         if not self.is_plain:
             self.sent = 0
-        self._core.send_publish(command, self, read_answer)
+        # Not self as the token: without a cycle, the last reference closes it at once.
+        self._core.send_publish(command, None, read_answer)
         self._out = self._core.data_to_send()
 
     def wait(self, until: float, data: bytes | int | None = None) -> Answer | None:

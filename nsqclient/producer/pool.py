@@ -127,13 +127,12 @@ class ConnectionPool(Generic[C]):
             if now - conn.used_at < _FRESH:
                 return conn
             try:
-                is_alive = conn.look()
+                if conn.look():
+                    return conn
+                self.drop(conn)
             except BaseException:
                 self.drop(conn)
                 raise
-            if is_alive:
-                return conn
-            self.drop(conn)
         return None
 
     def drop(self, conn: C) -> None:

@@ -208,7 +208,11 @@ class Publisher:
                 pool.drop(conn)
         except BaseException as exc:
             is_new = conn.used_at == conn.opened_at
-            pool.drop(conn)
+            try:
+                pool.drop(conn)
+            except BaseException:  # raised by a signal handler
+                pool.drop(conn)
+                raise
             if not isinstance(exc, NSQError):  # raised by a signal handler
                 raise
             self._nodes.on_lost(node, exc, is_new)

@@ -108,8 +108,8 @@ class WorkerPool(Generic[T]):
             self._tokens.put(None)
 
     def _sleep(self, timeout: float | None = None) -> None:
-        self._sleepers.append(None)
         try:
+            self._sleepers.append(None)  # in here: an exception may come right behind it
             if not self._items and not self._stopping:
                 with contextlib.suppress(Empty):
                     self._tokens.get(timeout=timeout)

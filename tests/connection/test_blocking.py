@@ -201,17 +201,21 @@ def test_a_look_answers_a_heartbeat_and_finds_the_end():
         assert not conn.look()
 
 
-def test_a_connection_that_nobody_refers_to_is_closed():
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_connection_that_nobody_refers_to_is_closed(is_answered):
     """A thread that is interrupted may lose it at any moment."""
-    script = answering(OK)
+    script = answering(*[OK] * is_answered)
     with ScriptedServer(script) as server:
         conn = BlockingConnection(server.address, Config())
         conn.open(Deadline(WAIT))
-        assert exchange(conn) == STORED
-        del conn
-        gc.collect()
-        server.join()
-    assert script.heard == [b""]
+        assert exchange(conn, seconds=WAIT * is_answered) == (STORED if is_answered else None)
+        gc.disable()
+        try:
+            del conn
+            server.join()
+        finally:
+            gc.enable()
+    assert script.heard == [b"" if is_answered else PUB]
 
 
 def test_the_default_timeout_of_the_program_changes_nothing():

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import threading
 import time
 import unittest.mock
@@ -11,7 +12,7 @@ import pytest
 
 from nsqclient.config import Config
 from nsqclient.connection.blocking import STORED, BlockingConnection
-from nsqclient.errors import ReentrantCallError
+from nsqclient.errors import ConnectionLostError, ReentrantCallError
 from nsqclient.producer.pool import ConnectionPool, _Waiter
 from nsqclient.producer.publisher import Publisher
 from nsqclient.producer.stats import Statistics
@@ -207,6 +208,24 @@ def test_an_interrupted_publish_costs_the_pool_nothing(world):
             publish()
 
     assert len(interrupt_each_point(world, publish_after_waiting)) > 20
+
+
+def test_an_interrupted_publish_closes_a_connection_that_is_lost(world, monkeypatch):
+    """In the publish, or before it. The exception does not keep it."""
+    error = ConnectionLostError("n:1", "lost")
+    monkeypatch.setattr(Conn, "wait", unittest.mock.Mock(side_effect=error))
+    monkeypatch.setattr(Conn, "look", lambda self: False)
+    publisher = Publisher(
+        SimpleNamespace(on_lost=lambda node, error, is_new: None), True, Statistics())
+    node = SimpleNamespace(pool=world.pool, address="n:1", responses=0)
+    world.pool.add(Conn())
+
+    def publish():
+        assert publisher.attempt(node, b"x", time.monotonic() + WAIT, WAIT).error is error
+
+    assert len(interrupt_each_point(world, publish)) > 4
+    world.pool.add(Conn())
+    assert len(interrupt_each_point(world, lambda: world.pool.take(math.inf))) > 2
 
 
 def test_an_interrupted_publish_does_not_lose_the_turn_of_another(world):

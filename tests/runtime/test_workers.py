@@ -1,5 +1,6 @@
 """The worker pool."""
 
+import contextlib
 import logging
 import threading
 
@@ -7,6 +8,7 @@ import pytest
 
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.workers import WorkerPool
+from tests.support.faults.interrupts import interrupt_everywhere
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
 
@@ -155,6 +157,19 @@ def test_take_ends_with_stop(make_pool):
     pool.put(1)
     assert found == [None]
     assert (pool.take(None), pool.take(None)) == (1, None)
+
+
+def test_an_interrupted_worker_does_not_count_as_asleep():
+    """Or no further worker would be started for it."""
+    pool = WorkerPool("nsq-test", 1, lambda item: None)
+
+    def work():
+        with contextlib.suppress(KeyboardInterrupt):
+            pool.take(0.001)
+        return lambda: None
+
+    assert interrupt_everywhere(WorkerPool._sleep, work) > 1
+    assert not pool._sleepers
 
 
 def test_stop_lets_workers_finish_what_is_queued(make_pool):
