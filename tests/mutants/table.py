@@ -463,7 +463,7 @@ _TABLE = {
                "elif len(self.waiting) > len(self.dialing) and is_reentrant():", "elif False:",
                "test_a_publish_does_not_wait_for_its_own_thread"),
         Mutant("dead_connection_is_used", "no publish is sent where nsqd's FIN has arrived",
-               "is_alive = conn.look()", "is_alive = True",
+               "if conn.look():", "if True:",
                "test_a_dead_connection_is_not_taken")],
     ("nsqclient/producer/producer.py", "tests/integration/test_fork.py"): [
         Mutant("child_shares_producer", "a forked child publishes on connections of its own",
