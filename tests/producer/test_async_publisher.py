@@ -425,8 +425,8 @@ def test_an_interrupted_worker_goes_on(world, error):
     busy(world, publisher).settle()
     assert publisher.flush(Deadline(WAIT))
     # None of them starts another one then: the exception would meet a thread that begins.
+    wait_until(lambda: len(publisher._workers._sleepers) == len(started(publisher)))
     threads = started(publisher)
-    wait_until(lambda: len(publisher._workers._sleepers) == len(threads))
     for thread in threads:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(error))
