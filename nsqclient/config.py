@@ -326,7 +326,7 @@ class Config:
             if name in typed and _looks_like_ms(option, value):
                 warnings.warn(
                     f"{name}={value:g} is {format_duration(value)}: durations are seconds. For"
-                    f" milliseconds write {name}={value / 1000:g}, or give a timedelta",
+                    f" milliseconds write {name}={value / 1000:g}, else give a timedelta",
                     stacklevel=_depth_of_caller(),
                 )
         for name in SECRETS:
