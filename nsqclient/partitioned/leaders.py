@@ -163,16 +163,12 @@ class PartitionLeaders:
             return PartitionTarget(place)
         merged, options = self.table.merged(), self._options
         must_order = self.must_order or merged.meta is not None and merged.meta.ordered
+        has_headers = entry.extended
+        if has_headers is None:  # nobody has said so: the consumer's options decide
+            has_headers = merged.meta.extended if merged.meta else bool(options.needing_headers)
         return PartitionTarget(
             place, options.ordered or options.follows_topic and must_order,
-            self._is_extended(entry), merged.http_addresses.get(place.address, ""))
-
-    def _is_extended(self, entry: PartitionEntry) -> bool:
-        """True if messages have headers. If nobody has said so, the consumer's options decide."""
-        meta = self.table.merged().meta
-        if entry.extended is not None:
-            return entry.extended
-        return bool(self._options.needing_headers) if meta is None else meta.extended
+            has_headers, merged.http_addresses.get(place.address, ""))
 
     def on_dial_failed(self, place: Endpoint, entry: PartitionEntry, error: NSQError) -> Redial:
         if place.partition is None or not isinstance(error, ServerError):

@@ -166,8 +166,8 @@ class MetadataCache:
         current = None if found is None else found.current
         return 0 if current is None else len(current[0].partitions)
 
-    def refresh(self, topic: str) -> int:
-        """Ask every nsqlookupd for the topic, soon; return the number of the last request before.
+    def refresh(self, topic: str, deadline: Deadline | None = None) -> None:
+        """Ask every nsqlookupd for the topic, soon; with a deadline, wait for a new answer.
 
         An nsqlookupd with a request under way is asked again when it has answered.
         """
@@ -176,11 +176,8 @@ class MetadataCache:
             found = self._topics[topic]
             number = found.poller.requests  # the answer to an older request may be too old
             found.begin_round()
-        return number
-
-    def refresh_and_wait(self, topic: str, deadline: Deadline) -> None:
-        number = self.refresh(topic)
-        self._wait(self._topics[topic], number, deadline)
+        if deadline is not None:
+            self._wait(found, number, deadline)
 
     def problem(self, topic: str) -> NSQError | None:
         with self._changed.lock:
@@ -201,7 +198,7 @@ class MetadataCache:
 
     def on_accepted(self, topic: str, partition: int, nsqd: str) -> None:
         found = self._topics[topic]
-        if found.table.has_refusals:  # cheap test: called for every stored publish
+        if found.table.refused:  # cheap test: called for every stored publish
             with self._changed.lock:
                 found.table.on_accepted(partition, nsqd)
                 found.current = None

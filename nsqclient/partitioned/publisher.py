@@ -290,7 +290,7 @@ class PartitionPublisher:
 
     def look_up_again(self, attempts: PartitionAttempts, deadline: Deadline) -> None:
         if attempts.count and attempts.needs_lookup and not self._is_closed:
-            self.metadata.refresh_and_wait(
+            self.metadata.refresh(
                 attempts.topic, Deadline(deadline.at_most(2 * LOOKUP_WAIT) / 2))
 
     def choose(self, attempts: PartitionAttempts, routes: TopicRoutes) -> int | None:

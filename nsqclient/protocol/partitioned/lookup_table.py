@@ -88,7 +88,7 @@ class LookupTable:
 
     def __init__(self, seeds: Iterable[str]) -> None:
         self._lookupds = {seed: Lookupd(is_seed=True) for seed in seeds}
-        self._refused: set[tuple[int, str]] = set()  # (partition, nsqd) that refused last
+        self.refused: set[tuple[int, str]] = set()  # (partition, nsqd) that refused last
         self._count = 0
         self._meta: TopicMeta | None = None  # the last with partitions
 
@@ -140,14 +140,10 @@ class LookupTable:
             lookupd.is_fresh = False
 
     def on_refused(self, partition: int, nsqd: str) -> None:
-        self._refused.add((partition, nsqd))
-
-    @property
-    def has_refusals(self) -> bool:
-        return bool(self._refused)
+        self.refused.add((partition, nsqd))
 
     def on_accepted(self, partition: int, nsqd: str) -> None:
-        self._refused.discard((partition, nsqd))
+        self.refused.discard((partition, nsqd))
 
     def merged(self) -> TopicRoutes:
         answers = self._answers()
@@ -187,9 +183,9 @@ class LookupTable:
         return meta
 
     def _elect(self, partition: int, nsqds: Sequence[str]) -> str:
-        trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self._refused]
+        trusted = [nsqd for nsqd in nsqds if (partition, nsqd) not in self.refused]
         if trusted:
             return trusted[0]
         # All have refused: the first may lead the partition by now.
-        self._refused -= {(partition, nsqd) for nsqd in nsqds}
+        self.refused -= {(partition, nsqd) for nsqd in nsqds}
         return nsqds[0]
