@@ -350,6 +350,7 @@ class AsyncPublisher:
         """Fail a message that was not sent, unless it was cancelled or has begun."""
         if start_all([item]):
             self.fail(item, error)
+            item.body = b""  # its queue may keep it while a worker waits
         elif item.done():
             self._done([item])
 

@@ -72,7 +72,7 @@ class NodeDiscovery:
         try:
             self._background.start()
         except RuntimeError as exc:
-            logger.error("no thread to ask nsqlookupds, trying again: %s", exc)
+            logger.error("cannot start a thread to ask nsqlookupds, trying again: %s", exc)
             return delay
         with self._lock:
             self._poller.ask(self._lookupds)

@@ -73,7 +73,8 @@ class PipelinedConnection(Connection):
         try:
             self.start()
         except RuntimeError as exc:
-            raise ConnectError(self.address, f"no thread to read from it: {exc}") from exc
+            raise ConnectError(
+                self.address, f"cannot start a thread to read from it: {exc}") from exc
 
     # -- one publish, in its thread
 

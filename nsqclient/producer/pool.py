@@ -105,11 +105,11 @@ class ConnectionPool(Generic[C]):
         If publishes doubt a connection, one more is dialed to learn whether nsqd answers.
         """
         live = self.connections()
-        doubted = [conn for conn in live if conn.suspected_at > self.dialed_at]
-        spare = self._limit - len(live) + len(doubted)
+        doubted = any(conn.suspected_at > self.dialed_at for conn in live)
+        spare = self._limit - len(live) + doubted
         waiting = len([one for one in self.waiting.copy() if not one.is_served])
         idle = len([conn for conn in self.idle.copy() if not conn.is_closed])
-        wanted = max(0, waiting - idle) + bool(doubted)
+        wanted = max(0, waiting - idle) + doubted
         return min(wanted, spare) - len(self.dialing)
 
     def new_connection(self) -> C:
@@ -244,7 +244,8 @@ class ConnectionPool(Generic[C]):
 
     def _check_idle(self, conn: C, now: float) -> None:
         """Answer a heartbeat on an idle connection; close it if it is dead or was long unused."""
-        is_unused = now - conn.used_at >= self._idle_timeout and len(self.idle) > 1
+        is_surplus = len(self.connections()) > self._limit  # a doubted one has answered after all
+        is_unused = is_surplus or now - conn.used_at >= self._idle_timeout and len(self.idle) > 1
         if not (is_unused or self._is_silent(conn, now) or conn.has_unread()):
             return
         if not self._remove(conn):

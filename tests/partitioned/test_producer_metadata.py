@@ -89,7 +89,7 @@ def test_a_refresh_asks_the_others_again_while_one_hangs(cluster, caches):
     assert leader(cache) == "n:1"
     for number in range(2, 5):
         cluster.answers["b:1"] = answer(f"n:{number}")
-        cache.refresh_and_wait("t", Deadline(WAIT))
+        cache.refresh("t", Deadline(WAIT))
         assert leader(cache) == f"n:{number}"
     assert cluster.count("a:1") == 1 and not cluster.release.is_set()
 
@@ -101,7 +101,7 @@ def test_a_refresh_waits_for_an_answer_to_a_later_request(cluster, caches):
     cluster.hanging.add("a:1")
     cache.refresh("t")
     wait_until(lambda: cluster.count("a:1") == 2)
-    waits = threading.Thread(target=cache.refresh_and_wait, args=("t", Deadline(WAIT)))
+    waits = threading.Thread(target=cache.refresh, args=("t", Deadline(WAIT)))
     waits.start()
     wait_until(lambda: cache._topics["t"].poller._again)
     cluster.release.set()
@@ -127,7 +127,7 @@ def test_the_old_answer_of_a_hung_nsqlookupd_gives_way(cluster, caches, monkeypa
     wait_until(lambda: leader(cache) == "n:1" and cluster.count("a:1") and cluster.count("b:1"))
     cluster.hanging.add("a:1")
     cluster.answers["b:1"] = answer("n:2", "a:1", "b:1")
-    cache.refresh_and_wait("t", Deadline(WAIT))
+    cache.refresh("t", Deadline(WAIT))
     wait_until(lambda: leader(cache) == "n:2")
 
 

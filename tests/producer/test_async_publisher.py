@@ -495,6 +495,20 @@ def test_an_interrupted_worker_gives_its_turn_back(world):
     assert world.sends.line(0) == b"PUB t"
 
 
+def test_a_message_that_was_refused_in_its_queue_keeps_no_bytes(world):
+    """The worker may wait for long, and ``max_pending_bytes`` limits what is kept."""
+    publisher = world.publisher()
+    first = busy(world, publisher)
+    late, other = put(publisher, future(body=b"y" * 1000, timeout=0.0), future(body=b"z" * 10))
+    publisher.check(time.monotonic() + 0.5)
+    assert isinstance(late.exception(0), PublishNotSentError)
+    assert sum(len(item.body) for item in publisher._queues["t"].items) == 10
+    assert publisher._bytes == len(b"x") + 10
+    first.settle()
+    world.sends.token(1).settle()
+    assert other.result(WAIT) is None
+
+
 def started(publisher):
     return [thread for thread in publisher._workers._threads if thread.ident is not None]
 

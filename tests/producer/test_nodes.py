@@ -134,7 +134,7 @@ def test_a_dial_that_gets_no_thread_is_an_error_in_time(make_links, no_thread, c
         nodes = make_links(server.address)
         with no_thread("nsq-dialer"), pytest.raises(NSQConnectionError):
             acquire(nodes, 0.3)
-        wait_until(lambda: "no thread to" in caplog.text)
+        wait_until(lambda: "cannot start a thread to" in caplog.text)
         assert acquire(nodes).address == server.address
         nodes.close(Deadline(WAIT))
 

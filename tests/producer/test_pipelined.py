@@ -309,7 +309,7 @@ def test_where_no_reader_can_be_started_nothing_is_left(monkeypatch):
     with ScriptedServer(script) as server:
         conn = PipelinedConnection(server.address, Config())
         monkeypatch.setattr("nsqclient.runtime.threads.LibraryThread.launch", _refuse)
-        with pytest.raises(ConnectError, match="no thread"):
+        with pytest.raises(ConnectError, match="cannot start a thread"):
             conn.open(Deadline(WAIT))
         conn.close()
         script.answer(None)

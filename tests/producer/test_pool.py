@@ -272,6 +272,16 @@ def test_one_connection_is_dialed_beside_those_that_are_doubted(world):
     assert world.pool.missing() == 0
 
 
+def test_doubts_buy_no_more_than_one_connection_and_only_for_a_while(world):
+    """The doubted ones may answer after all: ``max_connections`` is 2."""
+    conns = add(world.pool, *[Conn(100.0) for _ in range(3)])
+    for conn in conns:
+        conn.heard_at, conn.suspected_at = 105.0, time.monotonic() + WAIT
+    assert world.pool.missing() == 0
+    world.pool.check(105.0)
+    assert len(world.pool.connections()) == 2
+
+
 def test_idle_connections_that_were_not_heard_of_are_closed_together(world):
     old, young = add(world.pool, Conn(50.0), Conn(150.0))
     world.pool.close_idle(100.0)
@@ -332,11 +342,11 @@ def test_an_idle_connection_that_is_silent_for_two_heartbeats_is_closed(world):
 
 
 def test_connections_that_were_not_used_for_long_are_closed_but_one(world):
-    conns = add(world.pool, *[Conn(100.0) for _ in range(4)])
+    conns = add(world.pool, *[Conn(100.0) for _ in range(2)])
     for conn in conns:
         conn.heard_at = 160.0
     world.pool.check(159.0)
-    assert len(world.pool.connections()) == 4
+    assert len(world.pool.connections()) == 2
     world.pool.check(160.0)
     assert len(world.pool.connections()) == 1
 
