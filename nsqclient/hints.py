@@ -1,7 +1,7 @@
 """What to do about an error, in one line: the sentences of ``NSQError.hint``.
 
-The code that raises an error chooses the sentence. Only texts of servers and of OpenSSL are
-searched, with :func:`hint_on`.
+The code that raises an error chooses its hint. For error texts of servers and of OpenSSL,
+:func:`hint_on` finds the hint.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _out_of_range(option: str, unit: str, flag: str) -> str:
     return f"{option}, in {unit} here, is out of the range of nsqd's {flag}: change one of them"
 
 
-#: Error code or kind of text, words in the text, hint. The first row that fits counts.
+#: Rows of (error code or kind of text, words in the text, hint). The first match applies.
 _SAID = [
     ("E_INVALID", "tls", "nsqd demands TLS: set tls_v1 (and tls_root_ca_file)"),
     ("E_SUB_FAILED", "exiting", "the channel is being deleted: the consumer tries again"),
@@ -104,7 +104,7 @@ _SAID = [
 
 
 def hint_on(kind: str, text: str) -> str:
-    """Return what to do about the text of a server or of OpenSSL; empty if that is unknown.
+    """Return the hint for an error text of a server or of OpenSSL; empty if none fits.
 
     Args:
         kind: an error code of nsqd, or "TLS", "nsqlookupd" or "HTTP 403".

@@ -1,13 +1,13 @@
 """``MessagePeeker`` shows messages; ``Replayer`` publishes all dead letters of a channel again.
 
-NSQ cannot read a channel's backlog without consuming it. An ephemeral channel gets a copy of each
-message that is published from now on. An nsqd where ``look_guard`` refuses that is left out.
+NSQ cannot read a channel's backlog without consuming it. So a peek creates an ephemeral channel,
+which gets a copy of each message published from then on. ``look_guard`` may exclude an nsqd.
 
 A *loan* shows the messages that wait in a channel without consumers: they are received, held while
 they are shown, and requeued. Their attempts go up by one.
 
 A replay finishes a letter after nsqd has stored its body: an interrupted replay causes duplicates
-and no loss. A letter that cannot be published ends it and stays: NSQ would deliver it again.
+and no loss. If a letter cannot be published, the replay ends: nsqd would redeliver it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NEW_CHANNEL = "#ephemeral"
 MAX_MESSAGES = 100
 MAX_SECONDS = 30.0
 MAX_BODY = 64 * 1024
-#: Peeks under way at once: each costs every nsqd of the topic a channel.
+#: Maximum concurrent peeks: each creates a channel on every nsqd of the topic.
 _MAX_PEEKS = 4
 
 
@@ -122,7 +122,7 @@ class MessagePeeker:
     def run(self, topic: str, plan: Plan, count: int, seconds: float) -> Steps:
         """Yield the ``nodes`` and ``notes`` of the plan, then messages as they arrive.
 
-        Up to ``count`` of them, for up to ``seconds``, and empty dicts in between.
+        Yields at most ``count`` messages, for ``seconds``, and empty dicts while none arrives.
         """
         if not self._free.acquire(blocking=False):
             raise RequestError(429, "TOO_MANY_PEEKS", f"{_MAX_PEEKS} peeks are under way:"
@@ -148,10 +148,10 @@ class MessagePeeker:
         try:
             with contextlib.closing(messages):
                 for message in messages:
-                    # Also without messages: writing detects that the browser has disconnected.
+                    # Yield without messages too: only a write detects a disconnected browser.
                     yield {} if message is None else _shown(
                         message, nodes[message.nsqd_address].address)
-        except NSQError as exc:  # the channel was deleted meanwhile, say
+        except NSQError as exc:  # for example, the channel was deleted meanwhile
             logger.info("peek at %s: %s", topic, exc)
         finally:
             consumer.stop(0.5)
@@ -170,7 +170,7 @@ def make_reader(
     clients = {node.tcp_reached_at: cluster.nsqd(node) for node in nodes}
     consumer = LookingConsumer(
         topic, channel, nsqd_tcp_addresses=list(clients), config=config,
-        # Again before each subscription: an nsqd may have lost its channels meanwhile.
+        # Checks before each subscription: an nsqd may have lost its channels meanwhile.
         guard=LookGuard(topic, channel, lambda address: fetch_stats(
             clients[address], topic).topic(topic)),
         on_error=lambda error: logger.info("%s/%s: %s", topic, channel, error),
@@ -211,7 +211,7 @@ def _shown(message: Message, node: str) -> dict[str, Any]:
     return shown
 
 
-#: Messages in flight; few, because the last ones are requeued.
+#: Maximum messages in flight. Low, because those left at the end are requeued.
 _MAX_IN_FLIGHT = 10
 #: Seconds that a letter may wait in flight: nsqd delivers it again after 60.
 _LONGEST = 20.0
@@ -222,7 +222,7 @@ _DEAD_LETTER_SUFFIXES = ("dead", "dead_letter", "dead_letters", "deadletter", "d
 
 
 def source_of_dead_letters(topic: str) -> str:
-    """Return the topic whose dead letters are in a topic, by its name; empty: not known."""
+    """Return the topic whose dead letters a topic holds, judged by its name; empty if unknown."""
     name = topic.lower()
     for end in sorted(_DEAD_LETTER_SUFFIXES, key=len, reverse=True):
         for joint in ".-_":
@@ -295,7 +295,7 @@ class Replayer:
                 if message is None:
                     yield {}  # writing detects that the browser has disconnected
                     continue
-                # Anybody may have written which topic the letter names.
+                # Not to the topic named in the letter: anybody may have written it.
                 body = DeadLetter.parse(message.body).body
                 try:
                     producer.publish(target, DeliveredBody(body))

@@ -1,4 +1,4 @@
-"""JSON responses and request bodies of both APIs, and nsqadmin's form of errors."""
+"""JSON responses and request bodies of both APIs, and nsqadmin's error format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def state_of(failure: ServerFailure) -> str:
 
 
 def advice_for(failure: ServerFailure) -> str:
-    """Return what to do about a failure; empty: the reason says it."""
+    """Return what to do about a failure; empty if its reason already says so."""
     if failure.is_gone:
         return _GONE
     if failure.is_doubt or failure.status or failure.is_lasting:
@@ -90,7 +90,7 @@ def text_of(values: dict[str, Any], name: str) -> str:
 
 
 def names_of(values: dict[str, Any]) -> tuple[str, str]:
-    """Return the topic of a body, and its channel, which may be missing."""
+    """Return the topic and the channel of a request body; the channel may be empty."""
     topic, channel = text_of(values, "topic"), text_of(values, "channel")
     check_names(topic, channel or None)
     return topic, channel

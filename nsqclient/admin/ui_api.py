@@ -112,7 +112,7 @@ def _history(kind: str, topic: str, channel: str = "") -> dict[str, Any]:
 @blueprint.get("/nodes")
 @_page
 def nodes(overview: Overview) -> Values:
-    """Return all nsqds, also silent ones."""
+    """Return all nsqds, including those that do not answer."""
     failed = {each.address: each for each in overview.failures if each.kind == "nsqd"}
     found = [{
         "address": node.address, "reached_at": node.reached_at, "hostname": node.hostname,
@@ -144,7 +144,7 @@ def node(overview: Overview, node: str) -> Values:
 @blueprint.get("/lookup")
 @_page
 def lookup(overview: Overview) -> Values:
-    """Return the nsqlookupds, and the topics that they list and no nsqd has."""
+    """Return the nsqlookupds, and the topics that they list but no nsqd has."""
     cluster = context().cluster
     infos, failures = cluster.each_lookupd(
         lambda lookupd: (lookupd.info().version, len(lookupd.topics()), len(lookupd.nodes())),
@@ -280,7 +280,7 @@ def replay() -> Response:
 
 def _stream(steps: Steps) -> Response:
     """Return a response with a line of JSON for each step."""
-    first = next(steps)  # begun at once: a generator that never began would not be closed
+    first = next(steps)  # close() does nothing to a generator that was never started
 
     def lines() -> Iterator[str]:
         yield json.dumps(first)
@@ -327,7 +327,7 @@ def _decode_body(body: str, encoding: str) -> bytes:
 
 @blueprint.post("/forget")
 def forget() -> Response:
-    """Drop a ``node`` that has disappeared from the pages and the metrics."""
+    """Remove a lost ``node`` from the pages and the metrics."""
     here = context()
     check_may_act(here.settings, request)
     node = text_of(json_body(), "node")
@@ -339,9 +339,9 @@ def forget() -> Response:
 
 @blueprint.post("/peek")
 def peek() -> Response:
-    """Return messages as they arrive, a line of JSON each: ``topic``, ``count``, ``seconds``.
+    """Stream up to ``count`` messages of ``topic`` for ``seconds``, one line of JSON each.
 
-    With ``channel`` they are taken from it and requeued, which needs the permission to act.
+    With ``channel``, show the messages that wait in it, and requeue them: needs permission to act.
     """
     here = context()
     check_may_peek(here.settings, request)

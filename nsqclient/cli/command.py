@@ -5,8 +5,8 @@ switch is ``-x`` or ``-x=false`` and never takes the next word. Flags end at the
 argument, or after ``--``.
 
 A value comes from the first source that gives it: command line, environment, configuration file
-(the command's table, then the top level), default. Of flags that are alternatives, the first source
-that gives one decides.
+(the command's table, then the top level), default. If flags are alternatives, the first source
+that gives any of them decides.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from nsqclient.runtime.arguments import closest
 from nsqclient.version import __version__
 
 _INTERRUPTED = 128 + signal.SIGINT
-#: Flags that mean something else in each command.
+#: Flags whose meaning differs between commands.
 _OWN_FLAGS = ("count", "format", "interval", "n", "path")
-#: Before each value: argparse of Python 3.12 and older drops a value that is "--".
+#: Put before each value, because argparse up to Python 3.12 drops the value "--".
 _MARK = "="
 
 
@@ -77,7 +77,7 @@ class Command:
         self.flags: dict[str, Flag] = {}
         #: Alternatives: the first source that gives one of them hides the others.
         self.alternatives: list[Sequence[str]] = []
-        #: Checks of flags that go together or not.
+        #: Checks that raise FlagError for missing or conflicting flags.
         self.rules: list[Callable[[Mapping[str, Any]], None]] = []
         self.paths: list[argparse.Action] = []
 
@@ -85,7 +85,7 @@ class Command:
         self._group = self.parser.add_argument_group(title)
 
     def add(self, name: str, kind: Kind, default: Any, help_text: str) -> None:
-        """Add a flag to the current group. A list may be given several times."""
+        """Add a flag to the current group. A list flag may be repeated."""
         def read(text: str) -> Any:
             try:
                 return kind.parse(text.removeprefix(_MARK))
@@ -94,7 +94,7 @@ class Command:
             except CommandLineError as exc:
                 raise FlagError(f"--{name} {exc}") from exc
 
-        # A default of false, empty or 0 is not worth a mention.
+        # A default that is false, empty or 0 is not shown.
         text = f"{help_text} (default {kind.show(default)})" if default else help_text
         action = self._group.add_argument(
             f"--{name}", dest=name, type=read, action="append" if kind.is_list else "store",
@@ -159,7 +159,7 @@ class Command:
         given: dict[str, Any] = vars(self.parser.parse_args(canonical))
         if not given.get("version"):
             if rest and not self._words:
-                # Not what follows the "=": it may be a secret.
+                # Do not show the text after the "=", which may be a secret.
                 name, equals, _ = rest[0].partition("=")
                 hint = f"write --topic={name}" if {"topic"} == self.flags.keys() & {"topic", name} \
                     and not equals else "flags begin with --"
@@ -192,7 +192,7 @@ class Command:
             if flag is None and name in ("h", "help"):
                 raise HelpRequested
             if flag is None:
-                # As far as a name goes: quotes set wrongly may bring a secret in here.
+                # Only the first word: with misplaced quotes, the others may be a secret.
                 name = name.partition(" ")[0]
                 if name in self.unknown:
                     raise FlagError(self.unknown[name])
@@ -240,7 +240,7 @@ class Command:
         others = (flag for command in program.commands() for flag in command.flags.values())
         misspelt = misspelt_variables(self.flags.values(), os.environ, others)
         if misspelt:
-            from nsqclient.worker.lifeline import has_parent  # which most commands never need
+            from nsqclient.worker.lifeline import has_parent  # most commands never need it
 
             for name, meant in ({} if has_parent(os.environ) else misspelt).items():
                 sys.stderr.write(f"{self.name}: warning: ${name} is not read: did you mean"
@@ -248,7 +248,7 @@ class Command:
 
 
 class CommandGroup:
-    """Several commands under one name: ``table``: name -> (summary, loader); ``others``: aliases.
+    """Several commands under one name. ``table``: name -> (summary, loader); ``others``: aliases.
     """
 
     def __init__(

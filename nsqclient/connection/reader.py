@@ -139,7 +139,7 @@ class SocketReader:
                 has_messages = self._dispatch(messages_only=True)
         except NSQError as exc:
             self._failure = exc  # the reader ends the connection
-        except BaseException:  # also of a time limit: bytes may be missing
+        except BaseException:  # such as that of a time limit: bytes may be lost
             self._failure = ConnectionLostError(self._conn.address, "messages were not taken")
             raise
         finally:

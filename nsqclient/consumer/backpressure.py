@@ -19,8 +19,8 @@ from nsqclient.message import MESSAGE_OVERHEAD, Message
 from nsqclient.runtime.lock import Lock
 from nsqclient.runtime.log_lines import LineLimit
 
-#: Seconds between two measurements while RDY is 0, and minimum pause after one, as a multiple of
-#: its duration: measuring a long queue takes tens of milliseconds.
+#: Seconds between two measurements while RDY is 0. The pause is at least _REST times as long as the
+#: measurement, because measuring a long queue takes tens of milliseconds.
 _INTERVAL, _REST = 0.05, 10
 
 _body_of = attrgetter("body")
@@ -33,7 +33,7 @@ class MessageQueue(Protocol):
 
 
 class Backpressure:
-    """Holds RDY at 0 from ``max_queued_bytes`` down to half of it.
+    """Sets RDY to 0 above ``max_queued_bytes`` and restores it at half of that.
 
     Threads: any. Calls nothing while it holds its lock.
     """
@@ -56,7 +56,7 @@ class Backpressure:
         self._measured = 0  # bytes queued at the last measurement
         self._added = 0  # bytes received since; workers may have taken some of them
         self._held_since = 0.0
-        #: Bytes received on each connection in this hold after the settle time.
+        #: Bytes received on each connection after the settle time of this hold.
         self._late: dict[Subscription, int] = {}
 
     def queued_bytes(self) -> int:
@@ -123,7 +123,7 @@ class Backpressure:
             self._timer.schedule(max(_INTERVAL, _REST * (now - began)), self._measure)
 
     def _counted_messages(self) -> list[Message]:
-        """Return the messages that count: waiting ones, and unanswered ones above max_in_flight."""
+        """Return the waiting messages, and all other unanswered ones if above max_in_flight."""
         waiting, most = self._queue.waiting(), max(self._flow.max_in_flight, 1)
         if sum(map(len, self._flow.subscriptions)) <= most:
             return waiting
@@ -134,7 +134,7 @@ class Backpressure:
 
 
 def _size(messages: list[Message]) -> int:
-    """Return the memory that messages take. Fast: a queue may have hundreds of thousands."""
+    """Return the memory used by messages. Fast, because there may be hundreds of thousands."""
     bodies = sum(map(len, map(_body_of, messages)))
     headers: int = sum(map(_header_size_of, messages))
     return bodies + headers + len(messages) * MESSAGE_OVERHEAD

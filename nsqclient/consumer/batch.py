@@ -119,7 +119,7 @@ class BatchHandler:
             self.flush()
 
     def flush(self) -> None:
-        """Handle the messages collected so far. On a worker thread."""
+        """Handle the messages collected so far. Called on a worker thread."""
         with self._lock:
             batch, self._batch = self._batch, []
         self._handle_batch(batch)

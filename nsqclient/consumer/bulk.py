@@ -71,7 +71,7 @@ class BulkSubscription(NsqdSubscription):
         #: Maximum number of messages that nsqd sends before some are answered.
         self.window: int = 1
         self._is_ending = False  # CLS was sent
-        self._is_late = False  # FINs were sent after CLS, so CLOSE_WAIT does not prove them
+        self._is_late = False  # FINs were sent after CLS; CLOSE_WAIT proves nothing about them
         self._is_lost = False
         self._received = 0  # written only by the reader
         self._answered = 0  # written only by the caller of finish_ids and requeue_ids

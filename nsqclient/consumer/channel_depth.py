@@ -103,7 +103,7 @@ class DepthQuery:
         return self._find_http(nsqd)
 
     def _find_http(self, nsqd: str) -> str:
-        """Return the HTTP address of an nsqd that is listed, given, or at the next port.
+        """Return an nsqd's HTTP address: from an nsqlookupd, from the user, or TCP port + 1.
 
         Raises:
             ConfigError: none of them is the nsqd's.
@@ -171,17 +171,17 @@ class DepthQuery:
     def _ask_lookupd(
         self, lookupd: str, config: Config
     ) -> tuple[bool, Iterable[str], Mapping[str, str]]:
-        """Ask one nsqlookupd: whether it knows the topic, the nsqds, their HTTP addresses."""
+        """Ask one nsqlookupd. Returns: is the topic known, the nsqds, their HTTP addresses."""
         found = lookup_topic(lookupd, self._topic, config)
         return found.is_known, self._sources.choose(found.nsqds), found.http_addresses
 
     def _ask_parts(self, unknown: dict[str, str]) -> ChannelDepths | None:
-        """Return the depths of a topic that is more than a set of nsqds, otherwise None."""
+        """Return the depths of a topic that has partitions, otherwise None."""
         return None
 
 
 def is_at(nsqd: str, http: str, info: NsqdInfo) -> bool:
-    """True if the HTTP address that returned this ``/info`` is the nsqd's. Resolves host names."""
+    """True if the server that returned this ``/info`` is the nsqd. Resolves host names."""
     host, port = parse_address(nsqd)
     http_host = split_address(http, "nsqd_http_address").hostname or ""
     return port == info.tcp_port and (

@@ -266,7 +266,7 @@ class ConsumerCore:
         """Return True if an nsqd was connected at any time since ``since``.
 
         Raises:
-            ConnectError: no nsqd was.
+            ConnectError: no nsqd was connected.
         """
         # In the opposite order of on_lost().
         if self.flow.subscriptions or self._connected_until >= since:

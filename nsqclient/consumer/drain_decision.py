@@ -141,7 +141,7 @@ class DrainDecision:
         self._quiet = quiet
 
     def on_answer(self, asked: float, depths: ChannelDepths) -> bool:
-        """Record the answers to a question of the time ``asked``. Returns True if they are new."""
+        """Record the answers to the query made at ``asked``. Returns True if they are new."""
         if asked == self._asked:
             return False
         former = () if self.depths is None else self.depths.unknown

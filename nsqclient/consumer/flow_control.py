@@ -193,7 +193,7 @@ class FlowControl(Generic[S]):
         self.times_handlers: bool = True
         #: Whether readers should call ``on_arrival``; read without the lock.
         self.counts_arrivals: bool = False
-        self._arrived = 0  # messages; written without the lock: a lost count only delays a look
+        self._arrived = 0  # messages; not locked: a lost count only delays a check
         self._look_at = 0  # value of _arrived at which the level may rise
         self._is_look_scheduled = False
         self._hold_again = -math.inf  # when a hold must be renewed; read without the lock
@@ -343,7 +343,7 @@ class FlowControl(Generic[S]):
         for sub in self.subscriptions:
             sub.forget_orphans(before)
         self.update()
-        # An exception of a signal handler may have interrupted these two.
+        # A signal handler's exception may have interrupted an earlier call of these two.
         self.backoff.end_wait()
         for sub in self.subscriptions:
             sub.post_rdy()

@@ -23,7 +23,7 @@ class Handling(NamedTuple):
     #: The messages that the handler gets: one, or those of a batch. Never empty.
     messages: Sequence[Message]
     is_batch: bool
-    #: Returns True once the consumer stops: a middleware that waits ends its wait.
+    #: Returns True once the consumer stops. A middleware that waits should then stop waiting.
     is_stopping: Callable[[], bool] = lambda: False
 
 
@@ -73,7 +73,7 @@ def with_middleware(
         def call(argument: Any, handling: Handling, around: Sequence[Middleware]) -> Any:
             if not around:
                 result = function(argument)
-                raise_decision(result)  # inside, so that a transaction is rolled back
+                raise_decision(result)  # raised in the middleware, which may roll back
                 return result
             with around[0](handling):
                 return call(argument, handling, around[1:])

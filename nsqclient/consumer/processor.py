@@ -30,7 +30,7 @@ Handler = Callable[[Message], HandlerResult]
 
 #: Seconds after which a collected FIN is sent even if its worker is busy with the next message.
 _FIN_DELAY = 0.004
-#: Seconds for which a worker waits for the next message of a connection, before the reader does.
+#: Seconds for which an idle worker receives from its connection before the reader takes over.
 _RECEIVE_TIME = 0.02
 
 
@@ -48,7 +48,7 @@ class WorkerTask(Message):
     def __init__(self, task: Callable[[], None]) -> None:
         self.task: Callable[[], None] = task
         self.body = b""  # read by Backpressure
-        # It looks like an answered message, so that run() meets it in a rare branch.
+        # Marked as answered, so that run() need not check the type of every message.
         self.has_responded = True
 
 
@@ -87,7 +87,7 @@ class MessageProcessor:
         self._handler_name = show_function(settings.handler)
         self._late_lines = LineLimit(1)
         self.backpressure: Backpressure = Backpressure(context, flow, self)
-        #: Bytes queued since the last report; without a lock, as a lost read hardly matters.
+        #: Bytes queued since the last backpressure.add(). Not locked: a lost update is harmless.
         self._added = 0
 
     def enqueue(self, sub: Subscription, messages: list[Message], size: int) -> None:
@@ -113,7 +113,7 @@ class MessageProcessor:
             self.backpressure.add(size)
 
     def queue(self, messages: list[Message]) -> bool:
-        """Returns True if others were queued before them."""
+        """Queue messages. Returns True if the queue was not empty."""
         return self.workers.put_many(messages)
 
     def requeue_queued(self) -> int:
@@ -148,7 +148,7 @@ class MessageProcessor:
         self.workers.put(WorkerTask(task))
 
     def drop_expired(self) -> None:
-        """Drop expired messages from the front: the queue would grow while a handler hangs."""
+        """Drop expired messages from the front, or the queue would grow while a handler hangs."""
         now = monotonic()
 
         def is_expired(message: Message) -> bool:
@@ -197,7 +197,7 @@ class MessageProcessor:
                 continue
             if not has_failed:
                 self._late.add(sub.place, message.raw_id)
-            if seconds > sub.msg_timeout:  # otherwise the message had waited too long before
+            if seconds > sub.msg_timeout:  # otherwise it waited too long in the queue
                 self._log.log(
                     self._late_lines.level(logging.WARNING),
                     "handler %s took %.1f s, longer than msg_timeout %g s: raise msg_timeout, or"
@@ -209,7 +209,7 @@ class MessageProcessor:
             self._backoff.on_result(Outcome.SUCCESS)
         sub.finished.append(message)
         message.has_responded = True
-        if len(sub.finished) >= sub.fin_batch:  # flush_soon(), without a call
+        if len(sub.finished) >= sub.fin_batch:  # flush_soon() inlined
             sub.flush()
         elif not self._is_flush_scheduled:
             self._schedule_flush()
@@ -225,7 +225,7 @@ class MessageProcessor:
         if message.has_responded:
             if isinstance(message, WorkerTask):
                 message.task()
-            return None  # otherwise it was requeued while it was queued
+            return None  # any other answered message was requeued from the queue
         sub = message.responder
         assert isinstance(sub, Subscription)
         if now >= message.deadline:
@@ -276,8 +276,8 @@ class MessageProcessor:
     def receive_next(self, sub: Subscription) -> None:
         """Receive the next message of a connection on this worker's thread.
 
-        nsqd sends nothing before the last message is finished, so each message would otherwise wake
-        two threads. Only if no other connection waits for this worker.
+        nsqd sends nothing until the previous message is finished, so each message would otherwise
+        wake two threads. Not done if another connection may need this worker.
         """
         if (
             len(self.workers) or len(sub.in_flight) or self.requeues_incoming
@@ -296,7 +296,7 @@ class MessageProcessor:
         self._is_flush_scheduled = True  # first: the task may run before schedule() returns
         try:
             self._timer.schedule(_FIN_DELAY, self._flush_on_timer)
-        except BaseException:  # raised by, or inside of, a signal handler
+        except BaseException:  # a signal handler raised, or this runs in one
             self._is_flush_scheduled = False
             raise
 
@@ -356,7 +356,7 @@ class MessageProcessor:
             result = self._on_giving_up(message)
             check_result(result, may_be_future=message.is_async or message.has_responded)
             raise_decision(result)
-        except BaseException as exc:  # the message was not kept, so it must not be finished
+        except BaseException as exc:  # the callback failed, so the message is not finished
             log_failure(self._log, exc, "on_giving_up failed for %r: requeued", message,
                         extra=log_fields(message=message))
             self._answer(message.requeue)

@@ -198,7 +198,7 @@ class RdyDistributor:
                 if target <= state.rdy:
                     waiting += 1
                 elif waiting and free > kept:
-                    # Its last turn has not settled. With a new turn now it never would, and
+                    # Its last turn has not settled. If it got another turn now, it never would, and
                     # connections that have waited longer for headroom would wait forever.
                     waiting -= 1
                     continue

@@ -1,4 +1,4 @@
-"""Decides whether a message whose handler failed is requeued, after which delay, or given up.
+"""Decides whether a failed message is given up, or requeued, and after which delay.
 
 ``decide`` applies the user's policy. Does no I/O.
 """
@@ -16,10 +16,10 @@ from nsqclient.runtime.arguments import check_function, check_result
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.delays import growing_delay
 
-#: (message, exception of the handler) -> decision; None: as without a policy.
+#: (message, exception of the handler) -> decision; None: the default applies.
 RetryPolicy = Callable[[Message, BaseException], Union[Requeue, GiveUp, None]]
 
-#: nsqd counts no more deliveries.
+#: The highest number of attempts that nsqd counts.
 _MOST_ATTEMPTS = 65535
 
 
@@ -34,8 +34,8 @@ class Retry:
         factor: 1 or more; 1 means a constant delay.
         maximum: seconds; nsqd limits a delay to its ``--max-req-timeout``.
         jitter: 0 to 1; up to this fraction of the delay is randomly subtracted.
-        max_attempts: deliveries after which the message is given up. 0: the option
-            ``max_attempts`` of the consumer, which is the limit in any case.
+        max_attempts: deliveries after which the message is given up; 0: no limit of this policy.
+            The consumer's option ``max_attempts`` always applies.
         backoff: whether the consumer slows down.
 
     Raises:
@@ -189,7 +189,7 @@ def decide(
         raise TypeError(f"retry returns Requeue(...), GiveUp(...) or None, not {result!r:.200}")
     is_failure = result is not exception or result.backoff
     if is_failure and 0 < max_attempts <= attempts:
-        # At the next delivery, perhaps to another process, the exception would be unknown.
+        # Given up now: the next delivery may go to a process that does not know the exception.
         reason = f"{show_exception(exception)}, after {counted(attempts, 'attempt')}"
         return Decision(None, Failure(reason, exception), result.backoff)
     return Decision(result, None, is_planned=is_planned)

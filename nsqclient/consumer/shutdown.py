@@ -207,7 +207,7 @@ def close_all(
     for sub in subs:
         sub.conn.drain(rest.at_most(_GRACE))
         sub.conn.close()
-    # Each is told before one that hangs uses up the time.
+    # Signal all threads before joining: one that hangs may use up the time.
     timer.stop(Deadline(0))
     background.take_all()
     background.stop(Deadline(0))
@@ -237,7 +237,7 @@ class SignalFlag:
             self._unset.release()
 
     def wait(self, timeout: float) -> bool:
-        """Return True once the flag is set, False after ``timeout``. Not usable after a True."""
+        """Return True once the flag is set, False after ``timeout``. After True, do not call it."""
         return self._unset.acquire(timeout=timeout)
 
 

@@ -1,4 +1,4 @@
-"""The reports of a consumer: of a stop, of a drain, and its statistics."""
+"""The statistics of a consumer, and the reports of its stop and its drain."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StopReport:
 
     finished: int  #: messages finished while stopping
     requeued_unstarted: int  #: messages that no handler had started, requeued at once
-    #: messages without a response at the deadline, whose handlers were running or had called
-    #: ``enable_async()``, and responses that were lost with a connection; nsqd delivers them again
+    #: messages without a response at the deadline (the handler was running, or had called
+    #: ``enable_async()``) or whose response was lost with a connection; nsqd delivers them again
     abandoned: int
     threads: tuple[str, ...] = ()  #: names of threads that did not end
     #: False if stop() did not wait (in a handler or a callback), or a step of it failed
@@ -39,11 +39,11 @@ class DrainReport:
 
     finished: int  #: messages finished
     requeued: int  #: messages requeued by handlers
-    given_up: int  #: messages given up; these are in ``finished``, too
+    given_up: int  #: messages given up; also counted in ``finished``
     deferred: int  #: deferred messages that are left, if known
     paused: int  #: messages that are left in a paused channel or topic, if known
-    #: addresses of nsqds and nsqlookupds that did not answer and may have messages left; the drain
-    #: was ended by ``end_after_silence``, a signal or ``stop()``
+    #: addresses of nsqds and nsqlookupds that did not answer when ``end_after_silence``, a signal
+    #: or ``stop()`` ended the drain; messages may be left
     unknown: tuple[str, ...]
     is_empty: bool  #: every nsqd reported that no message was left
     stop: StopReport  #: the result of the stop at the end
@@ -59,10 +59,10 @@ class ConnectionCounters:
     received: int = 0
     finished: int = 0
     requeued: int = 0
-    given_up: int = 0  #: given up and kept by ``on_giving_up``; these are in ``finished``, too
+    given_up: int = 0  #: given up, and ``on_giving_up`` succeeded; also counted in ``finished``
     touched: int = 0
     requeued_unstarted: int = 0  #: requeued at a stop, before a handler had started
-    expired: int = 0  #: dropped unhandled, because nsqd had given them to another consumer
+    expired: int = 0  #: timed out before they were handled; nsqd delivers them again
     lost_answers: int = 0  #: responses that were lost with the connection
     late_answers: int = 0  #: responses that nsqd rejected: the message had timed out
     orphaned: int = 0  #: in flight when the connection was lost, or never answered

@@ -61,13 +61,13 @@ class NsqdSubscription(ABC):
         #: The command that ``open()`` subscribes with.
         self.wanted: Subscribe = Subscribe(self.topic, self.channel)
         self._rdy_on_wire = 0  # guarded by the connection's lock
-        #: Number of FINs that are sent together. Low if RDY is low, because nsqd would be idle.
+        #: Number of FINs that are sent together. Low if RDY is low, or nsqd would wait for them.
         self.fin_batch: int = 1
         self.msg_timeout: float = 60.0
         self._max_msg_timeout = 900.0
         #: CLOSE_WAIT has arrived: nsqd sends no more messages.
         self.was_drained: bool = False
-        #: The Watchdog may replace it. An ephemeral channel would be deleted with its messages.
+        #: True if the Watchdog may replace it. Replacing would delete an ephemeral channel.
         self.is_watched: bool = not (config.sample_rate or is_ephemeral(self.channel))
         #: Being replaced: it gets no more RDY, and is closed once its messages are answered.
         self.is_retired: bool = False
@@ -86,7 +86,7 @@ class NsqdSubscription(ABC):
 
     def abandon(self) -> None:
         """Close the inherited socket in a forked child. Later answers count as lost."""
-        self.fin_batch = 0  # count them at once, because no timer runs here
+        self.fin_batch = 0  # count later answers at once: no timer runs here
         self.conn.abandon()
 
     @property
@@ -120,7 +120,7 @@ class NsqdSubscription(ABC):
     def on_closed(self, conn: Connection, error: NSQError, unanswered: list[Any]) -> None: ...
 
     def post_rdy(self) -> None:
-        """Send the RDY of ``rdy_state``, unless it was sent last. Never waits or raises."""
+        """Send the RDY of ``rdy_state``, unless that value was sent last. Never waits or raises."""
 
         def queue(core: ClientProtocol) -> None:
             # Read under the connection's lock, so that racing threads send the newest value.
@@ -200,7 +200,7 @@ class SubscriptionOwner(Protocol):
         """Messages have arrived; their bodies have ``size`` bytes. Called by the reader thread.
 
         Raises:
-            RemoteProtocolError: nsqd must not have sent them; the connection is closed.
+            RemoteProtocolError: the messages break the protocol; the connection is closed.
         """
 
     def on_result(self, outcome: Outcome) -> None:
@@ -328,7 +328,7 @@ class Subscription(NsqdSubscription):
         """Send TOUCH now, and again whenever half of the timeout has passed."""
         message_id, received = message.raw_id, message.received
         if received + self._max_msg_timeout > message.deadline or message.has_responded:
-            self.touch(message)  # otherwise nsqd would shorten its time
+            self.touch(message)  # otherwise TOUCH could only shorten the timeout
         try:
             self._touch_later(message_id, received)
         except ReentrantCallError:
@@ -359,7 +359,7 @@ class Subscription(NsqdSubscription):
             self._touch_later(message_id, received)
 
     def _extend(self, message: Message) -> None:
-        # Before TOUCH is sent: nsqd's refusal, which expires the message, may come at once.
+        # Called before TOUCH is sent, because nsqd may refuse at once, which expires the message.
         self.in_flight.extend(message, min(
             time.monotonic() + self.msg_timeout, message.received + self._max_msg_timeout
         ))

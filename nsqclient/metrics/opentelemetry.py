@@ -1,4 +1,4 @@
-"""``Tracing``: OpenTelemetry spans for publishes and handlings, linked to each other.
+"""``Tracing``: OpenTelemetry spans for publishes and handler calls, linked to each other.
 
 ::
 
@@ -80,7 +80,7 @@ class Tracing:
 
     @contextmanager
     def middleware(self, handling: Handling) -> Iterator[None]:
-        """A middleware: a span ``process TOPIC`` around each handling.
+        """A middleware: a span ``process TOPIC`` around each call of the handler.
 
         It links to the spans that published the messages. Exceptions of the handler are recorded,
         but ``Requeue`` does not count as an error.
@@ -132,10 +132,10 @@ class Tracing:
         Args:
             body: bytes are published as they are; a mapping as JSON, with the trace context in
                 its keys ``traceparent`` and ``tracestate``.
-            arguments: of :meth:`Producer.publish`. ``headers`` (partitioned NSQ) carry the context.
+            arguments: for :meth:`Producer.publish`; ``headers`` (partitioned NSQ) get the context.
 
-        Returns, blocks and raises: as :meth:`Producer.publish`. ConfigError: the mapping cannot be
-        JSON.
+        Returns, blocks and raises as :meth:`Producer.publish`. Also raises ConfigError if the
+        mapping cannot be encoded as JSON.
         """
         with self._tracer.start_as_current_span(
             f"publish {topic}", kind=SpanKind.PRODUCER,

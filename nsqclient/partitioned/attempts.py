@@ -202,7 +202,7 @@ class _Attempt(NamedTuple):
 
 
 class PartitionLoad:
-    """Thread-safe without a lock: its dicts are changed and copied by single calls.
+    """Thread-safe without a lock: its dicts are changed and copied by atomic calls.
 
     A partition has its topic and number as its name; see ``partition_name``.
     """

@@ -47,7 +47,7 @@ class BulkPartitionSubscription(BulkSubscription):
         self.source: str = partition_source(target.place.partition)
         self.is_watched = False
         self.is_ordered: bool = target.ordered
-        self._is_refused = False  # whether a FIN was
+        self._is_refused = False  # nsqd has refused a FIN
         self.wanted: PartitionSubscribe = PartitionSubscribe(
             self.topic, self.channel, target.place.partition, target.ordered, target.extended)
 
@@ -72,7 +72,7 @@ class BulkPartitionSubscription(BulkSubscription):
         ])
 
     def on_command_failed(self, conn: Connection, error: ServerError) -> None:
-        if error.code == "E_FIN_FAILED":  # without the id: none on this connection is proven
+        if error.code == "E_FIN_FAILED":  # does not say which id: no FIN here is proven
             self._is_refused = True
         else:
             super().on_command_failed(conn, error)

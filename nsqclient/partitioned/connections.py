@@ -74,7 +74,7 @@ class PartitionedConnections(ConnectionManager[S]):
         #: nsqlookupd that was ever named -> the given one through which it is known, and whose
         #: share of the dials it uses
         self._seeds = {lookupd: lookupd for lookupd in self._table.addresses}
-        self._partition_count = 0  # that was reported
+        self._partition_count = 0  # last number reported
         super().__init__(context, sources, owner, max_dials=max_dials)
 
     def unread_partitions(self) -> list[int]:

@@ -45,7 +45,7 @@ class PartitionedConsumerCore(ConsumerCore):
         self._on_blocked = on_blocked
         self.tracing: TraceSwitch = TraceSwitch()
         self._begun: set[int] = set()  # partitions whose channel is at its start position
-        #: Whether too few in flight for the partitions are logged: not for a limited look.
+        #: Log a max_in_flight below the number of partitions. False for a limited look.
         self.warns_of_few_in_flight: bool = True
         super().__init__(settings)
         if options.ordered and not self.has_max_in_flight:
@@ -72,7 +72,7 @@ class PartitionedConsumerCore(ConsumerCore):
                     self._begun)
 
     def on_partitions(self, count: int) -> None:
-        count = min(count, MAX_PARTITION + 1)  # an nsqlookupd says how many there are
+        count = min(count, MAX_PARTITION + 1)  # an nsqlookupd may report any number
         former = self.flow.max_in_flight
         if former >= count or not former:
             return

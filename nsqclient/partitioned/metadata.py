@@ -204,7 +204,7 @@ class MetadataCache:
                 found.current = None
 
     def stop(self, deadline: Deadline) -> list[str]:
-        """Ask no more; return the names of threads that did not end."""
+        """Stop asking; return the names of threads that did not end."""
         with self._changed.lock:
             self._is_stopped = True
         self._background.take_all()

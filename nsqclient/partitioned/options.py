@@ -169,7 +169,7 @@ class PublishOptions(NamedTuple):
         return self if key is self.key else self._replace(key=key)
 
 
-#: Without any of them.
+#: No options.
 NO_OPTIONS = PublishOptions()
 
 

@@ -80,7 +80,7 @@ class PartitionPublisher:
         self.load: PartitionLoad = PartitionLoad()
         self._rng = random.SystemRandom()
         self._turns: defaultdict[str, RoundRobin] = defaultdict(RoundRobin)  # key: topic
-        self._warned_of: set[str] = set()  # addresses; changed by single calls
+        self._warned_of: set[str] = set()  # addresses; changed by atomic calls
         self._closing = Monitor()
         self._is_closed = False  # guarded by _closing.lock
 

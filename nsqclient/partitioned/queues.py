@@ -43,7 +43,7 @@ class PartitionQueues:
         self._producer = producer
         self._publisher = publisher
         self._batch_bytes = batch_bytes
-        self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # changed by single calls
+        self._queues: dict[tuple[str, int | None], _PartitionQueue] = {}  # changed by atomic calls
 
     def close(self) -> None:
         for queue in self._queues.copy().values():
@@ -73,7 +73,7 @@ class PartitionQueues:
                     self._publisher.refuse(item, exc)
                     continue
                 if queue.partition is None and item.options is None:
-                    topic = item.topic  # as what follows without options
+                    topic = item.topic  # also for the next items without options
             assert queue is not None
             queue.items.append(item)
             if queue not in filled:

@@ -113,7 +113,7 @@ class AsyncPublisher:
         self._statistics = statistics
         self._batch_bytes = min(_BATCH_BYTES, max_body_size)
         self._take_over = take_over
-        #: All messages without an outcome; changed by single calls, as the queues below.
+        #: All messages without an outcome; changed by atomic calls, as the queues below.
         self._unsettled: set[PublishFuture] = set()
         self._queues: dict[str, Destination] = {}  # key: topic
         self._workers: WorkerPool[Destination] = WorkerPool(

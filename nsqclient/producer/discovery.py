@@ -1,4 +1,4 @@
-"""``NodeDiscovery``: asks nsqlookupds for all nsqds of the cluster, now and then."""
+"""``NodeDiscovery``: periodically asks nsqlookupds for all nsqds of the cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NodeDiscovery:
         nodes.timer.checks.append(self.check)
 
     def stop(self, deadline: Deadline) -> list[str]:
-        """Ask no more; return the names of threads that stay (a lookup may take long)."""
+        """Stop asking; return the names of threads that still run (a lookup may take long)."""
         self._due = math.inf
         self._background.take_all()
         return self._background.stop(Deadline(deadline.at_most(_GRACE)))

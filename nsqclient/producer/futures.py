@@ -191,7 +191,7 @@ class PublishFuture(Future[Any]):
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         self._note_look()
         self._make_callbacks().append(fn)
-        if self.done():  # looked at after it was added: it is called here, or there
+        if self.done():  # after the append, so that no callback is missed
             self._call_back()
 
     def _call_back(self) -> None:
@@ -296,7 +296,7 @@ def succeed_all(futures: Sequence[PublishFuture]) -> None:
 
 
 class UnretrievedErrors:
-    """Failures of Futures that nobody has asked. Thread-safe: only a deque is shared."""
+    """Failures of Futures whose outcome nobody requested. Thread-safe: only a deque is shared."""
 
     def __init__(self) -> None:
         self._errors: deque[BaseException] = deque()

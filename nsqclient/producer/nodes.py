@@ -250,7 +250,7 @@ class NodePool:
         need_threads()
 
     def _is_hopeless(self) -> bool:
-        """True if every nsqd has failed permanently, and just now. Needs _changed."""
+        """True if every nsqd has recently failed in a permanent way. Needs _changed."""
         now = time.monotonic()
         return bool(self._nodes) and all(
             node.is_hopeless and not node.dials() and now < node.dial_at(True)

@@ -54,7 +54,7 @@ class PipelinedConnection(Connection):
 
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config, self)
-        self._waiters: dict[int, _Waiter] = {}  # thread id -> waiter; changed by single calls
+        self._waiters: dict[int, _Waiter] = {}  # thread id -> waiter; changed by atomic calls
         self._is_retired = False
         self.opened_at: float = 0.0
         self.used_at: float = 0.0

@@ -77,8 +77,8 @@ class ConnectionPool(Generic[C]):
             self._check_interval = min(_CHECK_INTERVAL, config.heartbeat_interval * _CHECK_PART)
             self.silence = min(config.read_timeout, 2 * config.heartbeat_interval)
         self._want = want
-        self.idle: deque[C] = deque()  # changed by single calls
-        self.waiting: deque[_Waiter] = deque()  # changed by single calls
+        self.idle: deque[C] = deque()  # changed by atomic calls
+        self.waiting: deque[_Waiter] = deque()  # changed by atomic calls
         self._lock = Lock()
         self._refs: list[weakref.ref[C]] = []  # replaced, under _lock
         self.is_closed: bool = False

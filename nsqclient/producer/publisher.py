@@ -52,7 +52,7 @@ class Publisher:
         self.retry_unknown: bool = retry_unknown
         self.statistics: Statistics = statistics
         self.is_closed: bool = False  # it begins no further call
-        self._running: set[object] = set()  # one for each call under way; by single calls
+        self._running: set[object] = set()  # one for each call under way
         self._ended = Monitor()  # close() waits for the calls under way
 
     # -- calls
@@ -64,7 +64,7 @@ class Publisher:
         began = time.monotonic()
         ticket = object()
         try:
-            # Before the look at is_closed: close() waits for what got past it.
+            # Before is_closed is checked: close() waits for the calls that passed the check.
             self._running.add(ticket)
             if self.is_closed:
                 raise ClosedError("the producer is closed")

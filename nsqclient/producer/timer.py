@@ -1,4 +1,4 @@
-"""``PoolTimer``: the thread ``nsq-timer`` of a producer, for what no publish waits for."""
+"""``PoolTimer``: the thread ``nsq-timer`` of a producer, for work that no publish waits for."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class ClientProtocol:
             data = b""
 
     def receive_eof(self) -> None:
-        self._reader.take_buffered()  # half a frame is useless; messages refer to us
+        self._reader.take_buffered()  # free an incomplete frame; messages refer to us
         self._move(Transition.END)
 
     def push_layer(self, layer: ByteLayer) -> None:

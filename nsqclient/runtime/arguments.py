@@ -20,7 +20,7 @@ from nsqclient.errors import ConfigError
 
 C = TypeVar("C", bound=type)
 
-#: Class -> (its keyword arguments, their place in hints).
+#: Class -> (its keyword arguments, text that says where they belong).
 _known: dict[str, tuple[tuple[str, ...], str]] = {}
 
 _ASYNC = CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR
@@ -46,8 +46,8 @@ def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
     """Decorate a class to raise a helpful TypeError for an unknown keyword argument.
 
     Args:
-        place: where to write ``{name}``, for the error if another class got it.
-        others: further names that its ``**arguments`` accept.
+        place: says where ``{name}`` belongs, for the error of a class that does not accept it.
+        others: names that the ``**arguments`` of the class accept.
         shown: the name of the class in errors, if another class has the same name.
     """
 
@@ -74,7 +74,7 @@ def checks_names(place: str, *others: str, shown: str = "") -> Callable[[C], C]:
 
 
 def check_names(cls: str, given: Iterable[str]) -> None:
-    """Raise TypeError for an unknown name, with a similar name or the place of this one."""
+    """Raise TypeError for an unknown name. It suggests a similar name, or where it belongs."""
     own, _ = _known[cls]
     for name in given:
         if name not in own:
@@ -83,7 +83,7 @@ def check_names(cls: str, given: Iterable[str]) -> None:
 
 
 def _hint(name: str, cls: str) -> str:
-    # Last, subclasses: their names have a dot here, and they have every argument of their base.
+    # Subclasses (names with a dot) come last: they have every argument of their base class.
     others = [_known[other] for other in sorted(_known, key=lambda key: "." in key) if other != cls]
     for names, place in others:
         if name in names:
@@ -151,7 +151,7 @@ def check_function(
 
 
 def check_result(result: object, may_be_future: bool = True) -> None:
-    """Raise if a call has returned unfinished work. Closes a coroutine, which would warn.
+    """Raise if a call has returned unfinished work. Closes a coroutine, to prevent a warning.
 
     Args:
         may_be_future: accept a Future, whose work continues in the background.
@@ -191,7 +191,7 @@ def _find_misfit(function: object, arguments: tuple[str, ...]) -> str:
     try:
         # A wrapper may add arguments, so only its own signature counts.
         signature = inspect.signature(function, follow_wrapped=False)  # type: ignore[arg-type]
-    except Exception:  # no signature; annotations and proxies raise anything
+    except Exception:  # no signature; annotations and proxies may raise any error
         return ""
     try:
         signature.bind(*arguments)

@@ -1,4 +1,4 @@
-"""One budget of time that many steps share."""
+"""Durations, and deadlines that several steps share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def to_seconds(value: object, name: str, *, minimum: float = 0.0) -> float:
 # Both signs for micro: U+00B5 and the Greek letter U+03BC.
 _GO_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3}
 _GO_UNITS |= {"s": 1.0, "m": 60.0, "h": 3600.0}
-# No digit can be matched in two ways, or thousands of digits would take hours.
+# Each digit can be matched in one way only; otherwise thousands of digits would take hours.
 _GO_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
 
 
@@ -95,7 +95,7 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         #: The whole timeout, for errors.
         self.timeout: float | None = timeout
-        #: On time.monotonic(); ``inf`` without a limit, or above threading.TIMEOUT_MAX.
+        #: On time.monotonic(); ``inf`` if there is no timeout or it exceeds TIMEOUT_MAX.
         self.until: float = math.inf
         if timeout is not None and timeout <= threading.TIMEOUT_MAX:
             self.until = time.monotonic() + timeout

@@ -25,7 +25,7 @@ class ForkResettable(Protocol):
         ...
 
 
-# Both are read by single calls, because another thread may register meanwhile.
+# Both are read by atomic calls, because another thread may register meanwhile.
 _functions: list[Callable[[], object]] = []
 _subjects: set[weakref.ref[ForkResettable]] = set()
 #: The process in which the registered objects were created or reset.

@@ -1,17 +1,17 @@
-"""``Lock`` and ``Monitor``: how users' threads share state with the library, and wait for it.
+"""``Lock`` and ``Monitor``: locks for state that users' threads share with the library.
 
 A signal handler or a time limit may raise an exception between any two calls of a user's thread.
-``with`` on a lock of the standard library has a gap up to Python 3.14 (cpython issue 148874): after
-``__enter__`` has acquired the lock, before the statement would release it. ``Lock.__enter__`` is a
-Python function, which has no such gap behind it. ``__exit__`` stays a C function, because a Python
-function could be interrupted before it releases.
+Up to Python 3.14, if that happens just after ``__enter__`` of a lock of the standard library has
+acquired the lock, ``with`` does not release it (cpython issue 148874). There is no such gap after a
+Python function, such as ``Lock.__enter__``. ``__exit__`` stays a C function, because a Python
+function could be interrupted before it releases the lock.
 
 A signal handler or a finalizer may also call the library while the interrupted call holds a lock.
 The lock knows its owner, and raises ``ReentrantCallError`` instead of a deadlock.
 
-``threading.Condition``, ``Event``, ``Semaphore`` and ``queue.Queue`` wait in Python code that such
-an exception may leave with the wrong state of its lock. A Monitor waits without its lock, each
-thread for a queue of its own.
+``threading.Condition``, ``Event``, ``Semaphore`` and ``queue.Queue`` wait in Python code, and such
+an exception may leave their lock in the wrong state. A thread that waits for a Monitor does not
+hold its lock. It waits for a queue of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Monitor:
 
     def __init__(self) -> None:
         self.lock: Lock = Lock()
-        self._waiting: set[SimpleQueue[None]] = set()  # changed by single calls
+        self._waiting: set[SimpleQueue[None]] = set()  # changed by atomic calls
 
     @property
     def is_awaited(self) -> bool:
@@ -77,7 +77,7 @@ class Monitor:
         wakeups: SimpleQueue[None] = SimpleQueue()
         try:
             while True:
-                self._waiting.add(wakeups)  # first: a later change wakes this thread
+                self._waiting.add(wakeups)  # before the check: a later change wakes us
                 with self.lock:
                     result = condition()
                 left = until - time.monotonic()

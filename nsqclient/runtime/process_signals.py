@@ -1,10 +1,10 @@
 """Signal handlers of the library, which a forked child replaces by those of the program.
 
-To ignore a signal, the library sets a function, because ``SIG_IGN`` would persist in the programs
-that a handler runs.
+To ignore a signal, the library sets a function, because programs started by a message handler
+would inherit ``SIG_IGN``.
 
-Before a command handles SIGINT and SIGTERM itself, the first one ends the process with status 0.
-After the command's end, only a second signal changes its exit status.
+Until a command calls ``has_begun()``, SIGINT or SIGTERM ends the process with status 0. After the
+command's end, the first signal is only noted, and a second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _taken: dict[int, _Taken] = {}
 def take(number: int, handler: Callable[[int, FrameType | None], object]) -> Any:
     """Handle a signal. Main thread only.
 
-    Returns: the argument of ``give_back``.
+    Returns: the value to pass to ``give_back``.
     """
     former = signal.getsignal(number)
     taken = _taken.get(number)
-    # First, because another thread may fork meanwhile.
+    # Before the handler is installed, because another thread may fork meanwhile.
     is_ours = taken is not None and taken.current == former
     _taken[number] = _Taken(taken.former if taken and is_ours else former, handler)
     signal.signal(number, handler)
@@ -63,7 +63,7 @@ def disregard(number: int, frame: FrameType | None) -> None:
 
 
 def _restore(number: int, former: Any) -> None:
-    # None: a handler in C, which Python cannot set.
+    # None: the handler was set by C code, and Python cannot restore it.
     signal.signal(number, signal.SIG_DFL if former is None else former)
 
 
@@ -83,7 +83,7 @@ def _unblock() -> None:
 
 
 def _give_back_all() -> None:
-    """In a forked child: restore the program's handlers, unless it has set others meanwhile."""
+    """In a forked child: restore the program's handlers, unless they were replaced since."""
     taken = dict(_taken)
     _taken.clear()
     try:
@@ -113,9 +113,9 @@ def handle_signals() -> None:
 
 
 def ignore_at_exit() -> None:
-    """Ignore SIGINT and SIGTERM while the interpreter ends: Python restores the default handlers.
+    """Ignore SIGINT and SIGTERM at shutdown, when Python restores the default handlers.
 
-    The first function that is registered with ``atexit`` is the last that is called.
+    Call it early, because ``atexit`` calls its functions in reverse order.
     """
     atexit.register(_ignore)
 

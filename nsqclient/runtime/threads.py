@@ -24,7 +24,7 @@ T = TypeVar("T")
 def need_threads() -> None:
     """Raise RuntimeError if the interpreter is shutting down.
 
-    Up to Python 3.11, a thread started then never runs, and its starter waits forever.
+    Up to Python 3.11, a thread started during shutdown never runs, and start() waits forever.
     """
     if sys.is_finalizing():
         raise RuntimeError("cannot start a thread: the interpreter is shutting down")
@@ -45,7 +45,7 @@ class LibraryThread(threading.Thread):
         self._starting = Lock()  # held while a helper thread starts it
 
     def launch(self) -> None:
-        """Start the thread unless it was started. Raises RuntimeError without a thread."""
+        """Start the thread unless it was started. Raises RuntimeError if that is impossible."""
         if self.ident is None:
             need_threads()
             outcome: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -111,7 +111,7 @@ def owner_of_thread() -> object:
 def is_for_caller(error: BaseException) -> bool:
     """True if an exception from a user's function is meant for the calling thread.
 
-    On a user's thread, a signal handler raises KeyboardInterrupt, SystemExit and the like.
+    On a user's thread, KeyboardInterrupt, SystemExit and the like come from a signal handler.
     """
     return not isinstance(error, Exception) and not is_library_thread()
 

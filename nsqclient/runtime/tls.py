@@ -76,7 +76,7 @@ def server_context(
 def _load_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(path)
-    except (OSError, ValueError, TypeError) as exc:  # ssl.SSLError is the first; NUL in a name
+    except (OSError, ValueError, TypeError) as exc:  # OSError includes SSLError; NUL: ValueError
         raise TLSError(f"cannot use the authorities in {path!r}: {_why(exc)}") from exc
 
 
@@ -91,7 +91,7 @@ def _load_certificate(
     was_asked = False
 
     def give_password() -> bytes:
-        # Needed without a password, too, or OpenSSL would ask at the terminal.
+        # Also set without a password; otherwise OpenSSL would prompt on the terminal.
         nonlocal was_asked
         was_asked = True
         if not key_password:

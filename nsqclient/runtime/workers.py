@@ -60,7 +60,7 @@ class WorkerPool(Generic[T]):
         return len(self._items)
 
     def start(self) -> None:
-        """Start the threads that do not run. Idempotent. Raises RuntimeError without a thread."""
+        """Start the threads that do not run. Idempotent. Raises RuntimeError if that fails."""
         with self._lock:  # stop() in another thread must find all of them started
             for thread in self._threads:
                 if self._stopping:
@@ -70,7 +70,7 @@ class WorkerPool(Generic[T]):
     def start_another(self) -> None:
         """Start one more thread, unless a thread sleeps or all run. Replace one that has ended.
 
-        Raises RuntimeError without a thread.
+        Raises RuntimeError if the thread cannot be started.
         """
         if self._sleepers or self._stopping:
             return
@@ -109,7 +109,7 @@ class WorkerPool(Generic[T]):
 
     def _sleep(self, timeout: float | None = None) -> None:
         try:
-            self._sleepers.append(None)  # in here: an exception may come right behind it
+            self._sleepers.append(None)  # inside try: the next step may raise
             if not self._items and not self._stopping:
                 with contextlib.suppress(Empty):
                     self._tokens.get(timeout=timeout)

@@ -1,6 +1,6 @@
 """The partition of a key, and round robin without a key.
 
-The modulus is the total number of partitions, also those that cannot be written to now: a key must
+The modulus is the total number of partitions, including those that cannot be written to: a key must
 not change its partition whenever a leader moves.
 """
 
