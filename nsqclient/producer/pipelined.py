@@ -22,7 +22,7 @@ from nsqclient.protocol.frames import RawMessage
 from nsqclient.runtime.deadline import Deadline
 
 
-class _Waiter:
+class _Pending:
     """A publish without a response."""
 
     def __init__(self, command: bytes, read_answer: Callable[[bytes], Any]) -> None:
@@ -54,7 +54,7 @@ class PipelinedConnection(Connection):
 
     def __init__(self, address: str, config: Config) -> None:
         super().__init__(address, config, self)
-        self._waiters: dict[int, _Waiter] = {}  # thread id -> waiter; changed by atomic calls
+        self._pending: dict[int, _Pending] = {}  # by thread id; changed by atomic calls
         self._is_retired = False
         self.opened_at: float = 0.0
         self.used_at: float = 0.0
@@ -81,17 +81,17 @@ class PipelinedConnection(Connection):
     @property
     def has_begun(self) -> bool:
         """True if nsqd may have read a part of the publish."""
-        waiter = self._waiters.get(threading.get_ident())
-        return waiter is None or waiter.is_queued
+        pending = self._pending.get(threading.get_ident())
+        return pending is None or pending.is_queued
 
     @property
     def progress(self) -> int:
-        waiter = self._waiters.get(threading.get_ident())
-        return 0 if waiter is None or waiter.is_sent else self.bytes_sent
+        pending = self._pending.get(threading.get_ident())
+        return 0 if pending is None or pending.is_sent else self.bytes_sent
 
     def begin(self, command: bytes, read_answer: Callable[[bytes], Any]) -> None:
         """Begin a publish. Raises StaleConnection if the connection takes no further publish."""
-        self._waiters[threading.get_ident()] = _Waiter(command, read_answer)
+        self._pending[threading.get_ident()] = _Pending(command, read_answer)
         if self._is_retired:  # checked last: retire() looks for publishes after it has set this
             raise StaleConnection(self.address, "the connection was replaced just before")
 
@@ -102,42 +102,42 @@ class PipelinedConnection(Connection):
             StaleConnection: nsqd has surely not read the command.
             NSQError: the outcome is unknown.
         """
-        waiter = self._waiters[threading.get_ident()]
-        if not waiter.is_sent:
-            waiter.is_sent = self._send(waiter, until)
+        pending = self._pending[threading.get_ident()]
+        if not pending.is_sent:
+            pending.is_sent = self._send(pending, until)
         left = max(0.0, until - time.monotonic())
-        if not waiter.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+        if not pending.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
             return None
         self.leave()
-        if waiter.error is None:
+        if pending.error is None:
             return STORED
-        if isinstance(waiter.error, ServerError):
-            return Answer(waiter.error)
-        raise waiter.error
+        if isinstance(pending.error, ServerError):
+            return Answer(pending.error)
+        raise pending.error
 
-    def _send(self, waiter: _Waiter, until: float) -> bool:
+    def _send(self, pending: _Pending, until: float) -> bool:
         """Write the command; return False if bytes are left."""
-        if not waiter.is_queued:
+        if not pending.is_queued:
             # A command is not queued behind bytes that nsqd does not take: publishes that have
             # ended without an answer would fill the memory.
             if not self.drain(max(0.0, until - time.monotonic())) and not self.is_ended:
                 return False
             try:
                 self.send(
-                    lambda core: core.send_publish(waiter.command, waiter, waiter.read_answer),
+                    lambda core: core.send_publish(pending.command, pending, pending.read_answer),
                     waits=False)
             except ClosedError as exc:
                 raise StaleConnection(self.address, "the connection ended just before") from exc
             except NSQConnectionError:
-                pass  # on_closed() tells the waiter: the command may have been sent
-            waiter.is_queued = True
+                pass  # on_closed() tells the pending: the command may have been sent
+            pending.is_queued = True
         # send() is over when another thread has begun to write the bytes, which may stop early.
         return self.drain(max(0.0, until - time.monotonic()))
 
     def leave(self) -> None:
         """End a publish. The others go on, and nobody waits for an answer that comes later."""
-        self._waiters.pop(threading.get_ident(), None)
-        if self._is_retired and not self._waiters:
+        self._pending.pop(threading.get_ident(), None)
+        if self._is_retired and not self._pending:
             self.close()
 
     # -- from any thread
@@ -152,7 +152,7 @@ class PipelinedConnection(Connection):
     def retire(self) -> None:
         """Take no further publish, and end when the last one has its answer or has given up."""
         self._is_retired = True
-        if not self._waiters:
+        if not self._pending:
             self.close()
 
     def cut(self, reason: str) -> None:
@@ -160,16 +160,16 @@ class PipelinedConnection(Connection):
 
     # -- from the reader
 
-    def on_published(self, conn: Any, token: _Waiter, error: ServerError | None) -> None:
+    def on_published(self, conn: Any, token: _Pending, error: ServerError | None) -> None:
         self.used_at = time.monotonic()
         token.settle(error)
 
-    def on_closed(self, conn: Any, error: NSQError, unanswered: list[_Waiter]) -> None:
+    def on_closed(self, conn: Any, error: NSQError, unanswered: list[_Pending]) -> None:
         """The connection ended. After a refusal nsqd has not read the commands behind it."""
         if isinstance(error, ServerError):
             error = StaleConnection(self.address, f"it ended after another publish: {error}")
-        for waiter in unanswered:
-            waiter.settle(error)
+        for pending in unanswered:
+            pending.settle(error)
 
     def on_messages(self, conn: Any, batch: list[RawMessage]) -> None:
         """Producers subscribe to nothing."""

@@ -436,7 +436,7 @@ _TABLE = {
     ("nsqclient/producer/pipelined.py", "tests/producer/test_pipelined.py"): [
         Mutant("late_publish_ends_all",
                "a publish on a shared connection that is late ends alone",
-               "        if self._is_retired and not self._waiters:\n", "        if True:\n",
+               "        if self._is_retired and not self._pending:\n", "        if True:\n",
                "test_a_publish_that_is_late_ends_alone"),
         Mutant("clogged_connection_is_fed",
                "nothing is queued behind bytes that nsqd does not take",

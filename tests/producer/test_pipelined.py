@@ -91,7 +91,7 @@ class Publishes:
     def join(self):
         for thread in self._threads:
             thread.join(WAIT)
-        assert not self._conn._waiters
+        assert not self._conn._pending
         return self.results
 
 
