@@ -201,6 +201,16 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             if channel.is_late:
                 channel.will_close = True
 
+    def end(self) -> None:
+        """Close all connections and let ``run()`` return; ``close()`` closes the rest.
+
+        Runs in the server's thread, since only it may change the sockets that it polls. The trigger
+        stays open: whoever called it may still be writing to it.
+        """
+        self.trigger.del_channel()
+        self.del_channel()
+        wasyncore.close_all(self._map)
+
 
 def choose_victim(channels: Iterable[Any]) -> Any:
     """Return the connection to close; None if there are not too many.
@@ -292,9 +302,9 @@ class AdminServer:
             return
         admin.close()
         server.task_dispatcher.shutdown(timeout=_CLOSE_TIMEOUT)
-        # Only the server's thread may change the sockets that it polls.
-        server.trigger.pull_trigger(lambda: wasyncore.close_all(server._map))
+        server.trigger.pull_trigger(server.end)
         self._thread.join()
+        server.close()
 
     def __enter__(self) -> AdminServer:
         self.start()
