@@ -216,9 +216,9 @@ class ConnectionManager(Generic[S]):
 
     def stop(self) -> list[S]:
         """Returns the subscriptions that are open or being opened."""
+        self.dials.close()  # first: dials that look for an address keep _lock busy
         with self._lock:
             self._stopped = True
-            self.dials.close()
         return self.subscriptions()
 
     def abandon(self) -> None:

@@ -439,12 +439,12 @@ class NodePool:
 
     def close(self, deadline: Deadline) -> list[str]:
         """Refuse further use and end all connections; return the names of stuck threads."""
+        self._dials.close()
         with self._changed.lock:
             self._changed.notify_all()
             self._closed = True
             self.connected = ()
             nodes = list(self._nodes.values())
-        self._dials.close()
         for node in nodes:
             node.close()
         stuck = self._dials.join(deadline)

@@ -67,6 +67,7 @@ class DialScheduler(Generic[K]):
         self._make_thread = make_thread
         self._limit = limit
         self._lock = Lock()
+        self._is_closed = False
         # Guarded by _lock, as all below.
         self._sources = deque(sources)  # the next one to dial comes first
         self._share = max(1, limit // max(1, len(self._sources)))
@@ -76,7 +77,6 @@ class DialScheduler(Generic[K]):
         self._ending: list[LibraryThread] = []  # found no address; may still be alive
         self._thread_errors = LineLimit(1)
         self._will_retry = False
-        self._is_closed = False
 
     def __contains__(self, key: K) -> bool:
         with self._lock:
@@ -184,9 +184,11 @@ class DialScheduler(Generic[K]):
         return threading.current_thread() in self._threads
 
     def close(self) -> None:
-        """Dial no further address. Dials that are under way continue. Idempotent."""
-        with self._lock:
-            self._is_closed = True
+        """Dial no further address. Dials that are under way continue. Idempotent.
+
+        Without the lock, since a look through thousands of addresses holds it for long.
+        """
+        self._is_closed = True
 
     def join(self, deadline: Deadline) -> list[str]:
         """Wait for the dials under way, except the calling thread's. Call ``close()`` first.

@@ -261,6 +261,30 @@ def test_close_dials_nothing_more(make):
     assert scheduler.join(Deadline(WAIT)) == [] and dials.begun == ["x"]
 
 
+def test_close_does_not_wait_for_a_look_through_many_addresses(make):
+    """With thousands of addresses, dialing threads look for the next one nearly all the time."""
+    looks, may_go_on, closed = (threading.Event() for _ in range(3))
+
+    class LongList(tuple):
+        def __contains__(self, source):
+            looks.set()
+            return may_go_on.wait()
+
+    scheduler, dials = make()
+    scheduler.put("x", LongList())
+    looking = threading.Thread(target=scheduler.dispatch)
+    looking.start()
+    assert looks.wait(WAIT)
+    closing = threading.Thread(target=lambda: (scheduler.close(), closed.set()))
+    closing.start()
+    try:
+        assert closed.wait(WAIT)
+    finally:
+        may_go_on.set()
+        looking.join()
+        closing.join()
+
+
 def test_a_thread_with_nothing_left_to_dial_is_waited_for(make):
     """On a busy machine it may run for a while after it has looked for the last time."""
     has_looked, may_end = threading.Event(), threading.Event()
