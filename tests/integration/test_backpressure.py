@@ -54,30 +54,3 @@ def test_a_held_consumer_says_so_and_lets_others_have_the_messages(server):
         wait_until(lambda: len(handler.seen + other.seen) == 200, 20)
         wait_until(lambda: consumer.healthy() and not consumer.stats().is_held)
     assert lost == []
-
-
-#: Of the twenty messages that are out, a handler gets to four before the others expire.
-MSG_TIMEOUT, HANDLER_TIME, MAX_IN_FLIGHT = 0.25, 0.06, 20
-
-
-def test_every_message_of_an_overloaded_consumer_is_handled(server_factory, caplog):
-    """Deliveries that expired in the consumer's queue do not use up max_attempts."""
-    server = server_factory(msg_timeout=MSG_TIMEOUT)
-    bodies = {b"%d" % number for number in range(60)}
-    publish(server, *bodies)
-    handled, unseen = set(), set()
-
-    def handle(message):
-        threading.Event().wait(HANDLER_TIME)
-        handled.add(message.body)
-
-    def on_giving_up(message):
-        if message.body not in handled:
-            unseen.add(message.body)
-
-    with consume(server, handle, max_in_flight=MAX_IN_FLIGHT, on_giving_up=on_giving_up,
-                 config=Config(max_attempts=2, rdy_share_of_timeout=0)) as consumer:
-        wait_until(lambda: unseen or handled == bodies, timeout=100)
-        assert consumer.stats().total.expired
-    assert (handled, unseen) == (bodies, set())
-    assert "lower max_in_flight, or raise workers or msg_timeout" in caplog.text

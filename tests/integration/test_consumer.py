@@ -1,6 +1,5 @@
 """The Consumer on both kinds of server: delivery, answers, health, loops, discovery, stop."""
 
-import contextlib
 import itertools
 import random
 import re
@@ -315,18 +314,6 @@ def test_messages_is_for_consumers_without_a_handler_and_run_for_those_with_one(
     assert consumer.stop(5).complete
 
 
-def test_a_last_batch_is_handled_at_stop(server):
-    batches = []
-    handler = BatchHandler(lambda batch: batches.append(len(batch)), size=100, max_wait=60)
-    publish(server, *[b"x"] * 5)
-    consumer = consume(server, handler, max_in_flight=100).start()
-    wait_until(lambda: consumer.stats().total.received == 5 and not consumer.stats().queued)
-    assert consumer.stop(5)
-    assert batches == [5]
-    wait_until(lambda: in_flight(server) == 0)
-    assert server.stats("events", "c")["depth"] == 0
-
-
 def test_backoff_stops_the_flow_and_lets_it_go_on(server):
     """A failure stops all, one message tests the waters, a success restores the flow."""
     phases = []
@@ -479,73 +466,6 @@ def test_stop_waits_for_answers_from_elsewhere(server):
     assert reports and reports[0]
     assert consumer.stats().total.finished == 2
     wait_until(lambda: server.stats("events", "c")["depth"] == in_flight(server) == 0)
-
-
-def test_messages_that_were_never_answered_do_not_starve(server_factory):
-    server = server_factory(msg_timeout=1.0)
-    collector = Collector(lambda message: message.enable_async())
-    publish(server, b"x")
-    with consume(server, collector, config=PATIENT) as consumer:
-        wait_until(lambda: collector.messages)
-        assert consumer.is_starved()
-        consumer.pause()
-        wait_until(lambda: collector.messages[-1].time_left <= 0 and not consumer.is_starved())
-
-
-def test_a_storm_of_changes_loses_nothing(server_factory):
-    """max_in_flight, pause, requeues, a restart, all at once: every message is handled."""
-    servers = [server_factory(msg_timeout=5.0) for _ in range(2)]
-    chance = random.Random(1)
-    seen, over = set(), threading.Event()
-
-    def handler(message):
-        if chance.random() < 0.05:
-            raise Requeue(delay=0, backoff=chance.random() < 0.3)
-        seen.add(message.body)
-
-    def storm(consumer):
-        while not over.wait(0.005):
-            consumer.set_max_in_flight(chance.choice([0, 1, 2, 7, 40]))
-            chance.choice([consumer.pause, consumer.resume])()
-            consumer.stats()
-        consumer.resume()
-        consumer.set_max_in_flight(40)
-
-    config = Config(
-        max_attempts=0, backoff_multiplier=0.01, max_backoff_duration=0.1,
-        low_rdy_idle_timeout=1.0, rdy_redistribute_interval=0.2,
-    )
-    bodies = {b"%d" % n for n in range(2000)}
-    with Consumer("events", "c", handler, max_in_flight=40, workers=4, config=config,
-                  nsqd_tcp_addresses=[server.tcp_address for server in servers]) as consumer:
-        storming = threading.Thread(target=storm, args=(consumer,))
-        storming.start()
-        for server in servers:
-            publish(server, *sorted(bodies))
-        wait_until(lambda: len(seen) > 200, timeout=30)
-        servers[0].restart()
-        over.set()
-        storming.join()
-        wait_until(lambda: seen == bodies, timeout=30)
-
-
-def test_nothing_flows_before_and_after_a_loop_over_messages(server):
-    """While nobody loops, messages stay in nsqd and do not expire here; the next loop has them."""
-    def take_one():
-        with contextlib.closing(consumer.messages(timeout=20)) as loop:
-            message = next(loop)
-            message.finish()
-            return message.body
-
-    publish(server, b"a")
-    with consume(server, None, max_in_flight=5) as consumer:
-        wait_until(lambda: client_of(server))
-        assert client_of(server)["ready_count"] == 0
-        assert take_one() == b"a"
-        wait_until(lambda: client_of(server)["ready_count"] == 0)
-        publish(server, b"b")
-        wait_until(lambda: server.stats("events", "c")["depth"] == 1)
-        assert take_one() == b"b"
 
 
 def test_answers_from_many_threads_survive_broken_connections(server):

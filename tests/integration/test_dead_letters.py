@@ -3,18 +3,13 @@
 import json
 import re
 import signal
-import threading
 
 import pytest
 
 from nsqclient import (
-    Config, Consumer, DeadLetter, DeadLetterDirectory, DeadLetterTopic, GiveUp, Producer, Retry,
-    RetryTable,
+    Config, Consumer, DeadLetter, DeadLetterDirectory, DeadLetterTopic, GiveUp, Producer,
 )
 from nsqclient.cli import main
-from nsqclient.consumer.channel_depth import DepthQuery
-from nsqclient.consumer.drain_decision import ChannelDepth, ChannelDepths
-from nsqclient.cluster.look_guard import LookGuard
 from nsqclient.message import Failure, Message
 from nsqclient.testing import make_message
 from tests.integration.test_consumer import QUICK, Collector, consume, publish, take
@@ -73,27 +68,6 @@ def test_a_list_of_a_topic_leaves_all_where_it_is(server, capsys):
         assert any("orders/billing  5 attempts  no total" in line for line in lines)
         assert any("a body of 4 bytes, without an envelope" in line for line in lines)
         wait_until(lambda: server.stats("orders.dead", "dead_letters")["depth"] == 3)
-
-
-def test_a_refusal_that_comes_late_is_said(server, capsys, monkeypatch):
-    publish(server, letter(b"a").to_envelope(), topic="orders.dead")
-    answers, is_empty = [], threading.Event()
-    fetch, check = DepthQuery.fetch, LookGuard.check
-
-    def fetch_and_note(query, connected=()):
-        answers.append(fetch(query, connected))
-        if len(answers) > 4:
-            is_empty.set()
-        return answers[-1]
-
-    def check_late(guard, *arguments):
-        is_empty.wait(1)
-        check(guard, *arguments)
-
-    monkeypatch.setattr(DepthQuery, "fetch", fetch_and_note)
-    monkeypatch.setattr(LookGuard, "check", check_late)
-    assert run(server, "list", "--timeout=30s") == 1
-    assert "give --create-channel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["list", "show", "replay", "delete"])
@@ -171,32 +145,6 @@ def test_letters_go_to_their_origin_if_the_operator_trusts_them(server, capsys):
     fill(server, b"bare")
     assert run(server, "replay", "--count=1", "--to-origin") == 1
     assert "give --destination-topic" in capsys.readouterr().err
-
-
-def test_letters_in_flight_at_a_killed_job_are_waited_for(server, capsys):
-    """nsqd delivers them again when their time has run out: until then nothing is at its end."""
-    fill(server, letter(b"a"), letter(b"b"))
-    with Consumer("orders.dead", "dead_letters", nsqd_tcp_addresses=[server.tcp_address],
-                  config=Config(msg_timeout=2.0, max_in_flight=2)) as killed:
-        messages = killed.messages(timeout=20)
-        for _ in range(2):
-            next(messages).enable_async()
-        assert run(server, "delete", "--count=9") == 0
-    assert capsys.readouterr().out.endswith("deleted 2 of 2 dead letters\n")
-    assert waiting(server) == 0
-
-
-def test_an_nsqd_that_does_not_answer_any_more_is_an_error(server, capsys, monkeypatch):
-    """After ``drain_patience``: nobody knows whether letters are left."""
-    answers = [ChannelDepths({"a:1": ChannelDepth(0, 0, 1)})]
-    monkeypatch.setattr(
-        DepthQuery, "fetch",
-        lambda *_: answers.pop() if answers else ChannelDepths({}, {"a:1": "deaf"}))
-    fill(server, letter(b"x"))
-    assert run(server, "delete", "--count=9", "--consumer-opt=drain_patience,1s") == 1
-    out, err = capsys.readouterr()
-    assert out.startswith("deleted x0")
-    assert "that the channel is empty for 1 s (drain_patience): a:1: deaf" in err
 
 
 def test_a_body_that_nsqd_refuses_stays(server, capsys):
@@ -289,29 +237,6 @@ def test_a_damaged_file_stops_nothing(server, tmp_path, capsys):
 def is_settled(server):
     stats = server.stats("events", "c")
     return not (stats["depth"] or stats["in_flight_count"] or stats.get("deferred_count"))
-
-
-def test_a_table_decides_by_the_type_of_the_exception(server):
-    kept = []
-
-    def fail(message):
-        raise {b"later": ConnectionError, b"never": ValueError}[message.body](message.body)
-
-    def keep(message):
-        kept.append((message.body, message.attempts, message.failure.reason))
-
-    publish(server, b"later", b"never")
-    retry = RetryTable({
-        OSError: Retry(0.01, jitter=0, max_attempts=3, backoff=False),
-        ValueError: GiveUp("invalid"),
-    })
-    with consume(server, Collector(fail), config=QUICK, retry=retry, on_giving_up=keep) as consumer:
-        wait_until(lambda: len(kept) == 2)
-        wait_until(lambda: is_settled(server))
-        total = consumer.stats().total
-    assert sorted(kept) == [
-        (b"later", 3, "ConnectionError: b'later', after 3 attempts"), (b"never", 1, "invalid")]
-    assert (total.given_up, total.requeued, total.finished) == (2, 2, 2)
 
 
 def test_give_up_makes_a_dead_letter_that_explains_itself(server):

@@ -13,7 +13,6 @@ from nsqclient.devserver import PartitionedCluster
 from tests.integration.test_consumer import Collector, consume, publish
 from tests.support.faults.proxy import FaultProxy
 from tests.support.servers.http_api import registered
-from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
 
 BODIES = [b"%d" % n for n in range(200)]
@@ -198,22 +197,6 @@ def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):
 SHORT = Config(drain_patience=1.0)
 
 
-def test_an_nsqd_that_cannot_be_reached_is_an_error(lookupd_factory):
-    """After ``drain_patience``, with the last failure; it may just be restarted."""
-    nsqd = {"nsqd_tcp_addresses": [f"127.0.0.1:{free_port()}"]}
-    nowhere = {"nsqd_http_addresses": [f"127.0.0.1:{free_port()}"]}
-    consumer = Consumer("events", "c", Collector(), config=SHORT, **nsqd)
-    with pytest.raises(ConnectError, match="could not see .* for 1 s .drain_patience.*refused"):
-        consumer.run_until_empty(**nowhere)
-    assert consumer.stop().complete
-    with Consumer("events", "c", config=SHORT, **nsqd) as looped:
-        with pytest.raises(ConnectError, match="could not see"):
-            list(looped.drain(**nowhere))
-    lookupd = {"lookupd_http_addresses": [f"127.0.0.1:{free_port()}"]}
-    with pytest.raises(ConnectError, match="could not see .*nsqlookupd"):
-        Consumer("events", "c", Collector(), config=SHORT, **lookupd).run_until_empty()
-
-
 def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
     publish(server, *BODIES)
     with FaultProxy(server.http_address) as proxy:
@@ -224,30 +207,6 @@ def test_an_nsqd_that_hangs_when_it_is_asked_is_not_empty(server):
         proxy.set_black_hole()
         with pytest.raises(ConnectError, match=f"could not see .*{proxy.address}"):
             consume(server, print, config=SHORT).run_until_empty(**where)
-
-
-def test_a_discovery_filter_that_raises_makes_the_depth_unknown(
-    server_factory, lookupd_factory, caplog
-):
-    """That is logged, and the drain cannot end."""
-    lookupd = lookupd_factory()
-    server = server_factory(lookupd_tcp_addresses=[lookupd.tcp_address])
-    publish(server, *BODIES)
-    wait_until(lambda: registered(lookupd, "events"))
-    calls = []
-
-    def choose(addresses):
-        calls.append(addresses)
-        if len(calls) > 1:
-            raise ValueError("x")
-        return addresses
-
-    with Consumer("events", "c", lookupd_http_addresses=[lookupd.http_address], config=SHORT,
-                  discovery_filter=choose, max_in_flight=10) as consumer:
-        wait_until(lambda: consumer.stats().connections)
-        with pytest.raises(ConnectError, match="ValueError"):
-            list(consumer.drain())
-    assert lines(caplog, "the request for the depth failed")
 
 
 @pytest.mark.parametrize("form", ["loop", "handler"])

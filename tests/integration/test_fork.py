@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from nsqclient import Config, Consumer, Producer
-from nsqclient.runtime.forking import register_for_fork
 from tests.integration.test_consumer import client_of, consume, publish
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
@@ -88,31 +87,6 @@ def test_the_child_publishes_after_the_parents_close(producer, server):
     is_closed.set()
     assert exit_status(pid) == 0
     assert server.stats("events")["depth"] == 12
-
-
-def test_a_child_of_a_child_publishes(producer, server):
-    """Each generation has connections of its own."""
-    def child():
-        producer.publish("events", b"child")
-        mine = clients(server)
-        assert in_child(lambda: producer.publish("events", b"grandchild")) == 0
-        producer.publish("events", b"child")
-        assert mine <= clients(server)
-
-    with undisturbed(producer, server):
-        assert in_child(child) == 0
-    assert server.stats("events")["depth"] == 6
-
-
-def test_a_closed_producer_is_closed_in_the_child(server):
-    producer = Producer([server.tcp_address])
-    producer.close()
-
-    def child():
-        with pytest.raises(Exception, match="closed"):
-            producer.publish("events", b"x")
-
-    assert in_child(child) == 0
 
 
 def test_a_fork_while_other_threads_publish_harms_nothing(producer, server):
@@ -244,28 +218,6 @@ def test_a_subclass_of_producer_keeps_its_attributes_in_a_forked_child(server):
         assert producer.stats().published == 1
         producer.publish("events", b"parent again")
         assert server.stats("events")["message_count"] == 3
-
-
-def test_a_hook_that_fails_after_a_fork_does_not_stop_the_others(server, caplog):
-    class Broken:
-        is_broken = True
-
-        def _reset_after_fork(self):
-            if self.is_broken:
-                raise RuntimeError("broken hook")
-
-    broken = [Broken() for _ in range(20)]
-    for subject in broken:
-        register_for_fork(subject)
-    with Producer([server.tcp_address]) as producer:
-        producer.publish("events", b"parent")
-
-        def child():
-            assert producer.stats().published == 0
-            assert "broken hook" in caplog.text
-
-        assert in_child(child) == 0
-        Broken.is_broken = False
 
 
 @pytest.mark.parametrize("kind", [

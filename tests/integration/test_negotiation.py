@@ -1,22 +1,19 @@
 """IDENTIFY, TLS, compression and AUTH with both kinds of server, granted and refused."""
 
 import logging
-import socket
 import ssl
-import warnings
 
 import pytest
 import requests
 
 from nsqclient import (
-    Config, ConfigError, ConnectError, Producer, PublishRejectedError, TLSError,
+    Config, ConfigError, Producer, PublishRejectedError, TLSError,
 )
 from nsqclient.connection.connection import Connection
-from nsqclient.devserver import Nsqd
 from nsqclient.errors import ServerError
 from nsqclient.protocol.frames import encode_frame
 from nsqclient.runtime.deadline import Deadline
-from tests.integration.test_consumer import Collector, consume, publish
+from tests.integration.test_consumer import Collector, consume
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
 from tests.support.servers.ports import free_port
 from tests.support.servers.scripted import ScriptedServer
@@ -99,15 +96,6 @@ def test_a_connection_without_required_tls_is_refused(secure):
     assert "TLS required" in str(refuse(secure(tls_required=True), Config()))
 
 
-def test_a_restarted_nsqd_goes_through_the_same_negotiation(secure_server, certificates):
-    config = Config(tls_v1=True, deflate=True, tls_root_ca_file=certificates.ca)
-    with Producer([secure_server.tcp_address], config=config) as producer:
-        producer.publish("events", b"before")
-        secure_server.restart()
-        producer.publish("events", b"after")
-    assert secure_server.stats("events")["depth"] == 2
-
-
 def connected(server, config):
     """A consumer's view of its connection, and nsqd's view of the consumer."""
     with consume(server, Collector(), config=config) as consumer:
@@ -134,15 +122,6 @@ def test_the_negotiated_values_are_in_the_statistics_of_both_ends(server):
     assert {key: answer[key] for key in expected} == expected
     keys = ("client_id", "hostname", "user_agent", "sample_rate")
     assert [client[key] for key in keys] == ["me", "here", "mine/1.0", 7]
-
-
-def test_max_rdy_count_of_the_server_caps_rdy(server_factory):
-    server = server_factory(max_rdy_count=5)
-    collector = Collector()
-    publish(server, *[b"%d" % n for n in range(50)])
-    with consume(server, collector, max_in_flight=100) as consumer:
-        wait_until(lambda: len(collector.messages) == 50)
-        assert consumer.stats().connections[0].rdy == 5
 
 
 def test_heartbeats_can_be_off_for_producers(server):
@@ -198,12 +177,6 @@ def open_connection(address, timeout):
     connection.open(Deadline(timeout))
 
 
-def test_a_handshake_that_is_cut_off_is_an_error():
-    with ScriptedServer(lambda peer: peer.identify(GRANTED)) as server:
-        with pytest.raises(ConnectError, match="during the handshake: "):
-            open_connection(server.address, 10)
-
-
 def test_plain_text_in_place_of_a_handshake_is_an_error():
     sent = []
 
@@ -216,15 +189,6 @@ def test_plain_text_in_place_of_a_handshake_is_an_error():
         with pytest.raises(TLSError):
             open_connection(server.address, 10)
     assert sent[0].startswith(b"\x16\x03") and b"NOP" not in sent[0]
-
-
-@pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=str)
-def test_heartbeats_during_the_handshake_are_not_answered_too_early(certificates, compression):
-    with Nsqd(tls_cert=certificates.server, tls_key=certificates.server_key) as nsqd:
-        nsqd.faults.heartbeat_before_answers = True
-        config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, **compression)
-        with Producer([nsqd.tcp_address], config=config) as producer:
-            producer.publish("events", b"x")
 
 
 @pytest.mark.parametrize("policy, name, is_accepted", [
@@ -278,33 +242,6 @@ def test_http_without_tls_names_the_port_of_https(secure):
     port = int(server.https_address.rpartition(":")[2])
     assert answer.status_code == 403
     assert answer.text == '{"message": "TLS_REQUIRED", "https_port": %d}' % port
-
-
-def offers(address, version):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = context.maximum_version = version
-    host, port = address.split(":")
-    with socket.create_connection((host, int(port)), 10) as sock:
-        try:
-            with context.wrap_socket(sock):
-                return True
-        except ssl.SSLError:
-            return False
-
-
-@pytest.mark.parametrize("lowest, offered", [
-    ("tls1.2", (False, False, True, True)),
-    ("tls1.3", (False, False, False, True)),
-])
-def test_the_versions_of_tls_begin_with_the_lowest_one(secure, lowest, offered):
-    server = secure(tls_min_version=lowest)
-    versions = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2,
-                ssl.TLSVersion.TLSv1_3)
-    assert tuple(offers(server.https_address, version) for version in versions) == offered
 
 
 SECRET = "s3cret of+the&test"

@@ -8,9 +8,8 @@ import pytest
 
 from nsqclient import (
     ClosedError, Config, ConfigError, Consumer, InvalidMessageError, InvalidTopicError, Producer,
-    PublishError, PublishNotSentError, PublishRejectedError,
+    PublishNotSentError, PublishRejectedError,
 )
-from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
     STARTS_NO_THREAD_AT_ITS_END, in_child, run_program, start_threads,
 )
@@ -165,26 +164,6 @@ def test_a_full_window_raises_where_it_was_asked_for():
         with pytest.raises(PublishNotSentError, match="max_pending"):
             producer.publish_async("t", b"x")
         assert all(isinstance(f.exception(20), PublishNotSentError) for f in futures)
-
-
-def test_a_short_deadline_holds_behind_a_long_one_while_nsqd_takes_no_bytes(server):
-    """The worker of the short publish is blocked in a write until its connection is closed."""
-    size = 32_000_000  # more than the sockets take
-    config = Config(nsqd_max_msg_size=size, nsqd_max_body_size=2 * size, write_timeout=60)
-    with FaultProxy(server.tcp_address) as proxy, Producer(
-        [proxy.address], config=config, max_pending_bytes=2 * size,
-    ) as producer:
-        producer.publish_async("events", b"x").result(10)
-        proxy.set_deaf()
-        long = producer.publish_async("long", b"x", timeout=60)
-        wait_until(long.running)
-        began = time.monotonic()
-        short = producer.publish_async("events", b"y" * size, timeout=0.5)
-        with pytest.raises(PublishError):
-            short.result(60)
-        assert time.monotonic() - began < 30
-        proxy.heal()
-        assert long.result(60) is None
 
 
 def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):

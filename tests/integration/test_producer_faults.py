@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from nsqclient import Config, NSQError, Producer, PublishRejectedError, PublishUnknownError
+from nsqclient import NSQError, Producer, PublishRejectedError, PublishUnknownError
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import start_threads
 from tests.support.waiting import wait_until
@@ -115,25 +115,6 @@ def test_a_sigkill_with_a_thousand_outstanding_leaves_no_future_without_an_outco
         assert producer.stats().pending == 0
 
 
-@pytest.mark.parametrize("way", ["async", "blocking"])
-def test_an_oversize_publish_is_rejected_alone(server, way):
-    body = b"x" * (10 * 2**20)
-    config = Config(nsqd_max_msg_size=20 * 2**20, nsqd_max_body_size=20 * 2**20)
-    log = Log()
-    with Producer([server.tcp_address], config=config) as producer:
-        with load(producer, log, threads=3):
-            for _ in range(3):
-                with pytest.raises(PublishRejectedError) as caught:
-                    if way == "async":
-                        producer.publish_async("events", body).result(20)
-                    else:
-                        producer.publish("events", body)
-                assert caught.value.code == "E_BAD_MESSAGE"
-                producer.publish("events", b"next")
-    log.check()
-    assert not log.failures
-
-
 @pytest.mark.parametrize("threads", [1, 6])
 def test_a_silent_nsqd_is_skipped(servers, threads):
     log = Log()
@@ -149,18 +130,3 @@ def test_a_silent_nsqd_is_skipped(servers, threads):
                 wait_until(lambda: len(producer.stats().connected) == 2)
             assert producer.stats().retried
     assert not log.failures
-
-
-def test_an_outcome_that_may_not_be_retried_stays_unknown(servers):
-    with FaultProxy(servers[0].tcp_address) as proxy:
-        addresses = [proxy.address, servers[1].tcp_address]
-        with Producer(addresses, retry_unknown=False) as producer:
-            wait_until(lambda: producer.publish_async("t", b"x").result(10)
-                       or len(producer.stats().connected) == 2)
-            proxy.set_deaf()
-            futures = [producer.publish_async(f"t{n}", b"x", timeout=2.0) for n in range(2)]
-            failed = [future for future in futures if future.exception() is not None]
-            assert [type(future.exception()) for future in failed] == [PublishUnknownError]
-            for _ in range(5):
-                producer.publish("events", b"x", timeout=5.0)
-            assert producer.stats().retried == 0
