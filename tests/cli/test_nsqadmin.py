@@ -3,7 +3,6 @@
 import re
 import signal
 import socket
-import time
 
 import pytest
 import requests
@@ -22,7 +21,8 @@ def settings(*words: str):
 def test_a_signal_ends_it_at_once(tmp_path, signum):
     with socket.create_server(("127.0.0.1", 0)) as silent, Nsqd() as nsqd:
         words = [f"--nsqd-http-address=127.0.0.1:{silent.getsockname()[1]}",
-                 f"--nsqd-http-address={nsqd.http_address}", "--http-address=127.0.0.1:0"]
+                 f"--nsqd-http-address={nsqd.http_address}", "--http-address=127.0.0.1:0",
+                 "--http-client-request-timeout=60s"]
         log = tmp_path / "log"
         with log.open("wb") as file, tool("ours", "nsqadmin", *words, stderr=file) as process:
             found = wait_until(lambda: re.search(r"listening on (\S+)", log.read_text()), 30)
@@ -30,12 +30,8 @@ def test_a_signal_ends_it_at_once(tmp_path, signum):
             assert requests.get(f"{url}ping", timeout=10).text == "OK"
             with pytest.raises(requests.Timeout):
                 requests.get(f"{url}api/live/topics", timeout=0.5)
-            begun = time.monotonic()
             process.send_signal(signum)
-            assert process.wait(20) == 0
-            # Without our care it would take the 5 s of the request that hangs, and as much for the
-            # next one.
-            assert time.monotonic() - begun < 4.5
+            assert process.wait(30) == 0  # the request that hangs takes twice as long
             assert "Traceback" not in log.read_text()
 
 
