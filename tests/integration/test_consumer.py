@@ -117,13 +117,13 @@ def test_a_message_carries_what_nsqd_said(server):
 
 
 def test_a_touched_message_outlives_its_timeout(server_factory):
-    server = server_factory(msg_timeout=1.0)
+    server = server_factory(msg_timeout=2.0)
 
     def work(message):
-        until = time.monotonic() + 2.5
+        until = time.monotonic() + 3
         wait = threading.Event()
         while time.monotonic() < until:
-            wait.wait(0.3)
+            wait.wait(0.1)
             message.touch()
 
     collector = Collector(work)

@@ -61,7 +61,7 @@ def test_a_waiting_message_is_touched(topic, consume):
     """A pause longer than the message timeout does not let it come by itself."""
     got = Collector()
     got.failures[b"bad"] = 1
-    consume(got, ordered=True, config=QUICK.replace(msg_timeout=1.0, ordered_retry_delay=1.3),
+    consume(got, ordered=True, config=QUICK.replace(msg_timeout=2.0, ordered_retry_delay=2.5),
             connected=4)
     publish(topic, 0, [b"bad"])
     topic.wait_until_empty("t", "c")

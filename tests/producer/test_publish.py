@@ -90,7 +90,7 @@ class Answers:
         return Answer(answer)
 
 
-def publish(*answers, timeout=0.3, retry_unknown=True, command=b"x", **state):
+def publish(*answers, timeout=WAIT, retry_unknown=True, command=b"x", **state):
     """Publish to an nsqd that gives these answers; return how often it was sent, and retried."""
     nodes = Answers(*answers, **state)
     statistics = Statistics()
@@ -184,7 +184,7 @@ def test_unknown_where_no_retry_is_allowed(answer, command, why):
 ], ids=["unknown", "disk"])
 def test_the_deadline_ends_the_retries(answer, error):
     with pytest.raises(error):
-        publish(answer)
+        publish(answer, timeout=0.3)
 
 
 @pytest.mark.parametrize(("reason", "retryable"), [
