@@ -64,7 +64,7 @@ def running(
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order(tmp_path, name, signum):
     with running(tmp_path, name) as daemon:
-        assert requests.get(f"http://{daemon.http}/ping", timeout=5).text == "OK"
+        assert requests.get(f"http://{daemon.http}/ping", timeout=20).text == "OK"
         assert daemon.end(signum) == 0
 
 
@@ -84,13 +84,13 @@ def test_flags_and_options_of_a_config_file_reach_nsqd(tmp_path):
         tmp_path, "nsqd", f"--lookupd-tcp-address={lookupd.tcp}", f"--config={file}",
         "--max-msg-size=600",
     ) as nsqd:
-        info = requests.get(f"http://{nsqd.http}/info", timeout=5).json()
+        info = requests.get(f"http://{nsqd.http}/info", timeout=20).json()
         assert info["broadcast_address"] == "nsq.example"
         url = f"http://{nsqd.http}/pub?topic=t"
-        assert [requests.post(url, b"x" * size, timeout=5).ok for size in (600, 601)] == [
+        assert [requests.post(url, b"x" * size, timeout=20).ok for size in (600, 601)] == [
             True, False]
         nodes = f"http://{lookupd.http}/nodes"
-        wait_until(lambda: requests.get(nodes, timeout=5).json()["producers"])
+        wait_until(lambda: requests.get(nodes, timeout=20).json()["producers"])
 
 
 @pytest.mark.parametrize("name, flag, more", [
@@ -119,9 +119,9 @@ def test_https_is_served_on_its_own_address(tmp_path):
     pair = [f"--tls-cert={made.server}", f"--tls-key={made.server_key}"]
     with running(tmp_path, "nsqd", *pair, "--https-address=127.0.0.1:0") as daemon:
         https = daemon.wait_for_address("HTTPS")
-        assert requests.get(f"https://{https}/ping", verify=made.ca, timeout=5).text == "OK"
+        assert requests.get(f"https://{https}/ping", verify=made.ca, timeout=20).text == "OK"
     with running(tmp_path, "nsqd", *pair, "--https-address=") as daemon:
-        assert requests.get(f"http://{daemon.http}/ping", timeout=5).ok
+        assert requests.get(f"http://{daemon.http}/ping", timeout=20).ok
         assert "HTTPS: listening" not in (tmp_path / "nsqd.log").read_text()
 
 

@@ -41,7 +41,7 @@ def connect(server, subscribe=None, config=None, delegate=None):
     """Open a connection to the scripted server and start it."""
     delegate = delegate or Recorder()
     conn = Connection(server.address, config or Config(), delegate)
-    conn.open(Deadline(5), subscribe=subscribe)
+    conn.open(Deadline(30), subscribe=subscribe)
     conn.start()
     return conn, delegate
 
@@ -49,7 +49,7 @@ def connect(server, subscribe=None, config=None, delegate=None):
 def finish(conn, delegate):
     """Close, wait for the end, return how it was reported."""
     conn.close()
-    assert conn.join(Deadline(5))
+    assert conn.join(Deadline(30))
     assert len(delegate.closed) == 1
     return delegate.closed[0]
 
@@ -69,7 +69,7 @@ def test_a_strange_answer_to_identify(answer, expected):
     with ScriptedServer(script) as server:
         conn = Connection(server.address, Config(), Recorder())
         with pytest.raises(expected):
-            conn.open(Deadline(5))
+            conn.open(Deadline(30))
 
 
 def test_a_deaf_server_costs_the_deadline_only():
@@ -88,7 +88,7 @@ def test_silence_ends_the_connection():
         conn, delegate = connect(
             server, subscribe=("t", "c"), config=Config(read_timeout=1, heartbeat_interval=1)
         )
-        assert delegate.ended.wait(5)
+        assert delegate.ended.wait(30)
         reason, _ = finish(conn, delegate)
     assert "silent for 1 s" in str(reason)
 
@@ -103,7 +103,7 @@ def test_close_while_another_thread_opens():
 
     with ScriptedServer(script) as server:
         conn = Connection(server.address, Config(), Recorder())
-        closer = threading.Thread(target=lambda: reached.wait(5) and conn.close())
+        closer = threading.Thread(target=lambda: reached.wait(30) and conn.close())
         closer.start()
         with pytest.raises(ConnectError):
             conn.open(Deadline(20))
@@ -137,7 +137,7 @@ def test_close_before_start_calls_the_delegate_once():
     with ScriptedServer(lambda peer: peer.identify() and peer.until_closed()) as server:
         delegate = Recorder()
         conn = Connection(server.address, Config(), delegate)
-        conn.open(Deadline(5))
+        conn.open(Deadline(30))
         conn.close()
         conn.start()
         conn.close()
@@ -180,7 +180,7 @@ def test_nobody_hangs_when_the_peer_writes_before_it_reads(turn):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(30)
             assert not thread.is_alive()
         wait_until(lambda: len(delegate.published) == publishes, timeout=20)
         finish(conn, delegate)
@@ -199,7 +199,7 @@ def test_a_peer_that_stops_reading_costs_the_write_timeout():
         with pytest.raises(NSQConnectionError, match="0.2 s"):
             for number in range(50):
                 conn.send(lambda core: core.send_publish(command, number))
-        assert delegate.ended.wait(5)
+        assert delegate.ended.wait(30)
         release.set()
         _, unanswered = finish(conn, delegate)
     assert unanswered
@@ -213,7 +213,7 @@ def test_what_nsqd_said_is_heard_when_our_write_fails(monkeypatch):
         peer.identify()
         for _ in range(3):
             peer.line(), peer.sized()
-        heard.wait(5)
+        heard.wait(30)
         peer.send(BEAT, OK, error("E_BAD_MESSAGE too big"))
 
     def fail(wait, deadline=None):
@@ -226,8 +226,8 @@ def test_what_nsqd_said_is_heard_when_our_write_fails(monkeypatch):
             conn.send(lambda core: core.send_publish(commands.pub("t", b"x"), token))
         monkeypatch.setattr(conn._writer, "flush", fail)
         heard.set()
-        assert delegate.ended.wait(5)
+        assert delegate.ended.wait(30)
         assert delegate.published == [(0, None), (1, "E_BAD_MESSAGE")]
         (reason, unanswered), = delegate.closed
         assert isinstance(reason, ServerError) and unanswered == [2]
-        assert conn.join(Deadline(5))
+        assert conn.join(Deadline(30))

@@ -81,7 +81,7 @@ class Session:
         self.server.__enter__()
         context = make_context(Config(**self._options), self.delegate.timer)
         self.sub = Subscription(self.server.address, context, self.delegate)
-        self.sub.open(Deadline(5))
+        self.sub.open(Deadline(30))
         self.sub.rdy_state = RdyState(self.sub, 2500, 0.0)
         self.sub.conn.start()
         return self
@@ -92,11 +92,11 @@ class Session:
 
     def mark_lost(self):
         self.sub.conn.close()
-        assert self.delegate.ended.wait(5)
+        assert self.delegate.ended.wait(30)
 
     def __exit__(self, *exc_info):
         self.sub.conn.close()
-        assert self.sub.conn.join(Deadline(5))
+        assert self.sub.conn.join(Deadline(30))
         self.server.__exit__(*exc_info)
 
 
@@ -116,12 +116,12 @@ def test_a_loss_before_the_reader_starts_is_reported():
     with ScriptedServer(script) as server:
         delegate = FakeDelegate()
         sub = Subscription(server.address, make_context(), delegate)
-        sub.open(Deadline(5))
-        assert gone.wait(5)
+        sub.open(Deadline(30))
+        assert gone.wait(30)
         sub.rdy_state = RdyState(sub, 2500, 0.0, rdy=1)
         wait_until(lambda: sub.post_rdy() or sub.conn.is_closed)
         sub.conn.start()
-        assert delegate.ended.wait(5)
+        assert delegate.ended.wait(30)
         assert len(delegate.lost) == 1
 
 

@@ -192,7 +192,7 @@ def interrupt_at_random(address, error):
     logging.logMultiprocessing = False
     logging.logAsyncioTasks = False
     signal.signal(signal.SIGALRM, on_alarm)
-    config = Config(publish_timeout=5, msg_timeout=1, max_attempts=0)
+    config = Config(publish_timeout=30, msg_timeout=1, max_attempts=0)
     producer = Producer([address], config=config)
     consumer = Consumer("events", "c", nsqd_tcp_addresses=[address], max_in_flight=20,
                         config=config)
@@ -214,8 +214,8 @@ def interrupt_at_random(address, error):
         assert not thread.is_alive()
     assert seen["caught"] + seen["in a finalizer"] == seen["raised"], seen
     for _ in range(50):
-        producer.publish("events", b"x", timeout=5)
-    producer.publish_async("events", b"x").result(5)
+        producer.publish("events", b"x", timeout=30)
+    producer.publish_async("events", b"x").result(30)
     assert producer.flush(5) and len(list(zip(range(20), consumer.messages(timeout=5)))) == 20
     assert consumer.stop(5) and producer.close(5)
     assert not [each.name for each in threading.enumerate() if each.name.startswith("nsq-")]

@@ -58,7 +58,7 @@ def original_admin(*flags: str) -> Iterator[str]:
 
 def _is_up(address: str) -> bool:
     try:
-        return requests.get(f"http://{address}/ping", timeout=5).ok
+        return requests.get(f"http://{address}/ping", timeout=20).ok
     except requests.ConnectionError:
         return False
 

@@ -190,17 +190,17 @@ def test_nsqds_are_found_through_nsqlookupd(server_factory, lookupd_factory):
 
 
 def test_stop_requeues_unstarted_messages(server, release):
-    first = Collector(lambda message: release.wait(20))
+    first = Collector(lambda message: release.wait(60))
     publish(server, *[b"%d" % n for n in range(20)])
     consumer = consume(server, first, max_in_flight=20, workers=2, config=EAGER).start()
     wait_until(lambda: len(first.messages) == 2)
     wait_until(lambda: in_flight(server) == 20)
     reports = []
-    stopping = threading.Thread(target=lambda: reports.append(consumer.stop(10)))
+    stopping = threading.Thread(target=lambda: reports.append(consumer.stop(40)))
     stopping.start()
     second = Collector()
     with consume(server, second, max_in_flight=20):
-        wait_until(lambda: len(second.messages) == 18, timeout=9)
+        wait_until(lambda: len(second.messages) == 18, timeout=35)
         release.set()
         stopping.join()
     report, = reports
@@ -287,7 +287,7 @@ def test_a_loop_that_was_never_connected_raises(kind, words):
     address, failed = f"127.0.0.1:{free_port()}", threading.Event()
     options = {kind: [address], "on_error": lambda error: failed.set()}
     with Consumer("events", "c", **options) as consumer:
-        assert failed.wait(10)
+        assert failed.wait(30)
         with pytest.raises(ConnectError, match=words) as caught:
             list(consumer.messages(timeout=0.2))
     assert caught.value.address == address and caught.value.__cause__ is not None
@@ -443,7 +443,7 @@ def test_a_batch_that_is_abandoned_is_reported(server, release, size):
     publish(server, *[b"x"] * 3)
     handler = BatchHandler(handle, size=size, max_wait=0.05)
     consumer = consume(server, handler, max_in_flight=100).start()
-    assert started.wait(10)
+    assert started.wait(30)
     wait_until(lambda: consumer.stats().total.received == 3)
     report = consumer.stop(0.2)
     assert not report and report.complete
@@ -466,7 +466,7 @@ def test_stop_waits_for_answers_from_elsewhere(server):
     assert stopper.is_alive()
     for message in collector.messages:
         message.finish()
-    stopper.join(5)
+    stopper.join(30)
     assert reports and reports[0]
     assert consumer.stats().total.finished == 2
     wait_until(lambda: server.stats("events", "c")["depth"] == in_flight(server) == 0)
@@ -499,7 +499,7 @@ def test_answers_from_many_threads_survive_broken_connections(server):
         wait_until(lambda: consumer.stats().total.finished > 100)
         wait_until(lambda: server.stats("events", "c")["depth"] == 0, timeout=30)
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert failures == []
 
 

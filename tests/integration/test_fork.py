@@ -38,7 +38,7 @@ def undisturbed(producer: Producer, server) -> Iterator[None]:
     assert len(before) == 1
     yield
     producer.publish("events", b"parent again")
-    producer.publish_async("events", b"parent again").result(5)
+    producer.publish_async("events", b"parent again").result(30)
     # As many as there were threads that published.
     wait_until(lambda: len(clients(server)) == sum(producer.stats().connections.values()))
     assert before <= clients(server)
@@ -96,13 +96,13 @@ def test_a_fork_while_other_threads_publish_harms_nothing(producer, server):
 
     def publish():
         while not stop.is_set():
-            producer.publish("events", b"thread", timeout=10)
-            producer.publish_async("events", b"thread", timeout=10).result(10)
+            producer.publish("events", b"thread", timeout=30)
+            producer.publish_async("events", b"thread", timeout=30).result(30)
             stored.append(2)
 
     def child():
-        producer.publish("events", b"child", timeout=10)
-        producer.publish_async("events", b"child", timeout=10).result(10)
+        producer.publish("events", b"child", timeout=30)
+        producer.publish_async("events", b"child", timeout=30).result(30)
         assert producer.close(10)
 
     with undisturbed(producer, server):
@@ -117,16 +117,17 @@ def test_a_fork_while_other_threads_publish_harms_nothing(producer, server):
     assert server.stats("events")["depth"] == 1 + sum(stored) + 10 * 2 + 2
 
 
-def test_a_fork_during_a_dial_harms_nothing(server):
+def test_a_fork_during_a_dial_harms_nothing(server, monkeypatch):
     """A connection that the parent is opening is the parent's alone."""
+    monkeypatch.setattr("nsqclient.producer.nodes.HANDSHAKE_TIMEOUT", 60.0)
     with FaultProxy(server.tcp_address) as proxy:
         proxy.set_deaf()
         with Producer([proxy.address]) as producer:
-            future = producer.publish_async("events", b"parent", timeout=10)
+            future = producer.publish_async("events", b"parent", timeout=30)
             wait_until(lambda: proxy.accepted == 1)
             assert in_child(lambda: producer.close(5) or 1 / 0) == 0
             proxy.set_deaf(False)
-            assert future.result(10) is None
+            assert future.result(30) is None
             assert proxy.accepted == 1
 
 

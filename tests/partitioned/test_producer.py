@@ -159,9 +159,9 @@ def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
     (lambda p: p.publish("o", b"x"), "key="),
     (lambda p: p.publish_many("o", [b"x"]), "key="),
     (lambda p: p.publish("t", b"x", defer=1.0), "DPUB"),
-    (lambda p: p.publish_async("t", b"x", defer=1.0).result(10), "DPUB"),
+    (lambda p: p.publish_async("t", b"x", defer=1.0).result(30), "DPUB"),
     (lambda p: p.ping(10) or p.publish_async("t", b"x", defer=1.0), "DPUB"),
-    (lambda p: p.publish_async("t", b"x", defer=1.0, key="k").result(10), "DPUB"),
+    (lambda p: p.publish_async("t", b"x", defer=1.0, key="k").result(30), "DPUB"),
     (lambda p: p.publish("t", b"x", headers={"k": 1}), "no headers"),
     (lambda p: p.publish_many("t", [Outgoing(b"x", headers={"n": 1})]), "no headers"),
 ])
@@ -239,7 +239,7 @@ def test_publishes_continue_after_a_leader_crashed(cluster, produce):
     wait_until(lambda: producer.stats().retried > 1)
     cluster.take_over(0, writable=False)
     cluster.take_over(0)
-    future.result(10)
+    future.result(30)
     assert cluster.messages("t", 0) == [b"before", b"during"]
 
 
@@ -335,7 +335,7 @@ def test_close_ends_publishes_that_wait(cluster, produce):
     future = producer.publish_async("t", b"x", key="k")
     wait_until(lambda: producer.stats().retried)
     producer.close(0.1)
-    assert isinstance(future.exception(10), (PublishNotSentError, ClosedError))
+    assert isinstance(future.exception(30), (PublishNotSentError, ClosedError))
     with pytest.raises(ClosedError):
         producer.publish("t", b"x")
 
@@ -348,7 +348,7 @@ def test_a_forked_child_has_its_own_connections(cluster, produce):
     if not child:
         status = 1
         try:
-            producer.publish("t", b"child", timeout=5.0)
+            producer.publish("t", b"child", timeout=30)
             producer.close(2.0)
             status = 0
         finally:
@@ -442,7 +442,7 @@ def test_headers_and_their_mark_count_for_the_limit_of_nsqd(cluster, size, heade
         with pytest.raises(InvalidMessageError, match="1001 bytes.* limit of 1000"):
             producer.publish("t", b"x" * size, **options)
         with pytest.raises(InvalidMessageError, match="limit of 1000"):
-            producer.publish_async("t", b"x" * size, **options).result(10)
+            producer.publish_async("t", b"x" * size, **options).result(30)
 
 
 def test_a_stock_producer_says_what_to_use(cluster):

@@ -59,7 +59,7 @@ def test_a_producer_that_is_dropped_sends_what_is_pending_and_ends_its_threads(n
     producer.publish("t", b"x")
     del producer
     gc.collect()
-    assert all(future.result(10) is None for future in futures)
+    assert all(future.result(30) is None for future in futures)
     del futures
     wait_until(lambda: threads_of_producers() == [])
 
@@ -78,6 +78,6 @@ def test_the_end_of_the_process_says_what_has_no_outcome(caplog):
         producer._core.publisher._running.add(object())
         producer._core.flush_at_exit(Deadline(0.0))
         producer._core.publisher._running.clear()
-        assert future.exception(10) is not None
+        assert future.exception(30) is not None
     assert "no outcome at exit: 1 publish to events" in caplog.text
     assert "no outcome at exit: 1 publish call in other threads" in caplog.text
