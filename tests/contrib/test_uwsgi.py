@@ -13,7 +13,8 @@ from tests.support.servers.ports import free_port
 from tests.support.servers.web_servers import end
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.external, pytest.mark.real]
+# uWSGI is compiled first.
+pytestmark = [pytest.mark.external, pytest.mark.real, pytest.mark.timeout(900)]
 
 UWSGI = CHECKOUT / ".cache" / "uwsgi"
 #: The master connects, and so do all its workers if they do not notice that they are others.
