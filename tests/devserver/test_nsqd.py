@@ -3,7 +3,6 @@
 import logging
 import os
 import socket
-import threading
 
 import pytest
 import requests
@@ -51,35 +50,6 @@ def test_no_message_follows_close_wait(nsqd):
         assert channel_stats(nsqd)["depth"] == 1
 
 
-def test_second_stop_waits_for_the_first(tmp_path, monkeypatch):
-    """When any has returned, all is written and the data path is free; or its time is over."""
-    may_end, in_stop, second_ended = threading.Event(), threading.Event(), threading.Event()
-    nsqd = Nsqd(data_path=str(tmp_path))
-    nsqd.start()
-    save = nsqd._save_metadata
-
-    def slow_save():
-        in_stop.set()
-        assert may_end.wait(60)
-        nsqd.stop()  # as a signal handler calls it: it does not wait for itself
-        save()
-
-    monkeypatch.setattr(nsqd, "_save_metadata", slow_save)
-    first = threading.Thread(target=nsqd.stop)
-    second = threading.Thread(target=lambda: [nsqd.stop(), second_ended.set()])
-    first.start()
-    assert in_stop.wait(60)
-    second.start()
-    nsqd.stop(0.05)
-    assert not second_ended.is_set() and first.is_alive()
-    may_end.set()
-    second.join(60)
-    with Nsqd(data_path=str(tmp_path)):
-        pass
-    first.join()
-    nsqd.stop()
-
-
 def test_stop_unregisters_before_connections_end():
     """A consumer that polls nsqlookupd when its connection ends does not find it again."""
 
@@ -112,13 +82,6 @@ def test_silent_client_is_dropped_after_two_heartbeats(nsqd, withheld):
         while data := client._socket.recv(4096):
             received += data
         assert received.count(b"_heartbeat_") in ([0] if withheld else [1, 2])
-
-
-def test_error_arrives_before_the_connection_ends(nsqd):
-    """Also at a client that is still sending."""
-    with connect(nsqd) as client:
-        client.send(b"PUB t\n\0\x20\0\0" + b"x" * 2_000_000)
-        assert client.read_frame()[1].startswith(b"E_BAD_MESSAGE PUB message too big")
 
 
 def test_client_that_does_not_read_is_dropped(nsqd, caplog):

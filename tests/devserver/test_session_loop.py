@@ -1,7 +1,6 @@
 """The thread that serves all clients of a server."""
 
 import logging
-import selectors
 import socket
 import threading
 import zlib
@@ -10,9 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nsqclient.devserver import Nsqd
-from nsqclient.devserver.acceptor import Acceptor
 from nsqclient.devserver.command_handler import CommandHandler
-from nsqclient.devserver.partitioned.cluster import PartitionedCluster
 from nsqclient.devserver.session_loop import SessionLoop
 from nsqclient.http import NsqdHTTP
 from tests.support.servers.raw_client import ERROR, MESSAGE, RESPONSE, Closed, RawClient
@@ -64,23 +61,6 @@ def test_auth_delays_no_other_client(auth_server):
         with pytest.raises(Closed):
             waiting.read_frame()
         wait_until(lambda: len(thread_names()) == before)
-
-
-@pytest.mark.parametrize(("must_prepare", "prepared"), [(False, []), (True, ["t"])])
-def test_topics_are_prepared_in_other_threads_alone(leak_guard, must_prepare, prepared):
-    """So a topic that is deleted just then cannot make the loop wait."""
-    names = []
-
-    def prepare(topic):
-        assert threading.current_thread().name != "nsq-devserver-nsqd-clients"
-        names.append(topic)
-
-    with Nsqd() as nsqd:
-        nsqd._sessions.config = nsqd._sessions.config._replace(
-            prepare=prepare, must_prepare=lambda topic: must_prepare)
-        with RawClient(nsqd.tcp_address) as client:
-            assert client.ask(PUB) == OK
-    assert names == prepared
 
 
 def test_stop_waits_for_a_client_that_authorizes(auth_server):
@@ -153,21 +133,6 @@ def test_a_client_whose_end_fails_delays_no_other(leak_guard, monkeypatch, caplo
     assert any("a fault" in str(each.exc_info) for each in caplog.records)
 
 
-def test_a_socket_is_readable_where_the_selector_reports_each_event_alone():
-    """As kqueue does: "readable", then "writable"."""
-    session = Due(0.0)
-    key = selectors.SelectorKey(0, 0, 0, session)
-
-    class Selector:
-        def select(self, timeout):
-            assert timeout == 0.0
-            return [(key, selectors.EVENT_READ), (key, selectors.EVENT_WRITE)]
-
-    loop = SessionLoop("test")
-    loop._selector = Selector()
-    assert loop._wait(0.0) == {session: True}
-
-
 def test_messages_follow_a_pause_between_pieces(leak_guard):
     """A pause after the last byte that was encoded does not end the flow."""
     with Nsqd() as nsqd, RawClient(nsqd.tcp_address) as client:
@@ -233,22 +198,3 @@ def test_a_client_after_the_end_is_closed(leak_guard):
             nsqd._sessions.serve(server.accept()[0], "127.0.0.1:1")
             assert client.recv(1) == b""
         assert nsqd._sessions.by_number() == {}
-
-
-def test_a_cluster_is_stopped_by_two_threads(leak_guard, monkeypatch):
-    """Both return, and no connection is left."""
-    with PartitionedCluster() as cluster, RawClient(cluster.nsqds[0].tcp_address) as client:
-        client.send(b"NOP\n")
-        wait_until(lambda: len(cluster.nsqds[0].commands) == 1)
-        stop = Acceptor.stop
-
-        def stop_all_first(listener, deadline=None):
-            monkeypatch.setattr(Acceptor, "stop", stop)
-            other = threading.Thread(target=cluster.stop)
-            other.start()
-            other.join(60)
-            assert not other.is_alive()
-            stop(listener, deadline)
-
-        monkeypatch.setattr(Acceptor, "stop", stop_all_first)
-        cluster.nsqds[0].stop()

@@ -30,12 +30,6 @@ def test_a_consumer_reaches_a_new_nsqd_behind_many_silent_ones_of_one_nsqlookupd
 HANGING = [f"host{number}.invalid:4150" for number in range(20)]
 
 
-def test_names_whose_lookup_hangs_keep_a_consumer_from_no_other_nsqd():
-    with Nsqd() as nsqd, hanging_lookups():
-        with Consumer("t", "c", print, nsqd_tcp_addresses=[*HANGING, nsqd.tcp_address]) as consumer:
-            wait_until(consumer.healthy, SOON)
-
-
 def test_names_whose_lookup_hangs_keep_a_producer_from_no_other_nsqd():
     with Nsqd() as nsqd, hanging_lookups():
         with Producer([*HANGING, nsqd.tcp_address]) as producer:

@@ -115,17 +115,6 @@ def test_messages_of_a_paused_channel_are_reported_and_left(server, caplog):
     assert "paused" in line and server.http_address in line
 
 
-def test_a_topic_that_nobody_knows_is_an_error(server, lookupd_factory):
-    lookupd = lookupd_factory()
-    with pytest.raises(ConnectError, match="no nsqd has the topic evnts"):
-        Consumer("evnts", "c", Collector(), lookupd_http_addresses=[lookupd.http_address]) \
-            .run_until_empty()
-    given = Consumer("evnts", "c", Collector(), nsqd_tcp_addresses=[server.tcp_address])
-    with pytest.raises(ConnectError, match="no nsqd has the topic evnts"):
-        given.run_until_empty(**http_of(server))
-    assert server.stats("evnts", "c") == {}
-
-
 def test_a_signal_or_a_stop_ends_it_and_the_report_is_false(server):
     publish(server, *BODIES[:5])
 
@@ -166,15 +155,6 @@ def test_deferred_messages_are_waited_for_with_wait_deferred_or_when_they_are_du
     report = consume(server, handle).run_until_empty(**options, **http_of(server))
     assert attempts == [1, 2] and report and (report.finished, report.deferred) == (1, 0)
     assert counts(server) == (0, 0, 0)
-
-
-def test_nsqds_without_an_http_address_are_named_before_a_message_is_taken(server):
-    """In both forms, and before the first connection."""
-    publish(server, *BODIES)
-    for call in (lambda: consume(server, None).drain(), consume(server, print).run_until_empty):
-        with pytest.raises(ConfigError, match=f"nsqd_http_addresses=.*{server.tcp_address}"):
-            call()
-    assert server.stats("events", "c") == {}
 
 
 def test_where_the_caller_allows_it_a_silence_is_the_end(server, caplog):

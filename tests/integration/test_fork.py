@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Config, Producer
 from tests.integration.test_consumer import client_of, consume, publish
 from tests.support.faults.proxy import FaultProxy
 from tests.support.processes import (
@@ -147,45 +147,12 @@ def test_a_consumer_goes_on_while_children_come_and_go(server):
         assert consumer.healthy()
 
 
-class TaggedConsumer(Consumer):
-    """A subclass whose constructor has an argument more, and no topic."""
-
-    def __init__(self, tag, address, handler):
-        super().__init__("events", "c", handler, nsqd_tcp_addresses=[address])
-        self.tag = tag
-
-
 class TaggedProducer(Producer):
     """A subclass whose constructor has other arguments."""
 
     def __init__(self, tag, address):
         super().__init__([address], config=Config(publish_timeout=20))
         self.tag = tag
-
-
-def test_a_subclass_of_consumer_keeps_its_attributes_in_a_forked_child(server):
-    """The child's consumes from its own connection; the constructor does not run again."""
-    seen, parent = [], os.getpid()
-
-    def handle(message):
-        seen.append((os.getpid() == parent, message.body))
-
-    consumer = TaggedConsumer("blue", server.tcp_address, handle)
-    with consumer, Producer([server.tcp_address]) as producer:
-        producer.publish("events", b"parent")
-        wait_until(lambda: seen == [(True, b"parent")])
-
-        def child():
-            seen.clear()
-            assert (consumer.tag, consumer.healthy().reason) == ("blue", "not started")
-            with consumer:
-                while (False, b"child") not in seen:
-                    producer.publish("events", b"child")
-                    with contextlib.suppress(AssertionError):
-                        wait_until(lambda: seen, 1)
-
-        assert in_child(child) == 0
-        assert consumer.healthy()
 
 
 def test_an_answer_in_a_forked_child_is_reported_as_lost(server):

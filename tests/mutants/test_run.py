@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.run import Copy, Mutant, Result, run, summary
+from tests.mutants.run import Copy, Mutant, Result, run
 
 LIBRARY = """
 def double(number):
@@ -66,26 +66,6 @@ def test_a_mutant_is_killed_survives_or_is_stale(
     assert copy.try_mutant(one, limit)[0] is result
     for folder in (root, copy.folder):
         assert (folder / "nsqclient" / "__init__.py").read_text() == LIBRARY
-
-
-def test_the_same_copy_serves_one_mutant_after_the_other(root: Path, tmp_path: Path) -> None:
-    """Compiled code of one is not taken for the next, though size and time are the same."""
-    copy = Copy(root, tmp_path / "copy")
-    for new in ("number * number", "number - number", "number + number "):
-        killed = copy.try_mutant(mutant(new=new, test="test_double_of_five"))[0] is Result.KILLED
-        assert killed is (new.strip() != "number + number")
-
-
-def test_a_run_lists_every_mutant_and_repeats_the_failures(root: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    mutants = [mutant(), mutant(test="test_double_of_five")]
-    outcomes = run(mutants, root, tmp_path / "copies", 2, lines.append)
-    assert outcomes is not None
-    assert [outcome.result for outcome in outcomes] == [Result.SURVIVED, Result.KILLED]
-    assert len(lines) == 3
-    last = summary(outcomes).splitlines()
-    assert last[-1] == "1 of 2 mutants were killed"
-    assert "    tests/test_double.py::test_double" in last
 
 
 def test_tests_that_fail_anyway_kill_nothing(root: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Consumers of partitioned topics: one connection per partition, and where the leaders go."""
 
 import logging
-import threading
 
 import pytest
 
@@ -10,8 +9,6 @@ from nsqclient.partitioned import Consumer
 from nsqclient.devserver import Nsqd
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import ConfigError, PartitionError
-from nsqclient.partitioned.connections import PartitionedConnections
-from nsqclient.runtime.dialing import DialScheduler
 from tests.partitioned.conftest import QUICK, Collector, sent
 from tests.support.servers.http_recorder import recording
 from tests.support.waiting import wait_until
@@ -78,31 +75,6 @@ def test_ordered_topic_without_ordered_option_is_an_error(cluster, consume, has_
     wait_until(lambda: rounds.append(0) or len(rounds) > 20)
     assert len(cluster.nsqds[0].commands) == tries <= 2
     assert sum(isinstance(error, PartitionError) for error in consumer.errors) == 1
-
-
-def test_a_lookup_does_not_report_the_error_of_a_dial_again(cluster, consume, monkeypatch):
-    """The dial fails after a lookup has evaluated its answer, and before the lookup reports."""
-    for lookupd in cluster.nsqlookupds:
-        lookupd.set_mode(LookupdMode.NO_COORDINATOR)
-    cluster.create_topic("t", 1, ordered=True, channels=["c"])
-    lookups, local = [], threading.local()
-    on_lookup, dispatch = PartitionedConnections.on_lookup, DialScheduler.dispatch
-
-    def note_lookup(connections, lookupd, answer):
-        local.connections = connections
-        on_lookup(connections, lookupd, answer)
-        lookups.append(lookupd)
-
-    def dispatch_and_wait(dials):
-        dispatch(dials)
-        if hasattr(local, "connections"):
-            wait_until(lambda: local.connections.incompatibility)
-
-    monkeypatch.setattr(PartitionedConnections, "on_lookup", note_lookup)
-    monkeypatch.setattr(DialScheduler, "dispatch", dispatch_and_wait)
-    consumer = consume(Collector())
-    wait_until(lambda: len(lookups) >= 2 and consumer.errors)
-    assert [type(error) for error in consumer.errors] == [PartitionError]
 
 
 def test_consumer_returns_after_consuming_was_disabled(cluster, consume):

@@ -1,7 +1,6 @@
 """Producers on partitioned NSQ: which partition, what is tried again, and what a trace says."""
 
 import logging
-import os
 import time
 
 import pytest
@@ -11,7 +10,7 @@ from nsqclient import Config
 from nsqclient.devserver import Nsqd, Nsqlookupd, PartitionedCluster
 from nsqclient.devserver.partitioned.lookupd import LookupdMode
 from nsqclient.errors import (
-    ClosedError, InvalidMessageError, PartitionError, PublishNotSentError,
+    InvalidMessageError, PartitionError, PublishNotSentError,
 )
 from nsqclient.partitioned import Outgoing, Producer, publisher as producer_module
 from nsqclient.partitioned.tracing import TraceSwitch
@@ -326,37 +325,6 @@ def test_traced_publishes_are_logged(cluster, produce, caplog):
         f" trace_id={stored.trace_id} offset={stored.offset} size={stored.size}"
     )
     assert "trace_id=7 " in second
-
-
-def test_close_ends_publishes_that_wait(cluster, produce):
-    cluster.create_topic("t", 1)
-    cluster.hide("t", 0)
-    producer = produce()
-    future = producer.publish_async("t", b"x", key="k")
-    wait_until(lambda: producer.stats().retried)
-    producer.close(0.1)
-    assert isinstance(future.exception(30), (PublishNotSentError, ClosedError))
-    with pytest.raises(ClosedError):
-        producer.publish("t", b"x")
-
-
-def test_a_forked_child_has_its_own_connections(cluster, produce):
-    cluster.create_topic("t", 1)
-    producer = produce()
-    producer.publish("t", b"parent")
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            producer.publish("t", b"child", timeout=30)
-            producer.close(2.0)
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-    producer.publish("t", b"parent")
-    assert cluster.messages("t", 0) == [b"parent", b"child", b"parent"]
 
 
 class TestChosenPartitions:

@@ -5,7 +5,6 @@ import pytest
 from nsqclient import Config
 from nsqclient.devserver import PartitionedCluster
 from nsqclient.errors import PublishNotSentError, PublishUnknownError
-from nsqclient.partitioned import attempts as producer_load
 from nsqclient.protocol.partitioned.sharding import murmur3
 from tests.partitioned.conftest import sent
 from tests.support.partitioned import producers
@@ -200,21 +199,3 @@ def test_a_refused_publish_with_headers_closes_its_connection(cluster, produce):
     producer.publish_async("t", b"x", headers={"k": "v"}).result(WAIT)
     clients = [c.client for nsqd in cluster.nsqds for c in nsqd.commands if c.name == "PUB_EXT"]
     assert len(clients) == len(set(clients)) == 2
-
-
-def test_many_partitions_that_hang_leave_turns_to_others(cluster, produce, monkeypatch):
-    monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 2)
-    monkeypatch.setattr(producer_load, "MAX_AT_ONCE", 4)
-    cluster.create_topic("hung", 8)
-    cluster.create_topic("t", 2)
-    for partition in range(8):
-        cluster.hang("hung", partition)
-    producer = produce(CONFIG.replace(partition_try_timeout=0.2))
-    stuck = [producer.publish_async("hung", b"x", key=f"k{number}") for number in range(24)]
-    wait_until(lambda: producer.stats().retried >= 8)
-    for key in KEYS:
-        producer.publish_async("t", b"x", key=key).result(WAIT)
-    for partition in range(8):
-        cluster.hang("hung", partition, False)
-    for future in stuck:
-        future.result(WAIT)

@@ -176,12 +176,6 @@ def test_a_drain_that_cannot_know_its_end_fails(server, drain):
         wait_until(receiver.drain_is_over, 20)
 
 
-def test_a_drain_without_any_nsqd_fails(drain):
-    receiver = drain(nsqd="127.0.0.1:1", drain_patience="500ms")
-    with pytest.raises(NSQError, match="127.0.0.1:1"):
-        wait_until(receiver.drain_is_over, 20)
-
-
 def test_a_drain_that_leaves_messages_logs_a_warning(server, drain, caplog):
     """A paused channel gives nothing, and the next run begins there."""
     publish(server, 10)
@@ -227,22 +221,6 @@ def test_a_disk_smaller_than_the_topic_passes_every_message_once(
     assert found == list(range(20_000)) and batches > 2
     assert "were deleted before retentionMs was over, and cannot be replayed" in caplog.text
     assert "more are needed); nothing of it is acknowledged to nsqd" in caplog.text
-
-
-def test_what_is_not_committed_is_never_deleted(server, reader, disk):
-    """The flow pauses, all that is not stored goes back, and the query goes on with space."""
-    disk[0] = 300_000
-    publish(server, 3000, size=200)
-    one = reader(server, max_in_flight="200")
-    start = one.initialOffset()
-    wait_until(lambda: one.reportLatestOffset()["disk_full"], 30, "the disk is full")
-    wait_until(lambda: counts(server)[1] == 0, 30, "what does not fit went back")
-    end = one.latestOffset(start, ALL)
-    stored = bodies(one, start, end)
-    assert 0 < len(stored) < 3000
-    disk[0] = 0
-    rest, _, _ = run(one, start=end, until=3000 - len(stored))
-    assert sorted(stored + rest) == list(range(3000))
 
 
 def test_a_drain_does_not_wait_for_space_for_ever(server, reader, disk, monkeypatch):

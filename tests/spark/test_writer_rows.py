@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from nsqclient import ConfigError, InvalidMessageError, NSQError, PartitionError
+from nsqclient import ConfigError, InvalidMessageError, PartitionError
 from nsqclient.devserver import Nsqd
 from nsqclient.spark.options import write_options
 from nsqclient.spark.publishing import Columns, NsqStreamWriter, RowPublisher, check_columns
@@ -206,18 +206,6 @@ def test_two_writes_without_a_query_have_files_of_their_own(tmp_path):
             for _ in range(2):
                 write_rows(writer, (7, None, None))
     assert len(letters_in(tmp_path)) == 2
-
-
-def test_an_executor_that_does_not_see_the_folder_fails_instead_of_keeping_rows_for_itself(
-    tmp_path,
-):
-    with Nsqd() as nsqd:
-        writer = NsqStreamWriter(options(
-            **DEAD, nsqd=nsqd.tcp_address, deadLetterPath=str(tmp_path)), SCHEMA)
-        (tmp_path / ".nsqclient-id").unlink()
-        with pytest.raises(NSQError, match="a folder that all executors share"):
-            write_rows(writer, (7, None, None))
-    assert not letters_in(tmp_path)
 
 
 @pytest.mark.parametrize("given", [

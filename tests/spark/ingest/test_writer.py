@@ -191,25 +191,17 @@ def test_close_wait_does_not_prove_a_fin_that_came_later(monkeypatch):
     assert not sub.is_proven
 
 
-@pytest.mark.parametrize("most, sizes", [(1000, [5]), (3, [3, 2]), (2, [2, 2, 1]), (0, [1] * 5)])
-def test_large_segments_are_split(most, sizes):
-    """A segment fits into a task, whose rows have more than their bodies."""
-    most *= ROW_BYTES + 1
+@pytest.mark.parametrize("limits, sizes", [
+    *(({"most_bytes": most * (ROW_BYTES + 1)}, sizes)
+      for most, sizes in ((1000, [5]), (3, [3, 2]), (2, [2, 2, 1]), (0, [1] * 5))),
+    *(({"most_rows": most}, sizes)
+      for most, sizes in ((5, [5]), (4, [4, 1]), (3, [3, 2]), (1, [1] * 5))),
+])
+def test_large_segments_are_split(limits, sizes):
+    """A segment fits into a task by its bytes, and into maxMessagesPerTrigger by its rows."""
     one, two = FakeSub("1"), FakeSub("2")
     batches = [(one, rows(1, 2)), (one, rows(3)), (two, rows(4, 5))]
-    parts = split_segment(batches, most_bytes=most)
-    assert [sum(len(found) for _, found in part) for part in parts] == sizes
-    assert [one for part in parts for one in plain(part)] == [
-        *(("1", message(number)) for number in (1, 2, 3)),
-        *(("2", message(number)) for number in (4, 5))]
-
-
-@pytest.mark.parametrize("most, sizes", [(5, [5]), (4, [4, 1]), (3, [3, 2]), (1, [1] * 5)])
-def test_segments_of_many_rows_are_split(most, sizes):
-    """So that maxMessagesPerTrigger can hold."""
-    one, two = FakeSub("1"), FakeSub("2")
-    batches = [(one, rows(1, 2)), (one, rows(3)), (two, rows(4, 5))]
-    parts = split_segment(batches, most)
+    parts = split_segment(batches, **limits)
     assert [sum(len(found) for _, found in part) for part in parts] == sizes
     assert [one for part in parts for one in plain(part)] == [
         *(("1", message(number)) for number in (1, 2, 3)),

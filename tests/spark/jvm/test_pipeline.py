@@ -80,28 +80,6 @@ def test_rows_are_read_with_either_type_of_timestamps(spark, nsqd):
         spark.conf.unset("spark.sql.timestampType")
 
 
-def test_a_checkpoint_of_another_topic_ends_the_query_with_that_in_the_first_line(
-    spark, nsqd, tmp_path
-):
-    """Otherwise the query would continue in the wrong log, and skip messages there."""
-
-    def run(topic):
-        query = spark.readStream.format("nsq").options(
-            topic=topic, channel="c", nsqd=nsqd.tcp_address, nsqdHttp=nsqd.http_address,
-            storage=str(tmp_path / "log")).load().writeStream.format("noop").option(
-            "checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    nsqclient.spark.register(spark)
-    run("t")
-    publish(nsqd, 10, topic="other")
-    with pytest.raises(Exception, match="STREAM_FAILED") as failed:
-        run("other")
-    first, *_ = str(failed.value).splitlines()
-    assert first.endswith(": nsqclient.spark.errors.LogMismatchError: log other/c: the checkpoint"
-                          " belongs to t/c: use a new checkpoint folder for each topic and channel")
-
-
 @pytest.mark.long
 def test_large_messages_fit_into_a_small_heap_with_all_defaults(spark, real_nsqd, tmp_path):
     """Parquet's writer keeps 100 rows before it looks at their size; the session has 1 GiB."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import gc
 import threading
 from unittest.mock import Mock
 
@@ -143,21 +142,6 @@ def test_every_nsqd_of_a_topic_has_an_owner(server_factory, lookupd_factory, sto
     finally:
         owners.stop()
     assert stored(storage, *servers) == list(range(150))
-
-
-@pytest.mark.parametrize("chosen", [0, 50_000])
-def test_a_threshold_of_the_garbage_collector_that_was_chosen_stays(server, storage, chosen):
-    before = gc.get_threshold()
-    gc.set_threshold(chosen)
-    owners = ShardOwners(ingest_options({
-        "topic": "t", "channel": "c", "storage": storage, "nsqd": server.tcp_address,
-    }), open_store(storage))
-    try:
-        owners.open()
-        assert gc.get_threshold()[0] == chosen
-    finally:
-        gc.set_threshold(*before)
-        owners.stop()
 
 
 def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
