@@ -47,12 +47,6 @@ def ids(batch):
     return [message_id for _, _, message_id, _ in batch]
 
 
-@pytest.fixture
-def nsqd(leak_guard):
-    with Nsqd() as server:
-        yield server
-
-
 def test_messages_are_finished_in_bulk_and_a_stop_proves_it(nsqd):
     handler = Handler(lambda sub, batch: sub.finish_ids(ids(batch)))
     consumer = BulkConsumer("events", "c", handler, CONFIG, nsqds=[nsqd.tcp_address], lanes=2)

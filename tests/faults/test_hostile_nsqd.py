@@ -1,7 +1,6 @@
 """An nsqd that means harm costs a typed error, a bounded time and bounded memory."""
 
 import contextlib
-import json
 import struct
 import threading
 import time
@@ -16,7 +15,6 @@ from nsqclient.connection.connection import Connection
 from nsqclient.runtime.deadline import Deadline
 from tests.faults.dialogues import QUICK
 from tests.support.memory import MIB, run_bounded
-from tests.support.processes import run_program
 from tests.support.servers.scripted import BEAT, OK, Peer, ScriptedServer, error, message, response
 from tests.support.waiting import wait_until
 
@@ -146,22 +144,17 @@ def test_an_error_of_many_megabytes_ends_the_connection(text):
     run_bounded(subscribed(attack), 55 * MIB)
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("size, handler, cuts", [
-    (100_000, "async", 2),
-    pytest.param(1, "hangs", 1, marks=LONG),
-    pytest.param(1_000_000, "hangs", 3, marks=LONG),
-])
-def test_a_flood_of_messages_takes_bounded_memory(size, handler, cuts):
-    """RDY 0 is sent above 64 MiB, and after as much again the connection is cut, each time."""
-    done = run_program("flooded", str(size), handler, str(cuts))
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen["peak"] < 400 * MIB, f"{seen['peak'] / MIB:.0f} MiB"
-    assert "held by max_queued_bytes" in seen["reasons"]
-    assert len(seen["errors"]) >= cuts
-    for text in seen["errors"]:
-        assert "RemoteProtocolError" in text and "ignores RDY" in text
+@pytest.mark.parametrize("size", [100_000, pytest.param(1, marks=LONG)])
+def test_a_flood_of_messages_takes_bounded_memory(size):
+    """RDY 0 is sent above max_queued_bytes, and after as much again the connection is cut."""
+    # Bytes that arrive within the settle time are not limited, and depend on the machine.
+    config = QUICK.replace(output_buffer_timeout=0.025, max_queued_bytes=16 * MIB)
+
+    def attack(peer: Peer) -> None:
+        for number in range(0, ENDLESS // (size + 34), 100):
+            peer.send(*(message(b"x" * size, number + n) for n in range(100)))
+
+    run_bounded(subscribed(attack, config, reason="ignores RDY"), LIMIT)
 
 
 def test_old_messages_do_not_pile_up_behind_a_slow_handler():

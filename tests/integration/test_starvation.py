@@ -6,16 +6,9 @@ import threading
 import pytest
 
 from nsqclient import Config, Consumer
-from nsqclient.devserver import Nsqd
 from tests.support.waiting import wait_until
 
 QUICK = Config(default_requeue_delay=0.1, max_backoff_duration=0.2, msg_timeout=1.0)
-
-
-@pytest.fixture
-def nsqd():
-    with Nsqd() as server:
-        yield server
 
 
 class Handler:

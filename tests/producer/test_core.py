@@ -7,16 +7,9 @@ import threading
 import pytest
 
 from nsqclient import Config, Producer
-from nsqclient.devserver import Nsqd
 from nsqclient.runtime.deadline import Deadline
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def nsqd(leak_guard):
-    with Nsqd() as running:
-        yield running
 
 
 def threads_of_producers():

@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 
 from nsqclient.config import Config
 from nsqclient.devserver.protocol.commands import (
-    Cls, Dpub, Fin, Ignored, Mpub, OpenTopic, Pub, Rdy, Req, ServerLimits, Sub, Touch,
+    Dpub, Fin, Ignored, Mpub, OpenTopic, Pub, Rdy, Req, ServerLimits, Sub, Touch,
 )
-from nsqclient.devserver.protocol.server import ServerProtocol, ServerState
+from nsqclient.devserver.protocol.server import ServerProtocol
 from nsqclient.protocol import commands
-from nsqclient.protocol.client import State
 from nsqclient.protocol.events import (
-    CloseWait, FatalError, Identified, Messages, Published, Subscribed, Upgraded,
+    Identified, Messages, Published, Subscribed, Upgraded,
 )
 from nsqclient.runtime.tls import client_context, server_context
 from tests.protocol.ends import Ends
@@ -78,30 +77,6 @@ def pair(request):
     return Pair((request.param,))
 
 
-def test_both_ends_agree_on_identify(pair):
-    config = Config(client_id="me", msg_timeout=2.5, output_buffer_size=64, heartbeat_interval=10)
-    pair.client.send_identify(config.identify_payload())
-    [identify], [identified] = pair.run()
-    asked, settings = identify.settings, identified.settings
-    assert (asked.client_id, asked.msg_timeout, asked.heartbeat_interval) == ("me", 2500, 10_000)
-    assert (asked.output_buffer_size, asked.output_buffer_timeout) == (64, 250)
-    assert (settings.version, settings.msg_timeout_ms) == ("1.3.0", 2500)
-    assert (settings.max_rdy_count, settings.max_msg_timeout_ms) == (2500, 900_000)
-    assert pair.client.state is State.READY
-
-
-def test_both_ends_have_the_same_limits():
-    """What our checks let through at nsqd's limits, the server takes."""
-    pair = Ends(server=ServerProtocol(ServerLimits(max_msg_size=10_000, max_body_size=20_016)))
-    pair.client.send_identify({})
-    pair.run()
-    bodies = [b"x" * 10_000, b"y" * 10_000]
-    pair.client.send_publish(commands.mpub("t", bodies, 10_000, 20_012), 1)
-    pair.client.send_publish(commands.pub("t", bodies[0], 10_000), 2)
-    pair.client.send_publish(commands.dpub("t", 3_600_000, b"x"), 3)
-    assert pair.run()[1] == [Published(1), Published(2), Published(3)]
-
-
 def publish(command):
     return lambda pair, token: pair.client.send_publish(command, token)
 
@@ -139,23 +114,3 @@ def test_both_ends_understand_each_other_in_any_order_of_sending(names, step):
     assert tokens == [n for n, name in enumerate(names) if name.startswith("pub")]
     messages = [raw for event in events if isinstance(event, Messages) for raw in event.batch]
     assert messages == [(-n, 65535, ID, b"") for n, name in enumerate(names) if name == "message"]
-
-
-def test_both_ends_end_with_the_connection(pair):
-    """CLS is answered; answers to messages are still taken. A refusal ends both sides."""
-    pair.subscribed()
-    pair.client.send_cls()
-    assert pair.run() == ([Cls()], [CloseWait()])
-    pair.client.send_fin([ID])
-    pair.client.send_rdy(5)
-    assert pair.run() == ([Fin(ID), Ignored(b"RDY 5")], [])
-    assert (pair.client.state, pair.server.state) == (State.DRAINING, ServerState.CLOSING)
-    for token, body in enumerate([b"x", b"x" * 11, b"y"]):
-        pair.client.send_publish(commands.pub("t", body), token)
-    pair.server._limits = ServerLimits(max_msg_size=10)
-    _, [stored, refused] = pair.run()
-    assert stored == Published(0)
-    assert isinstance(refused, FatalError)
-    assert (refused.token, refused.error.code) == (1, "E_BAD_MESSAGE")
-    assert (pair.client.state, pair.server.is_closed) == (State.CLOSED, True)
-    assert pair.client.unanswered() == [2]

@@ -138,18 +138,6 @@ def test_probes_and_metrics_are_answered(worker, nsqd, processes):
     assert "not connected to any nsqd" in requests.get(ready, timeout=10).text
 
 
-def test_with_reload_it_restarts_when_code_changes(worker, nsqd, project):
-    running = worker("shop", "--reload")
-    nsqd.publish("orders", b"a")
-    wait_until(lambda: running.handled() == ["a"], LIMIT)
-    save(project, code="def bill(\n")
-    running.wait_for("waiting for a change")
-    save(project, "mended")
-    nsqd.publish("orders", b"b")
-    wait_until(lambda: running.handled("mended") == ["b"], LIMIT)
-    assert running.end() == 0
-
-
 def test_with_reload_a_handler_that_is_taken_away_does_not_end_it(worker, nsqd, project):
     """The command line was right at the start, and may become so again."""
     running = worker("shop", "--topic=orders", "--reload")

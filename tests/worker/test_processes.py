@@ -91,15 +91,6 @@ def test_a_second_signal_kills_the_children(pair, nsqd):
     assert pair.end() == 128 + signal.SIGTERM and not any(map(lives, pids))
 
 
-def test_a_misspelt_variable_is_one_warning(worker, nsqd, monkeypatch):
-    monkeypatch.setenv("NSQ_TOPCIS", "orders")
-    running = worker("shop", "--processes=1")
-    nsqd.publish("orders", b"x")
-    wait_until(lambda: running.handled() == ["x"], LIMIT)
-    assert running.end() == 0
-    assert running.log.count("$NSQ_TOPCIS is not read: did you mean $NSQ_TOPICS?") == 1
-
-
 def test_the_programs_of_handlers_are_no_children_of_the_worker(worker, nsqd, project):
     save(project, code="""
 import os, nsqclient

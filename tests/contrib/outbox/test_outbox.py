@@ -2,7 +2,6 @@
 
 import logging
 from datetime import timedelta
-from threading import Barrier
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -186,35 +185,6 @@ def test_rows_that_another_relay_has_are_left_alone(alias, store, producer, nsqd
         assert bodies(nsqd) == [b"b"]
     publish_all(first)
     assert bodies(nsqd) == [b"b", b"a", b"k", b"k2", b"l"]
-
-
-@postgres_only
-def test_several_relays_publish_each_message_once_and_in_order_of_its_key(
-    alias, store, producer, nsqd
-):
-    for start in range(0, 600, 60):
-        store(*(f"{n}" for n in range(start, start + 30)))
-        for n in range(start + 30, start + 60):
-            store(f"{n}", key=f"k{n % 5}")
-    together = Barrier(3)
-    problems = []
-
-    def relay():
-        try:
-            together.wait(LIMIT)
-            problems.append(publish_all(Relay(alias, producer, batch_size=20)))
-        finally:
-            connections.close_all()
-
-    for thread in start_threads(3, relay):
-        thread.join(LIMIT)
-    publish_all(Relay(alias, producer))
-    found = [int(body) for body in bodies(nsqd)]
-    assert problems == [""] * 3 and sorted(found) == list(range(600))
-    keyed = [n for n in found if n % 60 >= 30]
-    for key in range(5):
-        own = [n for n in keyed if n % 5 == key]
-        assert own == sorted(own)
 
 
 @postgres_only
