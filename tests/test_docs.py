@@ -112,16 +112,6 @@ def test_the_producer_of_the_readme_stores_its_messages() -> None:
         assert [m.body for m in nsqd.messages("events")] == [b"hello"]
 
 
-def test_the_readme_and_its_programs_are_short() -> None:
-    """The programs have at most twelve lines of code, and it links to a few pages only."""
-    texts = [text_of(named("README producer")), text_of(named("README consumer"))]
-    assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) <= 12
-    text = read("README.rst")
-    assert len(text.splitlines()) <= 160
-    links = text.partition("Where to go next\n")[2].partition("Status,")[0]
-    assert 3 <= len(re.findall(r">`__", links)) <= 10
-
-
 def test_the_rates_in_the_readme_are_those_of_the_benchmark() -> None:
     works = {
         "consume, 1 worker, messages/s": "consume, 1 worker",

@@ -18,11 +18,11 @@ from nsqclient.protocol.layers.tls import TLSLayer
 #: No frame may be longer, so no core may hold more than this and its last input.
 MAX_FRAME_SIZE = 64 * 1024
 LIMITS = ServerLimits(
-    tls=True, snappy=True, deflate=True, max_msg_size=32 * 1024, max_body_size=MAX_FRAME_SIZE,
+    snappy=True, deflate=True, max_msg_size=32 * 1024, max_body_size=MAX_FRAME_SIZE,
 )
 
 
-def client(chunks: Iterable[bytes], context: ssl.SSLContext | None = None) -> str:
+def client(chunks: Iterable[bytes], context: ssl.SSLContext) -> str:
     """Feed a client core; return ``closed``, ``open``, or the name of the error."""
     core = ClientProtocol(MAX_FRAME_SIZE)
     core.send_identify({"feature_negotiation": True})
@@ -39,7 +39,7 @@ def client(chunks: Iterable[bytes], context: ssl.SSLContext | None = None) -> st
     return "closed" if is_closed else "open"
 
 
-def _listen(core: ClientProtocol, context: ssl.SSLContext | None) -> None:
+def _listen(core: ClientProtocol, context: ssl.SSLContext) -> None:
     """Do what a connection does: layers, a subscription or a publish, and what there is to say."""
     for event in core.take_events():
         if isinstance(event, (Identified, Upgraded)) and core.state is State.UPGRADING:
@@ -51,38 +51,34 @@ def _listen(core: ClientProtocol, context: ssl.SSLContext | None) -> None:
 
 
 def _client_layer(
-    core: ClientProtocol, event: Identified | Upgraded, context: ssl.SSLContext | None
+    core: ClientProtocol, event: Identified | Upgraded, context: ssl.SSLContext
 ) -> ByteLayer:
     settings = core.settings
     if settings.tls_v1 and isinstance(event, Identified):
-        context = context or ssl.create_default_context()
         return TLSLayer(context, server_name="127.0.0.1")
     return SnappyLayer() if settings.snappy else DeflateLayer()
 
 
-def server(chunks: Iterable[bytes], context: ssl.SSLContext) -> str:
+def server(chunks: Iterable[bytes]) -> str:
     """Feed a server core; return ``closed`` or ``open``. It raises nothing, whatever comes."""
     core = ServerProtocol(LIMITS)
     for chunk in chunks:
         core.receive_data(chunk)
-        _serve(core, context)
+        _serve(core)
         core.data_to_send()
         if core.is_closed:
             return "closed"
     core.receive_eof()
-    _serve(core, context)
+    _serve(core)
     core.data_to_send()
     return "open"
 
 
-def _serve(core: ServerProtocol, context: ssl.SSLContext) -> None:
+def _serve(core: ServerProtocol) -> None:
     while events := core.take_events():
         for event in events:
             if isinstance(event, Identify):
                 core.respond(event.response)
-                if event.settings.tls:
-                    core.start_layer(TLSLayer(context, server_side=True))
-                    core.respond(b"OK")
                 if event.settings.snappy or event.settings.deflate:
                     snappy = event.settings.snappy
                     core.start_layer(SnappyLayer() if snappy else DeflateLayer())

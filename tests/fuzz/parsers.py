@@ -1,4 +1,4 @@
-"""Every other parser of the package as a function of bytes that returns or raises a named error.
+"""Every other parser of what peers send: a function of bytes that returns or raises a named error.
 
 ``python -m tests.fuzz parsers`` mutates seeds with a fixed seed.
 """
@@ -14,15 +14,10 @@ from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
-from nsqclient import Config, ConfigError, InvalidTopicError, NSQError, RemoteProtocolError
+from nsqclient import NSQError, RemoteProtocolError
 from nsqclient.admin.aggregate import Source, merge_topic, objects, text
 from nsqclient.admin.metrics import to_text
 from nsqclient.admin.overview import RateHistory, build_rows, samples
-from nsqclient.cli.command import HelpRequested
-from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.nsq_stat import build_command as nsq_stat_flags
-from nsqclient.cli.nsq_tail import build_command as nsq_tail_flags
-from nsqclient.cli.nsqd import build_command as nsqd_flags
 from nsqclient.devserver.auth import read_state
 from nsqclient.devserver.http_server import HTTPError
 from nsqclient.devserver.nsqd_http import read_binary, read_lines
@@ -35,13 +30,9 @@ from nsqclient.errors import NSQHTTPError as ClientHTTPError
 from nsqclient.http import NsqdHTTP, NsqlookupdHTTP
 from nsqclient.cluster.cluster import Node as AdminNode
 from nsqclient.http.models import LookupdInfo, Node, NsqdInfo, Producer, Stats
-from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.partitioned.http import read_lookupds, read_meta, read_partitions
 from nsqclient.protocol.events import read_settings
-from nsqclient.protocol.names import check_topic
 from nsqclient.protocol.peer_json import InvalidField, InvalidJson, JsonReader, read_json
-from nsqclient.runtime.addresses import parse_address
-from nsqclient.runtime.deadline import parse_duration
 from tests.fuzz.streams import mutate, mutate_json
 from tests.support.memory import MIB, resident
 
@@ -56,14 +47,6 @@ class Target(NamedTuple):
     documented: tuple[type[BaseException], ...]  #: exceptions that it may raise
     seeds: tuple[bytes, ...]
     is_json: bool = False  #: every other input has values replaced, and stays JSON
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _words(data: bytes) -> list[str]:
-    return [_text(word) for word in data.split(b" ")]
 
 
 def _lookupd_server(data: bytes) -> None:
@@ -162,31 +145,6 @@ def answering(data: bytes) -> Iterator[None]:
         yield
 
 
-def _flags(data: bytes) -> None:
-    for build in (nsqd_flags, nsq_tail_flags, nsq_stat_flags):
-        try:
-            build().parse(_words(data))
-        except (CommandLineError, HelpRequested):
-            pass
-
-
-def _config(data: bytes) -> None:
-    pairs = [word.partition("=") for word in _words(data)]
-    Config.from_strings({name: value for name, _, value in pairs}).identify_payload()
-
-
-def _names_and_numbers(data: bytes) -> None:
-    name = _text(data)
-    calls: tuple[Callable[[str], object], ...] = (
-        check_topic, parse_address, lookup_url, lambda url: nsqd_url(url, "stats"), parse_duration,
-    )
-    for call in calls:
-        try:
-            call(name)
-        except (ConfigError, InvalidTopicError, ValueError):
-            pass
-
-
 _NODE = AdminNode("n:1", "n:1", "n:2", "n", "host", 2, 1, "1.3.0")
 _SETTINGS = b'{"max_rdy_count":2500,"version":"1.3.0","msg_timeout":60000,"deflate_level":6}'
 _STATS = json.dumps({
@@ -239,18 +197,6 @@ TARGETS = {
         b'{"ttl":60,"identity":"i","identity_url":"","authorizations":[{"permissions":'
         b'["subscribe","publish"],"topic":"^t.*$","channels":["^c$"]}]}',
     ), True),
-    "flags": Target(_flags, (), (
-        b"-tcp-address=127.0.0.1:0 --msg-timeout 1m30s -max-msg-size=5 --snappy=false -verbose",
-        b"--topic=t --channel c -n 5 --nsqd-tcp-address=127.0.0.1:1 -- x", b"-h --help - -- -=",
-    )),
-    "config strings": Target(_config, (ConfigError,), (
-        b"max_in_flight=5 heartbeat-interval=30s msg_timeout=1m deflate=true deflate_level=3",
-        b"backoff_strategy=full_jitter sample_rate=99 tls_v1= dial_timeout=-1 user_agent=x",
-    )),
-    "names and numbers": Target(_names_and_numbers, (), (
-        b"topic#ephemeral", b"127.0.0.1:4150", b"[::1]:4150", b"http://u:p@host:4161/x?y#z",
-        b"1h2m3.5s4ms5us6ns", b"-1", b"1e999s",
-    )),
 }
 
 

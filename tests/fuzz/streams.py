@@ -57,9 +57,9 @@ def client_side(compression: str, tls: bool) -> Stream:
     return Stream(encode_frame(0, json.dumps(answer).encode()), first + DOWN, compression)
 
 
-def server_side(compression: str, tls: bool) -> Stream:
+def server_side(compression: str) -> Stream:
     """The bytes of a client."""
-    asked = {"feature_negotiation": True, "tls_v1": tls}
+    asked = {"feature_negotiation": True}
     asked |= {compression: True} if compression else {}
     return Stream(b"  V2" + commands.identify(asked), UP, compression)
 

@@ -4,14 +4,11 @@ Deliberate differences are on the page docs/tools/nsq_to_file.rst.
 """
 
 import os
-import random
 import signal
-import subprocess
-from collections import Counter
 
 import pytest
 
-from nsqclient import Config, Consumer, Producer
+from nsqclient import Producer
 from tests.support.archives import read_tree
 from tests.support.docs.tool_runs import end, tool
 from tests.support.waiting import wait_until
@@ -20,10 +17,6 @@ pytestmark = pytest.mark.real
 
 KINDS = ["ours", "original"]
 BODIES = [b"%d " % n + b"x" * (n % 7) for n in range(40)]
-
-#: Messages and kills of the test with SIGKILL; NSQ_TO_FILE_SIGKILL=50000 is the long run.
-MESSAGES = int(os.environ.get("NSQ_TO_FILE_SIGKILL", "4000"))
-KILLS = 20 if "NSQ_TO_FILE_SIGKILL" in os.environ else 7
 
 
 @pytest.fixture
@@ -138,57 +131,3 @@ def _holds_file(pid, folder):
         except OSError:
             continue
     return False
-
-
-def test_what_is_given_up_goes_to_the_dead_letter_topic(nsqd, tmp_path):
-    publish(nsqd, [b"often"], channels=["ours"])
-    publish(nsqd, [], topic="dead", channels=["c"])
-    _requeue_often(nsqd, 4)
-    more = ["--dead-letter-topic=dead", "--consumer-opt=max_attempts,3", "--skip-empty-files"]
-    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
-        wait_until(lambda: nsqd.stats("dead", "c")["depth"] == 1)
-        wait_for_end(nsqd, "ours")
-        assert end(process) == 0
-    assert not read_tree(tmp_path / "out")
-
-
-def _requeue_often(nsqd, times):
-    with Consumer("t", "ours", nsqd_tcp_addresses=[nsqd.tcp_address],
-                  config=Config(max_attempts=0)) as consumer:
-        for message in consumer.messages(timeout=10):
-            attempts = message.attempts
-            message.requeue(delay=0, backoff=False)
-            if attempts == times:
-                break
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("flags", [
-    pytest.param([], id="plain"),
-    pytest.param(["--gzip"], id="gzip"),
-    pytest.param([WORK], id="work-dir"),
-])
-def test_a_sigkill_loses_no_message(real_nsqd, tmp_path, flags):
-    # nsqd gives the messages of a dead client to the next one when they time out.
-    nsqd = real_nsqd(msg_timeout=1.0, mem_queue_size=100_000)
-    bodies = [b"message %06d" % number for number in range(MESSAGES)]
-    more = [flag.format(tmp_path) for flag in flags]
-    more += ["--datetime-format=%Y", "--max-in-flight=50"]
-    part = MESSAGES // KILLS + 1
-    for start in range(0, MESSAGES, part):
-        publish(nsqd, bodies[start:start + part], channels=["ours"])
-        with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
-            wait_until(lambda: nsqd.stats("t", "ours")["clients"])
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(random.uniform(0.0, 1.5e-5 * part + 0.005))
-            process.kill()
-    with tool("ours", "nsq_to_file", *words(nsqd, tmp_path, "ours", *more)) as process:
-        wait_for_end(nsqd, "ours")
-        assert end(process) == 0
-    found = Counter(
-        line for folder in ("out", "work")
-        for content in read_tree(tmp_path / folder).values() for line in content.splitlines()
-    )
-    assert set(bodies) - set(found) == set()
-    duplicates = sum(found[body] for body in bodies) - MESSAGES
-    print(f"{flags}: {duplicates} duplicates, {len(set(found) - set(bodies))} torn lines")

@@ -69,19 +69,3 @@ def test_requests_are_those_of_the_original(nsqd, flags, bodies):
     ours, original = (seen(nsqd, kind, flags, bodies) for kind in KINDS)
     assert ours == original
     assert len(ours) == len(bodies)
-
-
-def test_500s_back_off_recover_and_lose_nothing(nsqd):
-    bodies = [b"%d" % n for n in range(50)]
-    publish(nsqd, bodies)
-    retry = ["--consumer-opt=default_requeue_delay,100ms", "--consumer-opt=backoff_multiplier,10ms",
-             "--consumer-opt=max_backoff_duration,200ms"]
-    with recording() as server:
-        server.status = 500
-        with tool("ours", "nsq_to_http", *words(nsqd, f"--post={server.url}", *retry)):
-            wait_until(lambda: len(server.requests) >= 5, 20)
-            wait_until(lambda: nsqd.stats("t", "c")["requeue_count"] > 0, 20)
-            refused = len(server.requests)
-            server.status = 200
-            wait_until(lambda: is_done(nsqd), 60)
-        assert set(bodies) <= set(server.bodies()) and refused < 150

@@ -84,14 +84,6 @@ def test_an_nsqd_that_comes_back_gets_the_rest(nsqd):
     assert sorted(stored(nsqd, counter="depth")) == [b"a", b"b"]
 
 
-def test_lines_leave_when_they_come(nsqd):
-    with tool("ours", "to_nsq", *words(nsqd), stdin=subprocess.PIPE) as process:
-        process.stdin.write(b"now\n")
-        process.stdin.flush()
-        wait_until(lambda: nsqd.stats("t").get("message_count") == 1)
-        assert end(process) == 0
-
-
 def test_a_signal_ends_a_slow_run_at_once(nsqd):
     with tool("ours", "to_nsq", *words(nsqd, "--rate=1"), stdin=subprocess.PIPE,
               stderr=subprocess.PIPE) as process:
@@ -100,10 +92,3 @@ def test_a_signal_ends_a_slow_run_at_once(nsqd):
         wait_until(lambda: nsqd.stats("t").get("message_count"))
         assert end(process, signal.SIGINT) == 0
         assert b" read, but not published" in process.stderr.read()
-
-
-def test_deferred_messages_are_held_back_in_order(nsqd):
-    nsqd.create("t", "c")
-    done = run_tool("ours", "to_nsq", *words(nsqd, "--defer=1h"), stdin=b"a\nb\nc\n")
-    assert done.returncode == 0
-    wait_until(lambda: nsqd.stats("t", "c")["deferred_count"] == 3)

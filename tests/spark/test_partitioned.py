@@ -118,17 +118,6 @@ def test_a_moved_leader_costs_nothing_and_no_copies(
         assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
-def test_a_refused_fin_gives_a_copy_that_is_dropped(cluster, receive, stored_rows):
-    cluster.create_topic("t", 1, channels=["c"])
-    receiver = receive(connections="1")
-    wait_until(lambda: any(c.name == "SUB" for n in cluster.nsqds for c in n.commands))
-    cluster.nsqds[0].faults.fail_next("FIN", "E_FIN_FAILED")
-    publish(cluster, 1, 1)
-    wait_until(lambda: receiver.lag()["duplicates_dropped"] == 1, 20)
-    cluster.wait_until_empty("t", "c")
-    assert len(stored_rows()) == 1
-
-
 def test_a_drain_takes_what_is_there_and_ends(cluster, receive, texts, stored_rows):
     cluster.create_topic("t", 4, channels=["c", "other"])
     publish(cluster, 4, 10)
