@@ -65,6 +65,7 @@ class Ingest(BulkHandler):
         #: When messages came last, or a connection opened.
         self.last_arrival: float = time.monotonic()
         self.last_error: NSQError | None = None
+        self._quota = quota
         self._buffer = MessageBuffer(options.roll_interval_ms, self._balance)
         self._writer = Writer(self._buffer, sink, self._on_stored, self._on_failed, quota,
                               options.segment_rows)
@@ -109,7 +110,8 @@ class Ingest(BulkHandler):
         """Pause or resume the flow. With several threads the last one decides."""
         flow = self._consumer.flow
         while True:
-            paused = self._is_held or self._buffer.is_full
+            paused = self._is_held or self._buffer.is_full or (
+                self._quota is not None and self._quota.left <= 0)
             if paused == flow.is_paused:
                 return
             flow.set_paused(paused)

@@ -256,6 +256,8 @@ class Writer:
         if self._quota is not None:
             allowed = self._quota.take(sum(len(rows) for _, rows in segment))
             segment, rest = split_by_rows(segment, allowed)
+            if rest:
+                self._on_stored(0)  # stops the flow, before what goes back comes again
             for sub, rows in rest:
                 sub.requeue_ids(list(rows.ids))
         try:
@@ -266,7 +268,7 @@ class Writer:
             if self._quota is not None:
                 self._quota.give_back(sum(len(rows) for _, rows in segment))
             self._sink.report_full(exc)
-            self._on_stored(0)  # the owner stops the flow, before what goes back comes again
+            self._on_stored(0)  # as above
         except NSQError as exc:
             logger.error("ingest: %s", exc)
             self._fail(exc)

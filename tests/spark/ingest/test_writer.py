@@ -132,6 +132,15 @@ def test_messages_of_a_lost_connection_are_left_to_nsqd(log):
     assert log.end == End() and sub.finished == []
 
 
+def test_messages_over_the_limit_go_back_after_the_owner_was_called(log):
+    """It stops the flow, or nsqd would send them again at once."""
+    events, quota, sub = [], Quota(1), FakeSub()
+    sub.requeue_ids = lambda ids: events.append(f"{len(ids)} requeued")
+    writer = Writer(MessageBuffer(60.0), log, lambda rows: events.append(quota.left), print, quota)
+    writer._handle([(sub, rows(1, 2, 3))])
+    assert events == [0, "2 requeued", 0] and len(sub.finished) == 1
+
+
 def test_messages_over_the_limit_are_requeued(log):
     """A drain takes maxMessages exactly."""
     one, two = FakeSub("1"), FakeSub("2")
