@@ -89,7 +89,6 @@ def test_every_option_is_explained():
 
 
 def test_both_ends_of_a_range_are_valid_and_what_is_outside_is_refused():
-    """Values with a meaning of their own are valid, too; the error says the range."""
     for name, (_, low, high, also) in GO_RANGES.items():
         assert (OPTIONS[name].low, OPTIONS[name].also) == (low, also), name
         more = {"heartbeat_interval": -1} if name == "read_timeout" else {}
@@ -182,7 +181,6 @@ def test_a_ready_context_excludes_the_other_tls_options(options):
     (lambda: Config(wxyz="s3cret"), "Config() has no argument 'wxyz'"),
 ])
 def test_an_unknown_argument_says_what_was_meant_or_where_it_belongs(make, said):
-    """On every Python, in one line, without the value."""
     with pytest.raises(TypeError) as caught:
         make()
     text = str(caught.value)
@@ -244,7 +242,6 @@ def test_the_signatures_of_the_public_classes_are_still_to_be_read():
     {"nsqd_max_req_timeout": 3_600_000},
 ])
 def test_a_duration_that_must_be_milliseconds_is_warned_about(options):
-    """With the line of the program that has it, and what to write."""
     (name, value), = options.items()
     with pytest.warns(UserWarning, match=f"write {name}={value / 1000:g}, else") as caught:
         Config(**options)

@@ -170,7 +170,6 @@ def test_a_damaged_letter_is_said_to_be_and_can_be_set_aside(tmp_path):
 
 
 def test_a_topic_gets_an_envelope(caplog):
-    """JSON with the body and everything that is known; the log says where to, and why."""
     producer = FakeProducer()
     DeadLetterTopic(producer, "events.dead")(letter(raised=raised_error()))
     [(topic, body)] = producer.published

@@ -54,7 +54,6 @@ def _fails(lookupd, topic="t", **options):
     ("http://lookupd:4161/#x", "http://lookupd:4161/lookup"),
 ])
 def test_an_address_is_host_and_port_or_a_url(address, url):
-    """host:port or a URL; without a path it is /lookup, as in go-nsq."""
     assert lookup_url(address) == url
 
 
@@ -258,7 +257,6 @@ def world():
 
 
 def test_a_nsqlookupd_has_one_request_at_a_time(world):
-    """The others are asked meanwhile."""
     world.ask("a")
     world.ask("a", "b")
     assert len(world.tasks) == 2 and world.poller.is_asking
@@ -297,7 +295,6 @@ def test_nsqlookupds_that_an_answer_names_are_asked_too(world):
 
 
 def test_a_request_is_late_after_some_time(world):
-    """Newer answers of the others count more then."""
     world.ask("a", "b")
     assert world.poller.late(60.0) == set() and not world.poller.all_late(60.0)
     assert world.poller.late(-1.0) == {"a", "b"} and world.poller.all_late(-1.0)

@@ -68,13 +68,6 @@ def test_no_block_escapes_by_its_language() -> None:
     assert [b.where for b in CODE if b.language == "text" and code.search(b.text)] == []
 
 
-@pytest.mark.parametrize("page", [page for page in ALL_PAGES if page != "docs/changelog.rst"])
-def test_a_page_begins_with_its_title(page: str) -> None:
-    """Else the table of contents shows its sections in place of it, and Sphinx does not mind."""
-    title, rule = read(page).removeprefix(":nosearch:\n\n").splitlines()[:2]
-    assert title and re.fullmatch("=+", rule) and len(rule) >= len(title)
-
-
 def with_addresses(code: str, nsqd: str, lookupd: str = "127.0.0.1:1") -> str:
     """Put the addresses of running servers in the place of the usual ones."""
     return here(code, {"127.0.0.1:4150": nsqd, "127.0.0.1:4161": lookupd})

@@ -80,7 +80,6 @@ def nsqd() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("max_in_flight", [1, 100])
 def test_a_consumed_message_passes_few_modules(nsqd, max_in_flight):
-    """From the socket to the handler, and back to FIN."""
     tcp, http = nsqd
     handled = []
 
@@ -102,7 +101,6 @@ def test_a_consumed_message_passes_few_modules(nsqd, max_in_flight):
 
 @pytest.mark.skipif(not HAS_INTERPRETER_LOCK, reason="threads lie idle for long under the profiler")
 def test_a_publish_passes_few_modules(nsqd):
-    """From the call to the answer, in the thread that publishes."""
     tcp, _ = nsqd
 
     def publish() -> None:

@@ -80,7 +80,6 @@ def test_actions_on_a_public_address_need_allowed_hosts(host):
 
 
 def test_an_action_under_an_unknown_host_name_is_rejected(leak_guard):
-    """DNS rebinding: a page of another name, whose Origin matches its Host."""
     settings = AdminSettings(nsqd_http_addresses=("127.0.0.1:1",), allow_actions=True,
                              allowed_hosts=("nsq.example.com",))
     with AdminServer(settings, "0.0.0.0", 0) as server:

@@ -50,7 +50,6 @@ def test_several_channels_of_a_topic_are_emptied(cluster):
     {"action": "delete", "topics": [f"t{number}" for number in range(201)]},
 ])
 def test_an_invalid_request_changes_nothing(cluster, values):
-    """All names are checked before the first action."""
     cluster.fill("good", "c")
     assert cluster.admin().post("/api/live/bulk", values).status_code == 400
     assert cluster.nsqds[0].stats("good")

@@ -70,7 +70,6 @@ def wait(conn, seconds=WAIT):
 
 
 def test_a_heartbeat_before_the_answer_is_answered_and_is_not_taken_for_it():
-    """Together with the OK, and alone."""
     script = answering(BEAT + OK, [BEAT, OK], OK)
     with connected(script) as conn:
         for _ in range(3):
@@ -79,7 +78,6 @@ def test_a_heartbeat_before_the_answer_is_answered_and_is_not_taken_for_it():
 
 
 def test_an_answer_in_pieces_is_read_to_its_end():
-    """And leaves the connection for the next publish."""
     with connected(answering([OK[:3], OK[3:9], OK[9:]], OK)) as conn:
         assert exchange(conn) == exchange(conn) == STORED
         assert not conn.is_ended
@@ -176,7 +174,6 @@ def test_a_large_command_is_written_on_after_a_wait():
 
 
 def test_an_answer_with_a_heartbeat_ends_the_connection_if_the_nop_cannot_be_sent(monkeypatch):
-    """The publish is stored all the same."""
     with connected(answering(BEAT + OK)) as conn:
         monkeypatch.setattr(conn._transport, "send_some", lambda data: 0)
         assert exchange(conn) == STORED and conn.is_ended

@@ -147,7 +147,6 @@ def test_a_large_command_is_written_while_the_peer_reads(exchange, pair):
 
 
 def test_a_write_whose_time_is_over_goes_on_where_it_ended(exchange, pair):
-    """No byte is written twice."""
     ours, peer = pair
     sent, answer = exchange(ours.fileno(), LARGE, 0, 0.01)
     assert 0 < sent < len(LARGE) and answer is None

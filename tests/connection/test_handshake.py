@@ -64,7 +64,6 @@ def test_subscribing_comes_last():
     ({"snappy": True}, SnappyLayer), ({"deflate": True, "deflate_level": 2}, DeflateLayer),
 ], ids=["snappy", "deflate"])
 def test_a_compression_that_is_granted(options, layer):
-    """SUB goes out through it."""
     nsqd = layer()
     first, second = nsqd.encode(OK), nsqd.encode(OK)
     granted = {name: True if name != "deflate_level" else 2 for name in options}
@@ -131,7 +130,6 @@ def test_no_secret_where_one_is_required():
 
 
 def test_a_rejected_secret_is_an_auth_error():
-    """nsqd's words, without the secret."""
     refusal = encode_frame(1, b"E_UNAUTHORIZED AUTH no authorizations found")
     _, error = play(Config(auth_secret="s3cret"), answer(auth_required=True), refusal)
     assert error.code == "E_UNAUTHORIZED" and "s3cret" not in str(error) + repr(error)

@@ -191,7 +191,6 @@ def test_a_delegate_that_fails_ends_the_connection(consuming, failure):
 
 
 def test_a_reader_that_receives_is_asked_to_rest(consuming):
-    """The worker does not wait for it."""
     assert consuming.reader._receive_lock.acquire(blocking=False)
     consuming.reader.receive_messages(time.monotonic() + WAIT)
     assert consuming.reader._is_requested

@@ -34,7 +34,6 @@ def full():
 
 
 def test_flush_without_waiting_says_what_was_left(full):
-    """Nothing waits; after False the caller writes the rest later."""
     assert full.flush(wait=False) is False
 
 

@@ -159,7 +159,6 @@ def test_messages_of_a_lost_connection_are_dropped():
 
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_one_message_always_fits(size):
-    """Whatever its size: else it could never be received."""
     world = World()
     world.deliver(1, body=b"x" * size)
     assert not world.flow.is_held

@@ -146,7 +146,6 @@ def raising(failure):
     (lambda batch: Requeue(delay=5, backoff=False), ("REQ", 5, False)),
 ])
 def test_an_exception_requeues_all(bench, handle, answer):
-    """As a handler's exception does; a Requeue may be returned as well."""
     bench = bench(handle, size=2)
     bench.feed(b"ab")
     assert bench.answered(*answer) == b"ab"
@@ -158,7 +157,6 @@ def test_an_exception_requeues_all(bench, handle, answer):
     (lambda message, exc: Requeue(2 if message.body == b"2" else None), "the default delay"),
 ])
 def test_a_batch_whose_retry_is_planned_is_one_warning(bench, retry, delays, caplog):
-    """With the shortest and the longest delay; the traceback is at DEBUG."""
     caplog.set_level(logging.DEBUG, "nsqclient.batch")
     bench = bench(lambda batch: 1 / 0, size=3)
     bench.consumer.retry = retry

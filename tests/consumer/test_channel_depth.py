@@ -194,7 +194,6 @@ def test_a_given_http_address_names_the_tcp_port_of_its_nsqd(nsqd, http, said, i
 
 
 def test_two_addresses_of_one_nsqd_do_not_answer_for_two(server_factory):
-    """The second nsqd was never asked."""
     one = server_factory()
     port = port_of(one.http_address)
     found = depths([one.tcp_address, NOWHERE], [one.http_address, f"localhost:{port}"])

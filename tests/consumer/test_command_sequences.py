@@ -48,7 +48,6 @@ RDY_0, RDY_1, RDY_5 = b"RDY 0", b"RDY 1", b"RDY 5"
 
 
 def test_failures_and_successes_move_rdy_as_in_go_nsq():
-    """RDY 0 before each answer that begins a wait, RDY 1 for each test, RDY 5 after the last."""
     consume(script(
         RDY_5, b"good", FIN, b"good", FIN, b"good", FIN,
         b"bad", RDY_0, REQ, RDY_1, b"bad", RDY_0, REQ,

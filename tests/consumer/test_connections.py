@@ -96,7 +96,6 @@ REFUSED = ConnectError("a:1", "connection refused")
 
 
 def test_pauses_between_failed_dials_grow(monkeypatch, caplog):
-    """A direct address is dialed again after about 0.5, 1, 2, 4 s, up to the maximum."""
     world = World(monkeypatch, ["a:1"], max_reconnect_delay=4.0)
     world.failures["a:1"] = REFUSED
     world.start()
@@ -174,7 +173,6 @@ def test_a_topic_with_unreachable_nsqds_is_asked_for_soon(monkeypatch):
 
 
 def test_after_a_loss_rounds_come_soon_until_all_are_back(monkeypatch):
-    """At once, then after about 0.5, 1, 2 ... s; when it is back, at the poll interval again."""
     world = World(monkeypatch, lookupds=["l:1"], lookupd_poll_jitter=0)
     world.answers["l:1"] = ["a:1"]
     world.start()
@@ -231,7 +229,6 @@ def test_what_is_being_dialed_is_not_forgotten(monkeypatch):
 
 @pytest.mark.parametrize("bad", [lambda found: 1 / 0, lambda found: [[]]])
 def test_a_filter_that_fails_stops_nothing(monkeypatch, bad, caplog):
-    """The failure is logged, and the next round asks again."""
     filters = [bad, lambda found: found]
     world = World(
         monkeypatch, lookupds=["l:1"], lookupd_poll_interval=1,
@@ -319,7 +316,6 @@ def test_what_no_nsqlookupd_names_any_more_is_not_dialed(monkeypatch):
 
 
 def test_a_new_nsqd_that_fails_is_dialed_again_without_asking_nsqlookupds(monkeypatch):
-    """After about 0.5, 1, 2 s ...: thousands that fail cause no thousands of lookups."""
     world = World(monkeypatch, lookupds=["l:1"])
     world.answers["l:1"] = ["a:1", "b:1"]
     world.failures["a:1"] = REFUSED

@@ -97,7 +97,6 @@ def test_a_drain_ends_when_every_nsqd_that_counts_has_said_that_it_is_empty(nsqd
     ([HELD, UNKNOWN], {}, Step.WAIT),
 ])
 def test_a_silence_is_the_end_only_where_the_caller_allows_it(nsqds, change, step):
-    """And an nsqd that has answered says that nothing is left."""
     assert Bench(ALLOWED, *nsqds).decide(**change) is step
 
 
@@ -154,7 +153,6 @@ def test_deferred_messages_are_waited_for_where_that_is_wished():
     lambda bench: (bench.connections.clear(), bench.look()),
 ])
 def test_an_answer_counts_until_something_changes(change):
-    """A message that came, or a connection that was made or lost."""
     bench = Bench(RULES, EMPTY)
     change(bench)
     assert bench.decide() is Step.WAIT

@@ -86,7 +86,6 @@ class Hashable(SimpleNamespace):
 
 
 def test_two_empty_answers_in_a_row_take_a_moment(monkeypatch):
-    """Two more after a message, or the end of a connection."""
     bench = Bench(monkeypatch, EMPTY)
     assert 0.1 <= bench.looks() <= 0.6 and bench.asked >= 2
     assert bench.looked_for == bench.listed
@@ -129,7 +128,6 @@ def test_a_topic_that_cannot_be_consumed_is_an_error_at_once(monkeypatch):
 
 
 def test_an_end_that_cannot_be_known_is_an_error_before_the_first_message(monkeypatch):
-    """Unless the caller allows a silence."""
     depths = UNKNOWN._replace(without_http=("a:1",))
     with pytest.raises(ConfigError, match="nsqd_http_addresses=.*a:1: refused"):
         Bench(monkeypatch, depths).drain.check()

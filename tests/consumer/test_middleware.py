@@ -108,7 +108,6 @@ async def asynchronous(handling):
     (print, "must be a list"), ([lambda: None], "cannot be called with"),
 ])
 def test_what_is_no_middleware_is_refused_at_once(middleware, words):
-    """The error says what to write instead."""
     with pytest.raises(ConfigError, match=words):
         consumer(print, middleware=middleware)
 

@@ -143,7 +143,6 @@ def test_each_message_is_delivered_once(workers, timeouts):
 
 
 def test_without_the_option_messages_expire_in_the_queue():
-    """rdy_share_of_timeout=0: max_in_flight is asked for, whatever handlers take."""
     world = World(lambda now: 0.005, rdy_share_of_timeout=0)
     world.nsqds[0].publish(2000)
     world.run_until(2000)

@@ -492,7 +492,6 @@ def test_what_is_in_flight_is_handled_within_the_share(
 
 @pytest.mark.parametrize("workers", [1, 8])
 def test_each_worker_has_one_message_however_long_it_takes(workers):
-    """A handler may take longer than msg_timeout."""
     assert make_level(100.0, value=1000, workers=workers).value == workers
 
 
@@ -520,7 +519,6 @@ def test_the_level_does_not_oscillate(handler_time):
 
 @pytest.mark.parametrize("change", [{"max_in_flight": 0}, {"max_in_flight": 1}, {"workers": 8}])
 def test_no_change_leaves_a_level_of_zero(change):
-    """max_in_flight may be 0 for a while, also while messages are held."""
     level = make_level(**change)
     level.hold(until=5.0)
     for now in (1.0, 5.0):

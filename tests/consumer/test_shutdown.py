@@ -112,7 +112,6 @@ def test_a_reader_that_does_not_end_is_named():
 
 @pytest.mark.parametrize("step", ["flush", "requeue_pending"])
 def test_a_step_that_fails_does_not_skip_the_end(step, caplog):
-    """Connections are closed and threads end, whatever happens to the last batch."""
     batch = SimpleNamespace(flush=lambda: None, requeue_pending=lambda: None)
     setattr(batch, step, lambda: 1 / 0)
     world = World(batch=batch)

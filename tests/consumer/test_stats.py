@@ -12,12 +12,10 @@ from nsqclient.consumer.stats import ClosedConnectionTotals, ConnectionCounters,
     (StopReport(1, 2, 0, threads=("nsq-background-1",)), True),
 ])
 def test_a_stop_report_is_true_when_nothing_was_abandoned(report, good):
-    """And when it is complete; a lookup that hangs costs no message."""
     assert bool(report) is good
 
 
 def test_the_totals_add_closed_and_live_connections():
-    """However many have ended, they take little memory."""
     totals = ClosedConnectionTotals()
     totals.add(ConnectionCounters(finished=1, orphaned=2))
     for _ in range(1000):

@@ -88,7 +88,6 @@ def test_a_mistake_is_a_usage_error(read, given, environ, file, said):
 
 
 def test_a_file_that_cannot_be_read_is_an_error(read):
-    """As for the worker, the status is 1."""
     with pytest.raises(ConfigError, match="No such file") as caught:
         read({"config": "/no/such/file"})
     assert not isinstance(caught.value, UsageError)

@@ -78,7 +78,6 @@ def test_pausing_emptying_and_deleting_end_the_move(broker, change):
 
 
 def test_the_engine_moves_all_slices():
-    """With the lock released between two slices."""
     broker = Broker(QueueLimits(mem_queue_size=10))
     engine = Engine(broker)
     engine.start()

@@ -141,7 +141,6 @@ def test_close_moves_all_messages_to_the_backends():
 
 
 def test_full_disk_rejects_new_messages_alone():
-    """A publish fails, and is counted nowhere."""
     broker = make_full_broker("c")
     with pytest.raises(OSError, match="No space left"):
         publish(broker, "t", b"2")

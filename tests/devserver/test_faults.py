@@ -71,7 +71,6 @@ def test_held_answers_are_sent_in_order_on_release(nsqd, client):
 
 
 def test_delayed_answer_is_sent_after_its_delay(nsqd, client):
-    """0 ends the delay."""
     nsqd.faults.delay_answers(0.15)
     began = time.monotonic()
     assert client.ask(PUB) == OK

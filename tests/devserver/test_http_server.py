@@ -63,7 +63,6 @@ CLOSING = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def test_pipelined_requests_are_answered_in_order(server):
-    """A body that no handler needs is skipped."""
     answer = ask(server.address, post("/echo", b"one") + post("/ping", b"unread") + CLOSING)
     assert answer.count(b"HTTP/1.1 200 OK") == 3
     assert answer.index(b"one") < answer.index(b"pong") < answer.rindex(b"pong")

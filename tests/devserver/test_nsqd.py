@@ -39,7 +39,6 @@ def channel_stats(server, topic="t", channel="c"):
 
 
 def test_no_message_follows_close_wait(nsqd):
-    """FIN and REQ are still accepted."""
     with consume(nsqd) as consumer:
         nsqd.publish("t", b"1")
         message_id = consumer.read_message()[0]

@@ -67,7 +67,6 @@ def test_damaged_metadata_is_an_error(data, tmp_path):
 
 
 def test_disk_queue_is_first_in_first_out(data, tmp_path):
-    """An empty queue leaves no file."""
     spool = data.open_disk_queue("t", "c")
     for number in range(3):
         spool.put(make_message(number, attempts=number))
@@ -157,7 +156,6 @@ def test_failed_write_leaves_the_file_unchanged(data, monkeypatch):
 
 
 def test_full_disk_is_logged_once_until_a_write_succeeds(data, monkeypatch, caplog):
-    """An ERROR says which folder, why, and what follows."""
     spool = filled(data, 0)
     monkeypatch.setattr(os, "pwrite", lambda fd, record, at: 0)
     for number in range(3):
@@ -180,7 +178,6 @@ def test_file_that_cannot_be_created_is_a_write_error(data, tmp_path):
 
 
 def test_read_position_that_cannot_be_written_costs_duplicates(data, tmp_path, caplog):
-    """The messages stay, with a WARNING."""
     spool = filled(data, 1, 2)
     spool.get()
     (tmp_path / "t.meta").mkdir()

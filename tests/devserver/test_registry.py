@@ -77,7 +77,6 @@ def test_a_tombstone_survives_register_but_not_reconnecting(registry, peer):
 
 
 def test_deleting_a_topic_deletes_its_channels(registry, peer):
-    """Also for the nsqd that still has it."""
     registry.register(peer, "t", "c")
     registry.delete_topic("t")
     registry.delete_topic("t")

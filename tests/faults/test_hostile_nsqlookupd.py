@@ -118,7 +118,6 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("case", range(len(IMPOSSIBLE)))
 def test_an_impossible_address_harms_nobody_else(server, case):
-    """A consumer that gets its address goes on with the others and stops in time."""
     make_channel(server, "t")
     server.post("/pub", b"x", topic="t")
     over = threading.Event()
@@ -132,7 +131,6 @@ def test_an_impossible_address_harms_nobody_else(server, case):
 
 
 def test_thousands_of_listed_addresses_without_an_nsqd_are_survived():
-    """Each is dialed in vain; memory stays bounded, and stop returns in time."""
     producers = [{"broadcast_address": f"127.0.{n >> 8}.{n & 255}", "tcp_port": 1}
                  for n in range(30_000)]
     data = answer(json.dumps({"channels": [], "producers": producers}).encode())

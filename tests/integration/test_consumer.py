@@ -101,7 +101,6 @@ def test_each_of_many_messages_is_finished(server):
 
 
 def test_a_message_carries_what_nsqd_said(server):
-    """Body, id, attempts, timestamp, address and the deadline that was negotiated are there."""
     collector = Collector()
     before = time.time_ns()
     publish(server, b"hello")
@@ -166,7 +165,6 @@ def test_max_in_flight_is_never_passed(server, release):
 
 
 def test_every_nsqd_is_consumed_with_fewer_in_flight_than_nsqds(server_factory):
-    """max_in_flight 1 over two nsqds: both are drained, in turns."""
     servers = [server_factory() for _ in range(2)]
     for server in servers:
         publish(server, *[b"x"] * 5)
@@ -260,7 +258,6 @@ def test_bad_arguments_are_refused_at_once(arguments, error):
      "TCP port|closed before an answer"),
 ])
 def test_wrong_addresses_are_reported_and_retried(server, lookupd_factory, kind, address, words):
-    """A wrong port is reported through on_error, in words that say what to do."""
     errors = []
     options = {f"{kind}_addresses": [address(server, lookupd_factory)]}
     with Consumer("events", "c", print, on_error=errors.append, **options):
@@ -357,7 +354,6 @@ def test_a_paused_consumer_gets_nothing(server):
 
 
 def test_health_says_why_nothing_is_consumed(server):
-    """A ceiling of 0 and a pause are reasons, and healthy() is true again after each."""
     consumer = consume(server, Collector())
     assert not consumer.healthy() and "not started" in consumer.healthy().reason
     with consumer:
@@ -375,7 +371,6 @@ def test_health_says_why_nothing_is_consumed(server):
 
 
 def test_healthy_says_that_a_consumer_without_handler_needs_a_loop(server):
-    """Such a consumer receives only while a loop over messages() runs."""
     publish(server, b"x")
     with consume(server, None) as consumer:
         wait_until(lambda: consumer.stats().connections)
@@ -453,7 +448,6 @@ def test_a_batch_that_is_abandoned_is_reported(server, release, size):
 
 
 def test_stop_waits_for_answers_from_elsewhere(server):
-    """Messages that a handler left to another thread may be answered until the deadline."""
     collector = Collector(lambda message: message.enable_async())
     publish(server, b"a", b"b")
     consumer = consume(server, collector, max_in_flight=2).start()

@@ -57,7 +57,6 @@ def test_run_until_empty_handles_what_is_there_and_stops(server):
 
 
 def test_a_last_batch_is_handled_when_nothing_more_comes(server):
-    """However long the BatchHandler would wait for more."""
     sizes = []
     publish(server, *BODIES)
     handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=60, max_wait=3600)

@@ -92,7 +92,6 @@ def test_verification_can_be_turned_off_with_a_warning(secure_server, caplog):
 
 
 def test_a_connection_without_required_tls_is_refused(secure):
-    """nsqd's own words reach the caller."""
     assert "TLS required" in str(refuse(secure(tls_required=True), Config()))
 
 
@@ -149,7 +148,6 @@ GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
 
 
 def test_a_minimum_version_is_negotiated(secure_server, certificates):
-    """TLS 1.3 and nothing less; nsqd's statistics show it, and the compression."""
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3",
                     snappy=True)
     _, client = connected(secure_server, config)
@@ -201,7 +199,6 @@ def test_plain_text_in_place_of_a_handshake_is_an_error():
 def test_clients_are_asked_for_certificates_as_the_policy_says(
     secure, certificates, policy, name, is_accepted
 ):
-    """On the TCP port and over HTTPS."""
     options = {"tls_client_auth_policy": policy} if policy else {}
     server = secure(tls_root_ca_file=certificates.ca, **options)
     pair = (getattr(certificates, name), getattr(certificates, f"{name}_key")) if name else None
@@ -299,14 +296,12 @@ def test_a_refusal_carries_nsqds_text(guarded, auth, rule, code, text):
 
 
 def test_the_next_auth_server_is_asked(server_factory, auth):
-    """One of two is down: the other decides."""
     addresses = [f"127.0.0.1:{free_port()}", auth.address]
     server = server_factory(auth_http_addresses=addresses)
     assert roundtrip(server, Config(auth_secret=SECRET), [b"x"]) == [b"x", b"x"]
 
 
 def test_a_consumer_reports_why_it_may_not_subscribe(guarded, auth):
-    """SUB of a topic that is not permitted: on_error gets nsqd's words."""
     auth.rule = lambda query: granted(topic="^other$")
     refusal = refused(guarded, Config(auth_secret=SECRET))
     assert refusal.code == "E_UNAUTHORIZED" and 'SUB on "events" "c"' in str(refusal)

@@ -75,7 +75,6 @@ def test_bad_input_raises_and_costs_nothing(producer, server, arguments, error):
 
 
 def test_a_limit_that_only_nsqd_knows_gives_its_code(server_factory):
-    """Over nsqd's own limit: rejected with nsqd's code; the next publish is stored."""
     server = server_factory(max_msg_size=100)
     with Producer([server.tcp_address]) as producer:
         for _ in range(3):

@@ -60,7 +60,6 @@ def mutant(old: str = "number + number", new: str = "number * number", test: str
 def test_a_mutant_is_killed_survives_or_is_stale(
     root: Path, tmp_path: Path, one: Mutant, result: Result
 ) -> None:
-    """The copy is as it was afterwards, and the checkout is never touched."""
     copy = Copy(root, tmp_path / "copy")
     limit = 2.0 if one.new == "3" else 60.0
     assert copy.try_mutant(one, limit)[0] is result
@@ -69,7 +68,6 @@ def test_a_mutant_is_killed_survives_or_is_stale(
 
 
 def test_tests_that_fail_anyway_kill_nothing(root: Path, tmp_path: Path) -> None:
-    """A test counts only if it passes without a mutant."""
     lines: list[str] = []
     (root / "nsqclient" / "__init__.py").write_text(LIBRARY.replace("+", "-"))
     assert run([mutant("number - number")], root, tmp_path / "copies", 1, lines.append) is None

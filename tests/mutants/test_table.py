@@ -22,7 +22,6 @@ def meaning(source: str) -> str:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_mutant_changes_one_place_of_the_library(mutant: Mutant) -> None:
-    """The old text stands there exactly once, and the new one is Python."""
     source = (ROOT / mutant.file).read_text("utf-8")
     assert ast.dump(ast.parse(mutated(mutant, source))) != meaning(source)
 
@@ -34,7 +33,6 @@ def test_every_mutant_has_a_name_of_its_own() -> None:
 
 
 def test_the_tests_of_the_table_exist() -> None:
-    """pytest finds each node id."""
     tests = sorted({mutant.test for mutant in MUTANTS})
     assert [test for test in tests if "::" not in test] == []
     found = subprocess.run(

@@ -62,7 +62,6 @@ def test_extend_support_is_found_without_metadata(cluster, consume):
 
 @pytest.mark.parametrize("has_meta", [True, False])
 def test_ordered_topic_without_ordered_option_is_an_error(cluster, consume, has_meta):
-    """The error says what to do, comes once, and nothing is dialed in a loop."""
     if not has_meta:
         for lookupd in cluster.nsqlookupds:
             lookupd.set_mode(LookupdMode.NO_COORDINATOR)
@@ -88,7 +87,6 @@ def test_consumer_returns_after_consuming_was_disabled(cluster, consume):
 
 
 def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
-    """NOT_LEADER in answer to a FIN costs the connection; the message comes again."""
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()
     consume(got, connected=1)
@@ -99,7 +97,6 @@ def test_consumer_reconnects_after_a_refused_fin(cluster, consume):
 
 
 def test_traced_messages_are_logged(cluster, consume, caplog):
-    """While it is on, each delivery is one line with every field; it is turned off likewise."""
     caplog.set_level(logging.INFO, "nsqclient.trace")
     cluster.create_topic("t", 1, channels=["c"])
     got = Collector()

@@ -87,7 +87,6 @@ def test_lookups_come_at_the_poll_interval_when_all_partitions_are_connected(wor
 
 
 def test_a_partition_that_lookups_drop_is_asked_for_soon(world):
-    """The connection is closed, and the answer without the partition shortens the pause."""
     sub, = [one for one in world.connections.subscriptions() if one.place.partition == 0]
     world.answers["l"] = answer({1: "b:1"})
     world.timer.advance(120)
@@ -110,7 +109,6 @@ def test_a_leader_that_still_refuses_is_dialed_every_few_seconds(world):
 
 
 def test_the_number_of_partitions_is_reported_when_it_changes(world):
-    """Also those without a leader count."""
     assert world.partitions == [2]
     world.answers["l"] = answer({0: "a:1", 1: "b:1"}, partitions=6)
     world.timer.advance(300)

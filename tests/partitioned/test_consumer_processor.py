@@ -45,7 +45,6 @@ def test_messages_that_wait_for_their_partition_are_pending_and_then_queued_agai
 
 
 def test_pending_messages_can_be_removed():
-    """The others keep their order."""
     world = World(lambda world: world.remove_waiting(lambda message: message.number % 2 == 1))
     world.run(message(1, 0))
     assert [message.number for message in world.seen] == [1, 3]

@@ -56,7 +56,6 @@ def asking(kind, lookupd, config):
 @pytest.mark.parametrize("hosts, sent", [("", None), ("localhost", "Bearer hush")])
 @pytest.mark.parametrize("kind", ["consumer", "producer"])
 def test_secret_is_not_sent_to_a_listed_host(lookupd, stranger, kind, hosts, sent, caplog):
-    """Unless the option names it; the log says why it was not sent."""
     config = Config(auth_secret="hush", lookupd_authorized_hosts=hosts, lookupd_poll_timeout=10)
     with asking(kind, lookupd, config):
         wait_until(lambda: stranger.requests)

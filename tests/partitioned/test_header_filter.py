@@ -96,7 +96,6 @@ def test_regular_expressions_that_go_and_python_share_are_accepted(pattern):
     r"\pL",
 ])
 def test_other_regular_expressions_are_refused(pattern):
-    """nsqd would deliver everything."""
     with pytest.raises(ValueError):
         check_regexp(pattern)
 

@@ -86,7 +86,6 @@ def test_requeue_sets_the_pause(topic, consume):
 
 
 def test_the_policy_may_skip_a_message(topic, consume, caplog):
-    """A message is finished without being handled only when the policy says so, loudly."""
     asked = []
 
     def policy(message, error):
@@ -139,7 +138,6 @@ def test_a_policy_that_fails_skips_nothing(topic, consume, policy):
 
 
 def test_many_attempts_are_logged(topic, consume, caplog, monkeypatch):
-    """At every multiple of the threshold, first as a warning, later as an error."""
     got = Collector()
     got.failures[b"bad"] = 11
     monkeypatch.setattr(consumer_processor, "_WARN_AFTER", 2)

@@ -96,7 +96,6 @@ def test_a_traced_publish_returns_where_it_was_stored(cluster, produce):
 
 
 def test_headers_are_delivered_and_can_be_traced(cluster, produce, consume):
-    """PUB_EXT carries JSON headers; with a trace id it is answered like a trace."""
     cluster.create_topic("t", 1, extended=True, channels=["c"])
     producer = produce()
     got = []
@@ -139,7 +138,6 @@ def test_asynchronous_publishes_before_the_first_connection_are_stored(cluster, 
 
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"defer": 1.0}])
 def test_an_asynchronous_publish_never_waits_for_an_nsqd(options):
-    """While none is known it is queued, and its Future ends at its deadline."""
     with Nsqlookupd() as lookupd, Producer(
         lookupd_http_addresses=[lookupd.http_address], config=QUICK
     ) as producer:
@@ -211,7 +209,6 @@ def test_a_retry_without_a_key_uses_another_partition(cluster, produce):
 
 
 def test_partitions_of_an_nsqd_that_came_back_are_used_again(cluster, produce, monkeypatch):
-    """The connection ended without an unanswered publish."""
     monkeypatch.setattr(producer_module, "UNANSWERED_AFTER", 0.0)
     cluster.create_topic("t", 3)
     producer = connected(produce(), cluster)
@@ -414,7 +411,6 @@ def test_headers_and_their_mark_count_for_the_limit_of_nsqd(cluster, size, heade
 
 
 def test_a_stock_producer_says_what_to_use(cluster):
-    """The error of a stock producer at a partitioned cluster; nothing is sent."""
     with nsqclient.Producer(lookupd_http_addresses=cluster.lookupd_http_addresses) as producer:
         with pytest.raises(PublishNotSentError, match="use nsqclient.partitioned"):
             producer.publish("events", b"x")

@@ -55,7 +55,6 @@ def test_a_closed_producer_is_said_unless_an_answer_was_lost():
 
 
 def test_one_of_several_messages_may_be_at_fault():
-    """Each is sent again alone then."""
     for messages, expected in ((1, False), (2, True)):
         attempts = PartitionAttempts("t", True, messages=messages)
         with pytest.raises(PublishRejectedError):

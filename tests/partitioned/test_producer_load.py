@@ -21,14 +21,12 @@ def load():
 
 
 def test_a_partition_is_unanswered_while_it_is_published_to(load):
-    """Where as many seconds have passed."""
     with load.attempt(NSQD, "t 0", False):
         assert load.unanswered(60.0) == set() and load.unanswered(0.0) == {"t 0"}
     assert load.unanswered(0.0) == set()
 
 
 def test_a_partition_that_left_a_publish_unanswered_is_avoided_until_it_answers(load):
-    """Also when no publish is under way."""
     load.note("t 0", False, 1.0)
     assert load.unanswered(60.0) == {"t 0"}
     load.note("t 0", True, 1.0)
@@ -46,7 +44,6 @@ def test_one_nsqd_has_a_part_of_the_threads(load, monkeypatch):
 
 
 def test_partitions_that_hang_have_a_part_of_that(load, monkeypatch):
-    """Others always get their turn."""
     monkeypatch.setattr(producer_load, "_MAX_SUSPECT", 1)
     for name in ("t 0", "t 1"):
         load.note(name, False, 1.0)

@@ -132,7 +132,6 @@ def test_the_old_answer_of_a_hung_nsqlookupd_gives_way(cluster, caches, monkeypa
 
 
 def test_an_nsqlookupd_that_has_not_answered_yet_may_know_more(cluster, caches, monkeypatch):
-    """Until it is late."""
     cluster.answers["b:1"] = answer("n:1")
     cluster.hanging.add("a:1")
     cache = caches("a:1", "b:1")

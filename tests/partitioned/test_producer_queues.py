@@ -75,7 +75,6 @@ def test_each_key_stays_in_order_through_refusals_and_lost_connections(cluster, 
 
 
 def test_one_message_that_nsqd_refuses_fails_alone(cluster, produce):
-    """The others of its MPUB are sent again, each in a command of its own."""
     cluster.create_topic("t", 1)
     producer = produce()
     cluster.hang("t", 0)
@@ -173,7 +172,6 @@ def test_close_fails_what_is_left(cluster, produce):
 
 
 def test_messages_with_headers_share_commands_that_nsqd_takes(cluster, produce):
-    """The headers count, too."""
     cluster.create_topic("t", 2, extended=True)
     cluster.hang("t", 0)
     producer = produce(CONFIG.replace(nsqd_max_body_size=1000, nsqd_max_msg_size=500))

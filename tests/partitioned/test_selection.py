@@ -42,7 +42,6 @@ def test_only_the_chosen_partitions_are_consumed(cluster, consume):
     {"partitions": [1, 2]}, {"start_at": {2: StartPosition.end()}},
 ])
 def test_a_partition_that_the_topic_lacks_is_an_error(cluster, consume, options):
-    """A number that is too high is a mistake, and the text says which there are."""
     cluster.create_topic("t", 2, channels=["c"])
     consumer = consume(Collector(), **options)
     wait_until(lambda: consumer.errors)
@@ -291,6 +290,5 @@ def test_other_words_are_refused(text):
           "desired_tag": "x", "header_filter": FILTER}.items()),
 ])
 def test_bad_values_are_refused_by_the_constructor(options, hint):
-    """Before a connection, and the text says what to do."""
     with pytest.raises(ConfigError, match=hint):
         Consumer("t", "c", print, **{"lookupd_http_addresses": ["l:1"], **options})

@@ -54,7 +54,6 @@ def test_a_key_is_the_value_of_a_field():
     (["--lookupd-http-address=a:1", "--ordered", "--defer=1s"], 2, "not both"),
 ])
 def test_to_nsq_refuses_flags_that_do_not_fit(words, status, text, capsys):
-    """Before anything is dialed."""
     assert main(["to_nsq", "--topic=t", *words]) == status
     assert text in capsys.readouterr().err
 
@@ -64,7 +63,6 @@ def test_to_nsq_refuses_flags_that_do_not_fit(words, status, text, capsys):
     (["--defer=1s"], "--defer needs a stock NSQ"),
 ])
 def test_to_nsq_says_which_flags_a_topic_needs(cluster, words, said):
-    """Not which arguments of Python."""
     cluster.create_topic("t", 3, ordered=True)
     done = to_nsq(cluster, *words, data=b"x")
     assert said in done.stderr.decode() and done.returncode == 1
@@ -114,7 +112,6 @@ def test_nsq_to_nsq_copies_from_a_stock_nsq_to_partitions(cluster):
 
 
 def test_nsq_to_nsq_copies_headers_between_partitioned_clusters(cluster):
-    """And from partitions to a stock nsqd the bodies alone."""
     cluster.create_topic("t", 2, extended=True, channels=["nsq_to_nsq", "stock"])
     lookupd = cluster.lookupd_http_addresses[0]
     with PartitionedCluster(1, 1) as there, Nsqd() as stock:

@@ -84,7 +84,6 @@ def test_waiting_for_an_exception():
 
 
 def test_no_outcome_in_time():
-    """TimeoutError of concurrent.futures, and the Future is as before."""
     item = running()
     for ask in (item.result, item.exception):
         with pytest.raises(futures.TimeoutError):
@@ -123,7 +122,6 @@ def test_not_cancelled_once_it_runs():
 
 
 def test_callbacks_are_called_once_in_order(caplog):
-    """Callbacks added before and after the outcome are called. Their exceptions are logged."""
     item, called = running(), []
     item.add_done_callback(lambda item: called.append(1))
     item.add_done_callback(lambda item: 1 / 0)
@@ -223,7 +221,6 @@ def test_an_interrupt_in_a_callback_reaches_the_thread_that_added_it(caplog):
 
 
 def test_of_several_threads_one_begins_a_message():
-    """Either the worker of the message, or the timer after its deadline."""
     items = [future() for _ in range(3)]
     assert start_all([items[0]]) == [items[0]]
     assert items[1].cancel()

@@ -244,7 +244,6 @@ def test_an_exception_of_a_time_limit_in_a_dial_does_not_end_the_dials(
 
 
 def test_what_no_nsqlookupd_names_any_more_is_not_dialed(make_links):
-    """Nor are the dials that have begun carried on."""
     with silent_addresses(2 * MAX_DIALS, accepts=True) as silent:
         nodes = make_links(*silent)
         with pytest.raises(ConnectError, match="in time"):

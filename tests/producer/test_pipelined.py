@@ -304,7 +304,6 @@ def test_nothing_is_queued_behind_bytes_that_nsqd_does_not_take():
 
 
 def test_where_no_reader_can_be_started_nothing_is_left(monkeypatch):
-    """The dial fails, and is tried again as any other."""
     script = Script(0)
     with ScriptedServer(script) as server:
         conn = PipelinedConnection(server.address, Config())

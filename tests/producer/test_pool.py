@@ -107,7 +107,6 @@ def test_a_dead_connection_is_not_taken(world):
 
 
 def test_publishes_that_wait_get_connections_in_their_order(world):
-    """One that comes later does not overtake them."""
     add(world.pool, Conn())
     taken = world.pool.take(0.0)
     found = []
@@ -211,7 +210,6 @@ def test_an_interrupted_publish_costs_the_pool_nothing(world):
 
 
 def test_an_interrupted_publish_closes_a_connection_that_is_lost(world, monkeypatch):
-    """In the publish, or before it. The exception does not keep it."""
     error = ConnectionLostError("n:1", "lost")
     monkeypatch.setattr(Conn, "wait", unittest.mock.Mock(side_effect=error))
     monkeypatch.setattr(Conn, "look", lambda self: False)
@@ -303,7 +301,6 @@ def test_a_failed_connection_makes_room_for_a_publish_that_waits(world):
 
 
 def test_idle_connections_answer_heartbeats_and_dead_ones_are_closed(world):
-    """The timer takes them out of the stack meanwhile."""
     now = time.monotonic()
     beating, dead = add(world.pool, Conn(now - 5), Conn(now - 5))
     beating.unread = dead.unread = dead.is_dead = True

@@ -137,7 +137,6 @@ def test_what_may_pass_is_tried_again(answer):
 
 
 def test_a_publish_that_no_nsqd_can_store_pauses_alone():
-    """The pauses double; its time ends them."""
     nodes = Answers(*[DISK] * 6, None)
     Publisher(nodes, True, Statistics()).publish(b"x", time.monotonic() + WAIT, WAIT)
     assert nodes.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5])
@@ -222,7 +221,6 @@ def test_close_ends_a_publish_that_waits(sent_before):
     (ConnectError("nsqd:4150", "reset"), True), (StaleConnection("nsqd:4150", "lost"), False),
 ])
 def test_what_an_attempt_that_failed_may_have_stored(error, expected):
-    """A failed MPUB is stored in part, perhaps."""
     assert may_be_stored(error) is expected
 
 

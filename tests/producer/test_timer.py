@@ -14,7 +14,6 @@ WAIT = 20.0
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
 def test_a_timer_comes_when_it_is_woken_and_ends(error):
-    """Also if a check fails."""
     times = []
 
     def check(now):

@@ -111,7 +111,6 @@ SENDS = {
 @pytest.mark.parametrize("name", SENDS)
 @pytest.mark.parametrize("state", State)
 def test_what_may_be_sent(name, state):
-    """A legal call queues its bytes; an illegal one raises, and queues and awaits nothing."""
     send, legal, wire = SENDS[name]
     core = core_in(state)
     if state in legal:

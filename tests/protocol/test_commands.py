@@ -160,7 +160,6 @@ def test_bodies_that_nsqd_would_refuse(bodies):
     ],
 )
 def test_each_part_fits_into_one_mpub(sizes, limit, parts):
-    """Each part with its headers is within the limit, unless one body alone is over it."""
     chunks = commands.chunk_bodies([b"x" * size for size in sizes], limit)
     assert [len(chunk) for chunk in chunks] == parts
 

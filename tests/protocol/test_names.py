@@ -42,5 +42,4 @@ def test_a_name_must_be_a_string(name):
     "name, answer", [("a#ephemeral", True), ("a", False), ("ephemeral", False)]
 )
 def test_an_ephemeral_name_is_recognised(name, answer):
-    """The suffix makes a topic or channel vanish with its last user."""
     assert is_ephemeral(name) is answer

@@ -51,7 +51,6 @@ def test_digits_in_text_are_not_counted():
 
 @pytest.mark.parametrize("opening, closing", [("[", "]"), ('{"a":', "}")])
 def test_depth_is_limited(opening, closing):
-    """Also far below the depth at which Python ends with a RecursionError, and far above."""
     read_json((opening * MAX_DEPTH + "1" + closing * MAX_DEPTH).encode())
     for depth in (MAX_DEPTH + 1, 500, 100_000):
         with pytest.raises(JsonLimitError, match="levels"):

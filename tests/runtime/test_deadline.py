@@ -99,5 +99,4 @@ def test_longer_than_the_system_can_wait():
     (0.000025, "25\u00b5s"), (0.0000000005, "0.5ns"), (-1.5, "-1.5s"),
 ])
 def test_a_duration_is_written_as_go_does(seconds, text):
-    """Hours, minutes and seconds from a second on, one small unit below."""
     assert format_duration(seconds) == text

@@ -45,7 +45,6 @@ def test_full_jitter_is_between_zero_and_the_exponential_delay():
     (0, 0.0), (1, 90.0), (2, 180.0), (10, 900.0), (11, 900.0), (65535, 900.0),
 ])
 def test_the_requeue_delay_grows_up_to_its_limit(attempts, seconds):
-    """Ninety seconds for each delivery so far, at most fifteen minutes."""
     assert requeue_delay(attempts, 90.0, 900.0) == seconds
 
 

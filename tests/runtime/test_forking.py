@@ -23,7 +23,6 @@ def handle(number, frame):
 
 @pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN, handle])
 def test_a_forked_child_has_the_handlers_that_the_program_had(before) -> None:
-    """Also where two parts of the library have taken the signal, one after the other."""
     signal.signal(signal.SIGTERM, before)
     process_signals.take(signal.SIGTERM, process_signals.disregard)
     former = process_signals.take(signal.SIGTERM, lambda number, frame: None)

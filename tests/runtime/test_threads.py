@@ -131,7 +131,6 @@ def test_it_does_not_wait_past_its_deadline():
 
 
 def test_in_a_thread_of_ours_it_runs_in_place():
-    """The procedure may join such a thread, and knows it by being in it."""
     seen = []
 
     def work():
@@ -144,7 +143,6 @@ def test_in_a_thread_of_ours_it_runs_in_place():
 
 
 def test_a_loop_goes_on_after_an_exception_also_of_what_reports_it(monkeypatch):
-    """Each exception is reported, the second one in place of the report that it came in."""
     monkeypatch.setattr(threads, "_PAUSE", 0.0)
     reported, loops = [], []
 

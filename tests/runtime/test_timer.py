@@ -119,7 +119,6 @@ def test_stop_waits_for_the_running_task():
 
 
 def test_stop_from_a_task():
-    """A task may stop its own timer: nothing waits for itself, and nothing runs after it."""
     timer = Timer()
     seen = []
     timer.schedule(0.0, lambda: seen.append(timer.stop()))

@@ -133,7 +133,6 @@ def test_what_a_batch_read_cannot_have_is_refused(options, words):
 
 
 def test_write_options_are_checked():
-    """The topic may come from a column; the size of an MPUB has nsqd's limit."""
     found = write_options({"nsqd": "127.0.0.1:4150", "deferMs": "1500"})
     assert found.defer_ms == 1.5 and found.topic == ""
     with pytest.raises(ConfigError, match="nsqd_max_body_size"):

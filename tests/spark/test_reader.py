@@ -127,7 +127,6 @@ def test_a_shard_joins_with_an_empty_range(reader, write):
 
 
 def test_a_shard_that_is_removed_leaves_when_it_was_read(reader, write, store, monkeypatch):
-    """An nsqd that is gone; no sooner than the storage knows where its reading begins again."""
     monkeypatch.setattr(log_reader, "_COMMIT_INTERVAL", 1000)
     write(A, 5)
     write(B, 5)

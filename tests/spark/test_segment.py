@@ -28,7 +28,6 @@ WRITER = "0123456789abcdef" * 2
 
 
 def test_rows_have_every_field_of_the_message():
-    """And the declared schema: Spark checks the first batch and believes the others."""
     found = read_rows(encode_segment("topic", "channel", PARTS))
     assert found.schema == ROWS
     assert found.schema.names == [column.split()[0] for column in ROW_DDL.split(", ")]
@@ -88,7 +87,6 @@ def test_a_truncated_file_is_an_error(part):
 
 
 def test_the_error_has_all_that_is_known():
-    """The segment, which its key names with its nsqd, and what to do; it can be pickled."""
     data = bytearray(encode_segment("topic", "channel", PARTS))
     data[len(data) // 2] ^= 0xff
     with pytest.raises(DamagedSegmentError) as caught:

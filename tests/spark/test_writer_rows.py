@@ -92,7 +92,6 @@ def test_mpubs_have_batch_size_rows_over_arrow_batches():
     ([b"x" * 10] * 4, [2, 2]), ([b"a", b"x" * 90, b"b"], [1, 1, 1]),
 ])
 def test_an_mpub_stays_under_batch_bytes(bodies, counts):
-    """With four bytes of length for each message and four for their number; or has one message."""
     producer, _ = publish(ONLY_BODY, {"body": bodies}, topic="t", batchBytes="32")
     assert [len(found) for _, found in producer.lists] == counts
 
@@ -105,7 +104,6 @@ def test_each_topic_has_mpubs_of_its_own():
 
 
 def test_deferred_rows_are_published_alone():
-    """The column defer_ms wins over the option; 0 is at once."""
     rows = {"body": ["1", "2", "3"], "defer_ms": [1500, None, 0]}
     producer, count = publish(Columns("body", False, True), rows, topic="t", deferMs="250")
     assert producer.deferred == [("t", b"1", 1.5), ("t", b"2", 0.25)]
@@ -125,7 +123,6 @@ def test_what_a_row_lacks_is_an_error_that_names_it(topic, body, words):
 
 @pytest.mark.parametrize("empty", [None, b""])
 def test_rows_without_a_body_can_be_skipped(empty):
-    """With their topics and delays; the rows behind them keep their numbers."""
     rows = {"topic": ["a", "a", "b"], "body": [b"1", empty, b"3"], "defer_ms": [0, 9, 0]}
     publisher = RowPublisher(Recorder(), options(emptyBodies="skip"), Columns("body", True, True))
     publisher.add(pa.RecordBatch.from_pydict(rows))

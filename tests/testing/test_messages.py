@@ -104,7 +104,6 @@ def test_a_message_is_given_up_as_by_a_consumer():
 
 
 def test_a_retry_policy_decides_about_the_delay():
-    """And a batch of messages asks it for each."""
     single, one, two = make_message(b"x"), make_message(b"x", 1), make_message(b"x", 3)
     retry = Retry(base=10, factor=2, jitter=0)
     handle(fail, single, retry=retry, max_attempts=0)

@@ -28,7 +28,6 @@ def run_tests(tmp_path):
 
 
 def test_fixtures_give_servers_that_stop_with_the_test(run_tests):
-    """And nothing is imported before a test asks for one."""
     output = run_tests(
         """
         import sys

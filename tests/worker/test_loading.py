@@ -31,7 +31,6 @@ def test_what_is_no_handler_is_rejected():
     (f"{__name__}.handel", "has no 'handel'"),
 ])
 def test_a_path_to_nothing_is_an_error_of_the_command_line(path, words):
-    """The error has its own class, so that a reloader does not wait for a code change."""
     with pytest.raises(UnknownTargetError, match=words):
         load_handler(path)
 

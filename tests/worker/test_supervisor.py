@@ -161,7 +161,6 @@ def test_a_first_child_that_cannot_start_ends_the_worker(supervise, status):
 
 
 def test_a_child_that_does_not_stop_is_killed_in_time(supervise, monkeypatch, caplog):
-    """A child that ignores SIGTERM, or is frozen, ends with SIGKILL after the stop timeout."""
     monkeypatch.setattr(module, "_GRACE", 0.2)
     stubborn = STARTED + (
         "import signal, os; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -171,7 +170,6 @@ def test_a_child_that_does_not_stop_is_killed_in_time(supervise, monkeypatch, ca
 
 
 def test_a_child_that_hangs_is_killed_and_started_again(supervise, caplog):
-    """The child reports that it consumes, then sends no more reports, like a frozen process."""
     def on_start(count, child):
         if count == 2:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -191,7 +189,6 @@ def test_a_child_that_does_not_consume_yet_has_no_limit(supervise):
 
 
 def test_all_processes_follow_the_first(supervise):
-    """Each has a number; a signal to the supervisor ends them with 0."""
     ended = threading.Event()
 
     def on_start(count, child):

@@ -87,7 +87,6 @@ def test_stop_ends_a_request_that_hangs(cluster):
 
 
 def test_tombstone_hides_the_nsqd_from_writers(cluster):
-    """Readers see it; it can be undone, also over HTTP."""
     cluster.tombstone("t", 0)
     assert list(leaders(cluster, access="w")) == [1] and len(leaders(cluster)) == 2
     url = f"http://{cluster.nsqlookupds[0].http_address}/topic/tombstone"
@@ -147,7 +146,6 @@ def test_nodes_lists_every_nsqd_with_its_partitions(cluster):
     ({"tcp_port": 65535}, "tcp_port must be a whole number from 0 to 65531"),
 ])
 def test_a_cluster_checks_its_options(options, hint):
-    """Before it listens anywhere."""
     with pytest.raises(ConfigError, match=hint):
         PartitionedCluster(**options)
 

@@ -104,7 +104,6 @@ def test_an_id_of_zero_ends_the_connection(cluster, command):
 
 
 def test_a_publish_that_is_too_big_ends_in_a_reset(cluster):
-    """The error may be lost with it."""
     with client_of(cluster) as client:
         client.send(b"PUB plain 0\n" + struct.pack(">i", 2**20 + 1) + bytes(2**20))
         try:

@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.spark_chaos, pytest.mark.timeout(1800)]
 
 
 def test_the_pipeline_on_a_cluster_archives_a_file(tmp_path):
-    """The owners end in order, and the picture is drawn."""
     (tmp_path / "own.txt").write_text("three words here\n" * 500)
     done = subprocess.run(
         [sys.executable, str(CHECKOUT / "examples" / "spark" / "pipeline_cluster.py")],

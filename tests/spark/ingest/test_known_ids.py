@@ -84,7 +84,6 @@ def test_only_the_last_proven_messages_are_remembered(monkeypatch):
 
 
 def test_an_id_that_has_moved_to_a_later_batch_is_not_forgotten_with_the_first(monkeypatch):
-    """Also if a copy came twice in one claim."""
     monkeypatch.setattr(known_ids, "MOST_PROVEN", 10)
     for move in (lambda one: one.doubt("n:1", ids(3, 1)),
                  lambda one: one.add_copies([Claim("n:1", "b", 10, ids(3, 1) * 2)], 1.0)):

@@ -142,14 +142,12 @@ def test_messages_over_the_limit_go_back_after_the_owner_was_called(log):
 
 
 def test_messages_over_the_limit_are_requeued(log):
-    """A drain takes maxMessages exactly."""
     one, two = FakeSub("1"), FakeSub("2")
     run(log, (one, [message(1), message(2)]), (two, [message(3), message(4)]), limit=3)
     assert log.end == End(1, 3) and two.requeued_unstarted == [message(4)[2]]
 
 
 def test_a_closed_buffer_accepts_nothing():
-    """Later messages are requeued by the reader."""
     buffer = MessageBuffer(1.0)
     buffer.close()
     assert buffer.add(FakeSub(), [message(1)]) is False

@@ -127,7 +127,6 @@ def test_a_stream_maps_bodies_and_sets_failures_aside(spark, nsqd, tmp_path):
 
 @pytest.mark.long
 def test_an_archive_maps_bodies_and_writes_failures(spark, nsqd, tmp_path):
-    """A file for the task that had one, with its row as Spark reads it."""
     query = archive(spark, path=str(tmp_path / "out"), map_body=even_or_fail, files_per_batch=1,
                     dead_letter_path=str(tmp_path / "dead"), **source(nsqd, tmp_path))
     query.awaitTermination()

@@ -87,7 +87,6 @@ def again(storage, **options):
 def test_bodies_of_a_range_are_published_and_nothing_changes(
     storage, published, options, start, end
 ):
-    """The offsets that it was are returned."""
     store = open_store(storage)
     before = store.list_objects("")
     assert again(storage, **options) == ({"n:1": start}, {"n:1": end}, 2 * (end - start))

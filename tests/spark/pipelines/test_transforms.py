@@ -71,7 +71,6 @@ def test_exactly_the_bad_rows_are_found(case):
 
 
 def test_one_bad_row_of_many_takes_few_tries():
-    """Two for each halving."""
     tries = []
 
     def fails(low, high):

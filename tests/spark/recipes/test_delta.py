@@ -44,7 +44,6 @@ def archive(terminal: Terminal, command: str) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_topic_is_archived_as_a_delta_table(spark, cluster, tmp_path):
-    """By both commands of the page, with the jars that Maven has fetched."""
     nsqd, _ = cluster
     jars = os.environ["SPARK_JARS"]
     nsqd.create_channel("orders", "delta")

@@ -94,7 +94,6 @@ def test_at_least_one_segment_is_taken():
 
 
 def test_a_batch_is_within_its_limits_and_has_an_end():
-    """Any backlog, any limits: batches follow until everything was taken."""
     chance = random.Random(5)
     for _ in range(50):
         shards = {name: shard(0, [chance.randint(1, 20) for _ in range(chance.randint(0, 30))],
@@ -114,7 +113,6 @@ def test_a_batch_is_within_its_limits_and_has_an_end():
 
 
 def test_a_drain_ends_where_it_is_to():
-    """Later segments and later shards are left out."""
     shards = {"a": shard(0, [10] * 5), "b": shard(0, [10] * 5)}
     assert plan_batch(shards, {"a": 0, "b": 0}, None, None, {"a": 3}) == {"a": 3, "b": 0}
     assert plan_batch(shards, {"a": 4, "b": 0}, 10, None, {"a": 3}) == {"a": 4, "b": 0}

@@ -105,7 +105,6 @@ def test_a_storage_that_fails_changes_nothing(join, store, monkeypatch):
 
 
 def test_the_thread_looks_and_survives_failures(store, monkeypatch, caplog):
-    """Of the storage, and of its own; at the end nothing is left."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     member = Membership(store, "t", "c")
     member.join(NSQDS)

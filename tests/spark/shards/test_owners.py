@@ -179,7 +179,6 @@ def test_a_shard_whose_nsqd_is_gone_ends_and_begins_again(
 
 
 def test_an_nsqd_that_rejects_us_ends_the_ingest(storage):
-    """With its reason, rather than never."""
     owners = ShardOwners(ingest_options({
         "topic": "t", "channel": "c", "storage": storage, "nsqd": "a:1,b:1",
     }), open_store(storage))
@@ -272,7 +271,6 @@ def test_a_wrong_command_line_is_an_error_on_one_line(words, status, text, capfd
 
 
 def test_the_command_of_the_manual_stores_until_it_is_ended(server, tmp_path):
-    """SIGTERM ends it in order: nothing is left in flight."""
     publish(server, 1000, topic="events")
     [block] = named("nsqclient spark ingest")
     places = {"127.0.0.1:4150": server.tcp_address, "/data": str(tmp_path / "data")}

@@ -67,7 +67,6 @@ def test_an_owner_has_the_same_state_without_asking(store):
 
 
 def test_a_shard_without_segments_or_with_a_damaged_one_is_shown(store):
-    """Unknown values are empty."""
     write(store, KEYS)
     assert read_status(store, "t", "c")[0].owner == ""
     store.create(KEYS.segment(1, 0), b"damaged")
@@ -171,7 +170,6 @@ def test_the_command_of_the_manual_shows_a_table(tmp_path):
 
 
 def test_an_ingest_answers_scrapes(server, tmp_path):
-    """With the state of its shards, and what only the owner knows."""
     with Producer([server.tcp_address]) as producer:
         producer.publish_many("t", [b"one", b"two"])
     command = (f"nsqclient spark ingest --nsqd-tcp-address={server.tcp_address} --topic=t"

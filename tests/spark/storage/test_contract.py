@@ -128,7 +128,6 @@ class _Flaky:
 
 
 def test_an_owner_goes_on_after_a_heartbeat_that_could_not_be_stored(store):
-    """And takes over the shards of another one that has ended."""
     nsqds = ["a:1", "b:1"]
     flaky = _Flaky(store)
     first, second = Membership(flaky, "t", "c"), Membership(store, "t", "c")

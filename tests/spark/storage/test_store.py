@@ -69,7 +69,6 @@ def test_the_probe_refuses_an_unsuitable_storage(fault, words):
     ("s3://bucket/x?secret=1", "without user, password"),
 ])
 def test_a_wrong_url_is_refused_on_one_line(url, words):
-    """And no secret in it is repeated."""
     with pytest.raises(ConfigError, match=words) as failed:
         check_storage(url)
     assert "\n" not in str(failed.value) and "secret" not in str(failed.value)
@@ -198,7 +197,6 @@ def test_a_full_disk_says_what_is_missing(tmp_path, monkeypatch):
      "No such file or directory .*: set GOOGLE_APPLICATION_CREDENTIALS"),
 ])
 def test_settings_that_are_missing_or_wrong_are_named(monkeypatch, url, set_up, words):
-    """In one line, with the variables of the scheme."""
     for name in os.environ:
         if name.startswith(("AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)
