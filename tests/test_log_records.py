@@ -119,7 +119,7 @@ def _publish(address: str, **options: object) -> None:
 
 def _publish_found(lookupd: str) -> None:
     with Producer([], lookupd_http_addresses=[lookupd]) as producer:
-        producer.publish("orders", b"x", timeout=30)
+        producer.publish("orders", b"x", timeout=5)
 
 
 @pytest.mark.parametrize("fail", [
