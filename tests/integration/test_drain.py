@@ -56,15 +56,6 @@ def test_run_until_empty_handles_what_is_there_and_stops(server):
     assert report.unknown == () and counts(server) == (0, 0, 0)
 
 
-def test_a_last_batch_is_handled_when_nothing_more_comes(server):
-    sizes = []
-    publish(server, *BODIES)
-    handler = BatchHandler(lambda batch: sizes.append(len(batch)), size=60, max_wait=3600)
-    report = consume(server, handler, max_in_flight=120).run_until_empty(**http_of(server))
-    assert report.finished == sum(sizes) == 200 and report
-    assert counts(server) == (0, 0, 0)
-
-
 def test_a_requeued_message_is_reported_and_left(server, caplog):
     def handle(message):
         if message.body == b"7":

@@ -9,14 +9,10 @@ import requests
 from nsqclient import (
     Config, ConfigError, Producer, PublishRejectedError, TLSError,
 )
-from nsqclient.connection.connection import Connection
 from nsqclient.errors import ServerError
-from nsqclient.protocol.frames import encode_frame
-from nsqclient.runtime.deadline import Deadline
 from tests.integration.test_consumer import Collector, consume
 from tests.support.servers.auth_server import NOTHING, AuthServer, granted
 from tests.support.servers.ports import free_port
-from tests.support.servers.scripted import ScriptedServer
 from tests.support.waiting import wait_until
 
 ASKED = {
@@ -144,9 +140,6 @@ def test_a_value_beyond_the_servers_own_limit_is_refused(server_factory):
     assert refusal.code == "E_BAD_BODY" and "msg timeout (61000) is invalid" in str(refusal)
 
 
-GRANTED = encode_frame(0, b'{"version":"1.3.0","tls_v1":true}')
-
-
 def test_a_minimum_version_is_negotiated(secure_server, certificates):
     config = Config(tls_v1=True, tls_root_ca_file=certificates.ca, tls_min_version="tls1.3",
                     snappy=True)
@@ -168,25 +161,6 @@ def test_an_ssl_context_of_the_user_is_used(secure_server, certificates):
     assert roundtrip(secure_server, Config(tls_v1=True, tls_config=context), [b"x"]) == [b"x", b"x"]
     strict = ssl.create_default_context(cafile=certificates.other_ca)
     assert "certificate" in str(refuse(secure_server, Config(tls_v1=True, tls_config=strict)))
-
-
-def open_connection(address, timeout):
-    connection = Connection(address, Config(tls_v1=True), delegate=None)
-    connection.open(Deadline(timeout))
-
-
-def test_plain_text_in_place_of_a_handshake_is_an_error():
-    sent = []
-
-    def script(peer):
-        peer.identify(GRANTED)
-        peer.send(encode_frame(0, b"OK"))
-        sent.append(peer.until_closed())
-
-    with ScriptedServer(script) as server:
-        with pytest.raises(TLSError):
-            open_connection(server.address, 10)
-    assert sent[0].startswith(b"\x16\x03") and b"NOP" not in sent[0]
 
 
 @pytest.mark.parametrize("policy, name, is_accepted", [
