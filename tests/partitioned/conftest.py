@@ -43,7 +43,7 @@ def sent(cluster, name):
 @pytest.fixture
 def cluster(leak_guard):
     """Three nsqds, two nsqlookupds."""
-    with PartitionedCluster(3, 2, msg_timeout=2.0) as running:
+    with PartitionedCluster(3, 2, msg_timeout=20.0) as running:
         yield running
 
 

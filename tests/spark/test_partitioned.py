@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def cluster():
-    with PartitionedCluster(2, 2, msg_timeout=2.0) as running:
+    with PartitionedCluster(2, 2, msg_timeout=20.0) as running:
         yield running
 
 
