@@ -11,7 +11,6 @@ from nsqclient import (
     Config, Consumer, DeadLetterTopic, DiscoveryError, Message, NSQError, PartitionError,
 )
 from nsqclient.cli.flags import CommandLineError
-from nsqclient.cli.signals import Signals
 from nsqclient.cluster.probe import probe
 from nsqclient.consumer.connections import NsqdSources
 from nsqclient.consumer.consumer import stop_all
@@ -20,6 +19,7 @@ from nsqclient.cluster.look_guard import (
     LookGuard, LookingConsumer, LookRefusedError, Obstacle,
 )
 from nsqclient.partitioned import Producer
+from nsqclient.runtime.process_signals import Signals
 
 if TYPE_CHECKING:
     from nsqclient.http.models import TopicStats

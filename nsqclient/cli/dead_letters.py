@@ -23,7 +23,6 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, PATH, STRINGS, CommandLineError, Parsed, limited, not_negative,
     positive,
 )
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_config
 from nsqclient.partitioned import Producer
 from nsqclient.partitioned.channel_depth import DepthQuery
@@ -32,6 +31,7 @@ from nsqclient.cluster.look_guard import LookingConsumer, LookRefusedError, Obst
 from nsqclient.display import counted, printable
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.runtime.delays import RateLimiter
+from nsqclient.runtime.process_signals import Second, Signals
 
 PROGRAM = "dead_letters"
 
@@ -139,7 +139,7 @@ def _run(command: str, parsed: Parsed) -> int:
     values = parsed.values
     config = read_config(values, PROGRAM, "consumer-opt")
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(Signals())
+        signals = stack.enter_context(Signals(Second.EXIT))
         letters: _Letters = (
             _TopicLetters(values, config, signals) if values["topic"] else
             _DirectoryLetters(values, signals))

@@ -13,7 +13,6 @@ from typing import Any
 
 from nsqclient import native
 from nsqclient.cli.flags import BOOL, DURATION, NAME, STRINGS, CommandLineError, Parsed
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     OPTIONS, POSITIVE, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
@@ -23,6 +22,7 @@ from nsqclient.cluster.doctor.findings import Finding, Severity, in_order, ok, s
 from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.runtime.addresses import parse_address
 from nsqclient.runtime.deadline import format_duration
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.version import __version__
 
 PROGRAM = "doctor"
@@ -74,7 +74,7 @@ def build_command() -> ToolFlags:
 
 
 def _run(parsed: Parsed) -> int:
-    with Diagnosis(_target(parsed.values)) as diagnosis, Signals() as signals:
+    with Diagnosis(_target(parsed.values)) as diagnosis, Signals(Second.EXIT) as signals:
         diagnosis.run()
         if diagnosis.can_check_again and not signals.is_stopping:
             _watch(diagnosis, signals, parsed.values["watch"])

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nsqclient.cli.flags import BOOL, INT, CommandLineError, Parsed, positive
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import POSITIVE, ToolFlags, read_http_tls
 from nsqclient.config import Config
 from nsqclient.http import ChannelStats, NsqdHTTP
@@ -23,6 +22,7 @@ from nsqclient.cluster.ask_all import ServerFailure, UpstreamError
 from nsqclient.cluster.cluster import Cluster, Node
 from nsqclient.partitioned.http import fetch_stats
 from nsqclient.runtime.deadline import format_duration
+from nsqclient.runtime.process_signals import Second, Signals
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
@@ -190,7 +190,7 @@ def _run(parsed: Parsed) -> int:
     elif is_live:
         view = Live(f"{values['topic']}/{values['channel']}", values["interval"])
     with make_cluster(values) as cluster, Signals(
-            on_hangup=lambda: signals.stop()) as signals:
+            Second.EXIT, on_hangup=lambda: signals.stop()) as signals:
         sampler = Sampler(
             values["topic"], values["channel"], cluster,
             quiet=is_live)  # log lines would tear the table

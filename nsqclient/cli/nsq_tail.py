@@ -15,8 +15,8 @@ from nsqclient import Message, Requeue
 from nsqclient.cli.consumers import Consumers, make_guard
 from nsqclient.cli.flags import BOOL, NAME, NAMES, CommandLineError, Kind, Parsed
 from nsqclient.cli.lines import FIELDS, Renderer, parse_format
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import COUNT, ToolFlags, read_consumer_config
+from nsqclient.runtime.process_signals import Second, Signals
 
 PROGRAM = "nsq_tail"
 
@@ -70,7 +70,7 @@ def _run(parsed: Parsed) -> int:
         values["format"], as_json=values["json"], gunzip=values["gunzip"],
         print_topic=values["print-topic"], end=b"" if values["no-newline"] else b"\n",
     )
-    with Signals() as signals:
+    with Signals(Second.EXIT) as signals:
         consumers = Consumers(values, config, signals)
         tail = Tail(_STDOUT, limit, signals.stop, consumers.limit_in_flight)
         for topic in dict.fromkeys(values["topic"]):

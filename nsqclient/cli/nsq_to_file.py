@@ -32,13 +32,13 @@ from nsqclient.cli.flags import (
     choice, limited, off_below_0,
 )
 from nsqclient.cli.lines import FORMATS, Renderer
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     COUNT, LOG_LEVEL, POSITIVE, ToolFlags, add_http_timeouts, read_consumer_config,
 )
 from nsqclient.display import counted
 from nsqclient.cluster.cluster import Cluster
 from nsqclient.runtime.log_lines import PrefixedLogger
+from nsqclient.runtime.process_signals import Second, Signals
 
 PROGRAM = "nsq_to_file"
 
@@ -198,7 +198,7 @@ class _Tool:
         values = self._values
         self._paths(self._log).probe()
         with contextlib.ExitStack() as stack:
-            signals = stack.enter_context(Signals(self._reopen))
+            signals = stack.enter_context(Signals(Second.EXIT, on_hangup=self._reopen))
             if values["exec-on-close"]:
                 hook = CloseHook(values["exec-on-close"], self._log)
                 stack.callback(hook.close)

@@ -27,13 +27,13 @@ from nsqclient.cli.flags import (
     INT, STRING, STRINGS, FlagError, Kind, Parsed, choice, limited,
 )
 from nsqclient.cli.load_balancing import ALL, STRATEGIES, RequestTimes, RoundRobin
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_http_timeouts, add_http_tls_flags, read_consumer_config, read_http_tls,
 )
 from nsqclient.display import masked_address, without_password
 from nsqclient.http.adapter import TLSAdapter, TooLarge, read_body
 from nsqclient.runtime.deadline import Deadline
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.version import __version__
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
@@ -358,7 +358,7 @@ def _run(parsed: Parsed) -> int:
     )
     with contextlib.ExitStack() as stack:
         stack.callback(requester.close)
-        signals = stack.enter_context(Signals())
+        signals = stack.enter_context(Signals(Second.EXIT))
         options: dict[str, Any] = {}
         if values["dead-letter-topic"]:
             options["on_giving_up"] = make_dead_letters(values, config, stack)

@@ -27,13 +27,13 @@ from nsqclient.cli.lines import Field, NotAnObject, in_flags, key_of, parse_obje
 from nsqclient.cli.load_balancing import (
     STRATEGIES, EpsilonGreedy, HostPool, RequestTimes,
 )
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.to_nsq import make_producers
 from nsqclient.cli.tool_flags import (
     COUNT, ToolFlags, add_addresses, read_config, read_consumer_config,
 )
 from nsqclient.protocol.commands import DeliveredBody
 from nsqclient.protocol.partitioned.extensions import RESERVED_PREFIX
+from nsqclient.runtime.process_signals import Second, Signals
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
@@ -114,7 +114,7 @@ def _run(parsed: Parsed) -> int:
         values["destination-nsqd-tcp-address"], values["mode"], producer_config,
         values["status-every"], lookupds)
     try:
-        with Signals() as signals:
+        with Signals(Second.EXIT) as signals:
             consumers = Consumers(values, config, signals)
             own = {} if values["force"] else places(values["destination-nsqd-tcp-address"])
             for topic in dict.fromkeys(values["topic"]):

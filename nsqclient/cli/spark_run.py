@@ -11,8 +11,8 @@ import nsqclient.spark
 from nsqclient.cli.flags import (
     BOOL, DURATION, NAME, PATH, STRING, CommandLineError, Kind, check_required,
 )
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import SOURCES, ToolFlags, read_secrets
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.spark.pipelines.sources import open_session, source_options
 from nsqclient.spark.session import reason_of
 
@@ -120,7 +120,7 @@ def run_query(
     except KeyboardInterrupt:  # raised by PySpark's handler
         return 0
     try:
-        with Signals() as signals:
+        with Signals(Second.EXIT) as signals:
             printer = nsqclient.spark.print_progress(spark, sys.stderr)
             query = start(spark)
             while query.isActive and not signals.wait(_CHECK_INTERVAL):

@@ -19,7 +19,6 @@ from nsqclient.cli import spark_run
 from nsqclient.cli.flags import (
     BOOL, INT, LISTEN, NAME, STRING, STRINGS, CommandLineError, Parsed, positive,
 )
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import ToolFlags
 from nsqclient.config import Config
 from nsqclient.cluster.channel_depths import fetch_depths_by_nsqd
@@ -28,6 +27,7 @@ from nsqclient.http.urls import lookup_url, nsqd_url
 from nsqclient.log_records import LEVELS
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime.deadline import format_duration
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.spark.options import ReadOptions, ingest_options
 from nsqclient.spark.session import reason_of
 from nsqclient.worker.status_server import Response, serve_status
@@ -115,7 +115,7 @@ def _ingest_here(options: ReadOptions, metrics_address: str) -> int:
 
     store = open_store(options.storage)
     owners = ShardOwners(options, store)
-    with _serve_metrics(metrics_address, owners) as lines, Signals() as signals:
+    with _serve_metrics(metrics_address, owners) as lines, Signals(Second.EXIT) as signals:
         for line in lines:
             logger.info("metrics are on %s/metrics", line.rpartition(" ")[2])
         try:
@@ -146,7 +146,7 @@ def _ingest_on_spark(values: dict[str, Any], options: ReadOptions) -> int:
     try:
         job = IngestJob(
             spark, options, store, values["tasks"], LEVELS[values["log-level"].lower()])
-        with Signals() as signals:
+        with Signals(Second.EXIT) as signals:
             job.start()
             try:
                 while job.is_active and not signals.wait(_CHECK_INTERVAL):

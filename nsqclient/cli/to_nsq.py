@@ -23,13 +23,13 @@ from nsqclient.cli.flags import (
     BOOL, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed, choice, limited,
 )
 from nsqclient.cli.lines import FORMATS, body_of, in_flags, key_of, unescape
-from nsqclient.cli.signals import Signals
 from nsqclient.cli.tool_flags import (
     COUNT, NOT_NEGATIVE, SOURCES, ToolFlags, add_addresses, add_secret_flags, read_config,
 )
 from nsqclient.partitioned import Outgoing, Producer
 from nsqclient.display import counted, show_size
 from nsqclient.runtime.delays import RateLimiter
+from nsqclient.runtime.process_signals import Second, Signals
 
 logger: logging.Logger = logging.getLogger("nsqclient.cli")
 
@@ -124,7 +124,7 @@ def _run(parsed: Parsed) -> int:
             source = stack.enter_context(open(values["input-file"], "rb", buffering=0)).fileno()
         progress = Progress(
             sys.stderr if terminal and not parsed.rest else None, _size_of(source))
-        signals = stack.enter_context(Signals())
+        signals = stack.enter_context(Signals(Second.EXIT))
         publishers = [
             RecordPublisher(
                 name, stack.enter_context(producer), values["topic"], values["defer"],

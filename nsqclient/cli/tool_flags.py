@@ -22,12 +22,12 @@ from nsqclient.cli.flags import (
     BOOL, DURATION, INT, NAME, PATH, STRING, STRINGS, CommandLineError, FlagError, Kind, Parsed,
     choice, not_negative, off_below_0, positive,
 )
-from nsqclient.cli.signals import Signals
 from nsqclient.errors import ConfigError, NSQError
 from nsqclient.log_records import LEVELS, LineFormatter
 from nsqclient.protocol.names import is_valid_name
 from nsqclient.runtime import addresses
 from nsqclient.display import LONGEST_TEXT, printable
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.secrets import SECRETS, read_secret, secrets_of, with_secrets
 from nsqclient.version import __version__
 
@@ -356,7 +356,7 @@ def serve(server: Server, parsed: Parsed, program: str) -> int:
     """Run a server until SIGINT or SIGTERM; return the exit status. Main thread only."""
     raise_descriptor_limit()
     formatter = _GoFormatter(parsed.values["log-prefix"])
-    with log_lines(formatter, LEVELS[parsed.values["log-level"]]), Signals() as signals:
+    with log_lines(formatter, LEVELS[parsed.values["log-level"]]), Signals(Second.EXIT) as signals:
         try:
             server.start()
         except (OSError, NSQError) as exc:

@@ -19,7 +19,6 @@ from nsqclient.consumer.draining import TICK, Drain, check_rules
 from nsqclient.consumer.middleware import Middleware, check_middleware, with_middleware
 from nsqclient.consumer.processor import Handler, HandlerSettings
 from nsqclient.consumer.retry import RetryPolicy, check_retry
-from nsqclient.consumer.shutdown import catch_shutdown_signals
 from nsqclient.consumer.stats import ConsumerStats, DrainReport, StopReport
 from nsqclient.discovery import Addresses, check_addresses, check_list
 from nsqclient.display import counted
@@ -31,6 +30,7 @@ from nsqclient.protocol.names import check_channel, check_topic
 from nsqclient.runtime.arguments import checks_names
 from nsqclient.runtime.deadline import Duration, to_seconds
 from nsqclient.runtime.forking import check_process, register_for_fork
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.runtime.stats import Health
 from nsqclient.runtime.threads import LibraryThread
 
@@ -210,10 +210,10 @@ class Consumer:
         seconds = to_seconds(stop_timeout, "stop_timeout")
         if self._handler is None:
             raise ConfigError("run() needs a handler: give one, or loop over messages() instead")
-        with catch_shutdown_signals() as signaled:
+        with Signals(Second.FORMER) as signals:
             self.start()
             # A timeout lets Python run signal handlers on every platform.
-            while not signaled.wait(0.5) and not self._core.shutdown.has_begun:
+            while not signals.wait(0.5) and not self._core.shutdown.has_begun:
                 pass
             return self.stop(seconds)
 
@@ -305,13 +305,13 @@ class Consumer:
         seconds = to_seconds(stop_timeout, "stop_timeout")
         if self._handler is None:
             raise ConfigError("run_until_empty() needs a handler: give one, or loop over drain()")
-        with catch_shutdown_signals() as signaled:
+        with Signals(Second.FORMER) as signals:
             drain = self._make_drain(
                 nsqd_http_addresses, end_after_silence, wait_deferred, is_loop=False)
             has_ended = False
             try:
                 self.start()
-                while not (signaled.wait(TICK) or self._core.shutdown.has_begun):
+                while not (signals.wait(TICK) or self._core.shutdown.has_begun):
                     has_ended = drain.is_over()
                     if has_ended:
                         break

@@ -14,17 +14,13 @@ interrupted thread holds a lock of the consumer: only that thread waits, until i
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from nsqclient.consumer.batch import BatchHandler
 from nsqclient.consumer.connections import ConnectionManager
@@ -36,7 +32,6 @@ from nsqclient.consumer.subscription import NsqdSubscription, Subscription
 from nsqclient.display import counted
 from nsqclient.message import Message
 from nsqclient.protocol.events import Endpoint
-from nsqclient.runtime import process_signals
 from nsqclient.runtime.deadline import Deadline
 from nsqclient.runtime.dialing import DialScheduler
 from nsqclient.runtime.threads import LibraryThread
@@ -45,7 +40,6 @@ from nsqclient.runtime.workers import WorkerPool
 
 S = TypeVar("S", bound=NsqdSubscription)
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds for each part of the last step, even if the handlers use up the whole timeout.
 _GRACE = 0.4
 #: stop() returns at most this many seconds after its timeout.
@@ -219,53 +213,3 @@ def close_all(
         stuck += each.join(rest)
     stuck += background.stop(rest)
     return stuck if workers is None else stuck + workers.stop(rest)
-
-
-class SignalFlag:
-    """Set once by a signal handler; the interrupted thread waits for it.
-
-    Not an Event: its lock may be held by the code that the signal handler interrupts.
-    """
-
-    def __init__(self) -> None:
-        self._unset = threading.Lock()
-        self._unset.acquire()
-
-    def set(self) -> None:
-        """A second signal may call this in the middle of the first call."""
-        with contextlib.suppress(RuntimeError):
-            self._unset.release()
-
-    def wait(self, timeout: float) -> bool:
-        """Return True once the flag is set, False after ``timeout``. After True, do not call it."""
-        return self._unset.acquire(timeout=timeout)
-
-
-@contextmanager
-def catch_shutdown_signals() -> Iterator[SignalFlag]:
-    """Yield a flag that the first SIGINT or SIGTERM sets.
-
-    The first signal, or the end of the block, restores the previous signal handlers, so that a
-    second Ctrl-C interrupts. Outside the main thread no signal is caught.
-    """
-    came = SignalFlag()
-    former: dict[int, Any] = {}
-
-    def put_back() -> None:
-        with contextlib.suppress(KeyError):  # both signals may arrive at once
-            while True:
-                process_signals.give_back(*former.popitem())
-
-    def on_signal(signum: int, frame: FrameType | None) -> None:
-        process_signals.note_signal()
-        put_back()
-        came.set()
-
-    if threading.current_thread() is threading.main_thread():
-        for signum in _SIGNALS:
-            former[signum] = process_signals.take(signum, on_signal)
-        process_signals.has_begun()
-    try:
-        yield came
-    finally:
-        put_back()

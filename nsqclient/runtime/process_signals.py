@@ -1,4 +1,4 @@
-"""Signal handlers of the library, which a forked child replaces by those of the program.
+"""``Signals``: lets a thread wait for signals. A forked child gets the program's handlers back.
 
 To ignore a signal, the library sets a function, because programs started by a message handler
 would inherit ``SIG_IGN``.
@@ -10,10 +10,15 @@ command's end, the first signal is only noted, and a second one ends the process
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import select
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -146,3 +151,109 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 def _ignore() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+class Second(Enum):
+    """What a second SIGINT or SIGTERM does."""
+
+    FORMER = "former"  #: what it did before ``with``, so that a second Ctrl-C interrupts
+    EXIT = "exit"  #: ends the process at once with status 128 plus its number
+    NOTED = "noted"  #: the same as the first one
+
+
+class Signals:
+    """Catches signals between ``with`` and its end. The first SIGINT or SIGTERM asks for a stop.
+
+    A handler only writes a byte to a pipe, because the code that it interrupts may hold the lock of
+    a ``threading.Event``. Outside the main thread no signal is caught.
+
+    Args:
+        others: further signals to catch.
+        on_hangup: called by :meth:`wait` after a SIGHUP; None: SIGHUP is not caught.
+
+    Threads: ``with``, ``wait`` and ``take`` in one; ``stop`` and ``is_stopping`` in any.
+    """
+
+    def __init__(
+        self, second: Second, *, others: Iterable[int] = (),
+        on_hangup: Callable[[], None] | None = None,
+    ) -> None:
+        self._second = second
+        self._numbers = [*SIGNALS, *others, *([signal.SIGHUP] if on_hangup is not None else [])]
+        self._on_hangup = on_hangup
+        self._received: deque[int] = deque()
+        #: True after the first SIGINT or SIGTERM, or after stop().
+        self.is_stopping: bool = False
+        self._has_come = False
+        self._former: dict[int, Any] = {}
+
+    def stop(self) -> None:
+        self.is_stopping = True
+        self._wake()
+
+    def fileno(self) -> int:
+        """A descriptor for ``select``, readable when ``wait`` would return."""
+        return self._read
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a stop; return whether there is one. A SIGHUP ends the timeout."""
+        until = None if timeout is None else time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        while not self.is_stopping:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not poll.poll(None if left is None else left * 1000):
+                break
+            if signal.SIGHUP in self.take() and self._on_hangup is not None:
+                self._on_hangup()
+                if until is not None:
+                    break
+        return self.is_stopping
+
+    def take(self) -> list[int]:
+        """Return the signals that have come since the last call. Call it if ``fileno`` is readable.
+        """
+        os.read(self._read, 4096)
+        return [self._received.popleft() for _ in range(len(self._received))]
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, so its reader wakes anyway
+            os.write(self._write, b"x")
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._received.append(number)
+        if number in SIGNALS:
+            if self._has_come and self._second is Second.EXIT:
+                end_at_once(number)
+            self._has_come = self.is_stopping = True
+            note_signal()
+            if self._second is Second.FORMER:
+                self._put_back()
+        self._wake()
+
+    def _put_back(self) -> None:
+        with contextlib.suppress(KeyError):  # both signals may arrive at once
+            while True:
+                number, former = self._former.popitem()
+                if signal.getsignal(number) == self._on_signal:
+                    give_back(number, former)
+
+    def __enter__(self) -> Signals:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._is_main = threading.current_thread() is threading.main_thread()
+        if self._is_main:
+            # The system may hand a signal to any thread, and Python's handlers run in the main
+            # thread only, when it next runs Python: a byte from the C handler wakes it.
+            self._former_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            for number in self._numbers:
+                self._former[number] = take(number, self._on_signal)
+            has_begun()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._put_back()
+        if self._is_main:
+            signal.set_wakeup_fd(self._former_fd)
+        os.close(self._read)
+        os.close(self._write)

@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nsqclient.consumer.context import consumer_log
-from nsqclient.consumer.shutdown import SignalFlag, catch_shutdown_signals
 from nsqclient.display import counted
 from nsqclient.log_records import JsonFormatter, LineFormatter
 from nsqclient.metrics import check_prometheus
 from nsqclient.runtime import process_signals
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.version import __version__
 from nsqclient.worker.group import ConsumerGroup, check_group, stop_error
 from nsqclient.worker.lifeline import Lifeline, attach
@@ -273,7 +273,13 @@ def _consume(
             metrics = None if group.metrics is None else group.metrics.snapshot()
             lifeline.report(consumers=group.health(), metrics=metrics)
 
-    with catch_shutdown_signals() if lifeline is None else _first_signal() as signaled:
+    second = Second.FORMER
+    if lifeline is not None:
+        # systemd, terminals and the supervisor may all signal a child.
+        second = Second.NOTED
+        process_signals.ignore_at_exit()
+        process_signals.take(signal.SIGHUP, process_signals.disregard)  # the terminal has closed
+    with Signals(second) as signals:
         if lifeline is None or lifeline.is_first:
             # Inside: a reader of these lines may send a signal at once.
             report(f"nsqclient {__version__}")
@@ -282,35 +288,16 @@ def _consume(
             report("Ctrl-C stops")
         group.start()
         send_report()
-        # A timeout lets Python run signal handlers on every platform.
-        while not signaled.wait(_INTERVAL):
+        while not signals.wait(_INTERVAL):
             send_report()
         for consumer in group.consumers:
             consumer_log(consumer.topic, consumer.channel).info(
                 "stopping: received a signal")
         error = stop_error(group.stop(options.stop_timeout))
+        if lifeline is not None:  # a signal that comes later must not change the exit status
+            for number in process_signals.SIGNALS:
+                process_signals.take(number, process_signals.disregard)
     if error:
         report(error)
         return FAILED
     return 0
-
-
-@contextmanager
-def _first_signal() -> Iterator[SignalFlag]:
-    """Yield a flag that the first SIGINT or SIGTERM sets; later ones do nothing.
-
-    For a child: systemd, terminals and the supervisor may all signal it, and the second signal must
-    not interrupt the stop.
-    """
-    came = SignalFlag()
-    process_signals.ignore_at_exit()
-    for number in process_signals.SIGNALS:
-        process_signals.take(number, lambda number, frame: came.set())
-    process_signals.has_begun()
-    process_signals.take(signal.SIGHUP, process_signals.disregard)  # sent when the terminal closes
-    try:
-        yield came
-    finally:
-        # The second signal may come only now, and must not change the exit status.
-        for number in process_signals.SIGNALS:
-            process_signals.take(number, process_signals.disregard)

@@ -23,10 +23,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
-from nsqclient.runtime import process_signals
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.worker.lifeline import Child, current_folder, spawn
 from nsqclient.worker.status_server import ProcessState
 
@@ -219,6 +218,7 @@ class Supervisor:
         self._has_changed = False  # a source file has changed in this run
         self._is_restarting = False  # all children stop, and then the first one starts
         self._selector = selectors.DefaultSelector()
+        self._signals = Signals(Second.NOTED, others=[signal.SIGHUP, signal.SIGCHLD])
         self._processes: list[_Process] = []  # all living children
         self._roll: deque[_Slot] = deque()  # children that must still be replaced
         self._rolled: _Process | None = None  # the child that its successor replaces
@@ -246,7 +246,8 @@ class Supervisor:
 
         ``announce`` prints the start, once signals are handled.
         """
-        with self._caught_signals():
+        with self._signals:
+            self._selector.register(self._signals, selectors.EVENT_READ)
             announce()
             self._start(self._slots[0], time.monotonic())
             try:
@@ -263,12 +264,12 @@ class Supervisor:
     def _pass(self) -> None:
         ready = self._selector.select(_TICK)
         former, self._passed = self._passed, time.monotonic()
-        now, signals = self._passed, b""
+        now, signals = self._passed, list[int]()
         for process in self._processes:
             process.look(now - former)
         for key, _ in ready:
             if not isinstance(key.data, _Process):
-                signals = os.read(key.fd, 4096)
+                signals = self._signals.take()
             elif not key.data.read(now):
                 self._selector.unregister(key.fileobj)  # it ends, or a handler closed it
         for process in list(self._processes):
@@ -289,28 +290,6 @@ class Supervisor:
                 process.kill_at = None
                 logger.warning("process with pid %d did not end in time and is killed", process.pid)
                 process.signal(signal.SIGKILL)
-
-    @contextmanager
-    def _caught_signals(self) -> Iterator[None]:
-        """Write signal numbers to a pipe, which wakes the loop."""
-        read, write = os.pipe()
-        for descriptor in (read, write):
-            os.set_blocking(descriptor, False)
-        former_fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        former = {
-            number: process_signals.take(number, process_signals.disregard)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-        }
-        process_signals.has_begun()
-        self._selector.register(read, selectors.EVENT_READ)
-        try:
-            yield
-        finally:
-            for number, handler in former.items():
-                process_signals.give_back(number, handler)
-            signal.set_wakeup_fd(former_fd)
-            os.close(read)
-            os.close(write)
 
     def _kill_hanging(self) -> None:
         for process in self._processes:

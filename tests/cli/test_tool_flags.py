@@ -1,6 +1,5 @@
 """Shared by the utilities: flags, options, addresses, signals from the start on, consumers."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from nsqclient.cli import _is_ended_by_signals
 from nsqclient.cli import tool_flags
 from nsqclient.cli.consumers import Consumers
 from nsqclient.cli.flags import CommandLineError, FlagError
-from nsqclient.cli.signals import Signals
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.version import __version__
 from tests.support.processes import handles
 from tests.support.servers.ports import free_port
@@ -49,40 +48,10 @@ def test_invalid_options_are_bad_flags(text):
     assert caught.value.status == 2 and "-consumer-opt" in str(caught.value)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_for_the_end(signum):
-    before = signal.getsignal(signum)
-    with Signals() as signals:
-        assert not signals.wait(0)
-        os.kill(os.getpid(), signum)
-        assert signals.wait(10) and signals.is_stopping
-    assert signal.getsignal(signum) is before
-
-
-def test_a_hangup_runs_its_hook_in_wait():
-    hangups = []
-    with Signals(lambda: hangups.append(1)) as signals:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert not signals.wait(10)
-    assert hangups == [1]
-
-
-def test_a_second_signal_forces_the_exit():
-    code = (
-        "import os, signal\nfrom nsqclient.cli.signals import Signals\n"
-        "with Signals() as signals:\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n    signals.wait()\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
-    assert done.returncode == 128 + signal.SIGTERM
-    assert b"second signal" in done.stderr
-
-
 def test_a_tool_ends_when_no_nsqd_can_be_reached_at_the_start():
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     values = {"nsqd-tcp-address": addresses, "lookupd-http-address": []}
-    with Signals() as signals:
+    with Signals(Second.EXIT) as signals:
         consumers = Consumers(values, read(), signals)
         consumers.add("t", "c", print)
         with pytest.raises(CommandLineError) as caught:

@@ -1,26 +1,19 @@
 """The stop procedure with parts that do not behave: it goes on, and reports."""
 
-import signal
-import sys
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
-import nsqclient
 from nsqclient import Consumer
-from nsqclient.consumer.shutdown import Shutdown, catch_shutdown_signals
+from nsqclient.consumer.shutdown import Shutdown
 from nsqclient.consumer.in_flight import InFlightTable
 from nsqclient.runtime.timer import Timer
 from nsqclient.runtime.workers import WorkerPool
-from nsqclient.worker.runner import _first_signal
 from tests.support.consumer_context import make_context
-from tests.support.processes import in_child, start_threads
 from tests.support.servers.scripted import CLOSE_WAIT, ScriptedServer, message
 from tests.support.waiting import wait_until
-
-PACKAGE = nsqclient.__path__[0]
 
 
 class FakeConnection:
@@ -174,69 +167,3 @@ def test_a_message_whose_connection_is_lost_during_the_stop_is_abandoned(answers
             assert began.wait(20)
             report = consumer.stop()
     assert (report.finished, report.abandoned, bool(report)) == (0, 1, False)
-
-
-@pytest.fixture
-def interrupting():
-    """SIGINT raises KeyboardInterrupt, also in a process that was started in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_the_second_signal_interrupts(interrupting):
-    with pytest.raises(KeyboardInterrupt), catch_shutdown_signals() as came:
-        signal.raise_signal(signal.SIGINT)
-        assert came.wait(0)
-        signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, None])
-def test_the_first_signal_sets_the_flag_and_handlers_are_put_back_at_the_end(signum):
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with catch_shutdown_signals() as came:
-        assert signal.getsignal(signal.SIGTERM) not in before
-        assert not came.wait(0)
-        if signum is not None:
-            signal.raise_signal(signum)
-            assert came.wait(0)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_other_threads_catch_no_signal():
-    before = signal.getsignal(signal.SIGTERM)
-    seen = []
-
-    def run():
-        with catch_shutdown_signals() as came:
-            seen.append((signal.getsignal(signal.SIGTERM), came.wait(0)))
-
-    start_threads(1, run)[0].join()
-    assert seen == [(before, False)]
-
-
-@pytest.mark.parametrize("catch", [catch_shutdown_signals, _first_signal], ids=["alone", "child"])
-def test_a_second_signal_within_the_handler_of_the_first_one_loses_neither(catch):
-    """A terminal and a supervisor send both at once."""
-    def run():
-        for moment in range(100):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda number, frame: None)
-            steps = []
-
-            def trace(frame, event, argument):
-                frame.f_trace_opcodes = True
-                if event == "opcode" and frame.f_code.co_filename.startswith(PACKAGE):
-                    steps.append(event)
-                    if len(steps) == moment + 1:
-                        sys.settrace(None)
-                        signal.raise_signal(signal.SIGTERM)
-                return trace
-
-            with catch() as came:
-                sys.settrace(trace)
-                signal.raise_signal(signal.SIGINT)
-                sys.settrace(None)
-                assert came.wait(0), moment
-
-    assert in_child(run) == 0

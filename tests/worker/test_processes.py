@@ -141,16 +141,19 @@ def test_a_signal_while_the_interpreter_ends_does_not_change_the_status():
     """The supervisor sends SIGTERM to a child that a terminal's Ctrl-C has stopped already."""
     program = """
 import os, signal
-from nsqclient.worker.runner import _first_signal
+from types import SimpleNamespace
+from nsqclient.worker.runner import _consume
 
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid()):
         kill(pid, 15)
 
 late = Late()
-with _first_signal() as came:
-    signal.raise_signal(signal.SIGINT)
-    assert came.wait(0)
+group = SimpleNamespace(
+    consumers=[], start=lambda: signal.raise_signal(signal.SIGINT), stop=lambda timeout: [],
+    health=dict, metrics=None)
+lifeline = SimpleNamespace(is_first=False, report=lambda **state: None)
+assert _consume(group, SimpleNamespace(stop_timeout=1.0), print, lifeline) == 0
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=LIMIT, check=False)
     assert ended.returncode == 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,7 +24,6 @@ from django.db import connections, transaction
 from django.db.models import Count, Min
 from django.utils import timezone
 
-from nsqclient.consumer.shutdown import SignalFlag
 from nsqclient.contrib.django.outbox.models import OutboxMessage, due_messages
 from nsqclient.display import counted, printable
 from nsqclient.errors import (
@@ -247,10 +246,10 @@ class Relay:
         self._failures = 0
         self._next_measurement = Deadline(0.0)
 
-    def run(self, stop: SignalFlag) -> None:
-        """Publish until ``stop`` is set and the current batch is over."""
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Publish until ``wait(seconds)`` returns True and the current batch is over."""
         pause = 0.0
-        while not stop.wait(pause):
+        while not wait(pause):
             pause = self.step()
 
     def step(self) -> float:

@@ -11,12 +11,12 @@ import django.db
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from nsqclient.consumer.shutdown import catch_shutdown_signals
 from nsqclient.contrib.django.outbox.models import OutboxMessage
 from nsqclient.contrib.django.outbox.relay import Relay, publish_all
 from nsqclient.contrib.django import get_producer
 from nsqclient.errors import ConfigError
 from nsqclient.metrics import check_prometheus
+from nsqclient.runtime.process_signals import Second, Signals
 from nsqclient.version import __version__
 from nsqclient.worker.loading import UsageError
 from nsqclient.worker.status_server import Response, live_response, serve_status
@@ -63,14 +63,14 @@ class Command(BaseCommand):
                 raise CommandError(str(exc), returncode=_USAGE) from exc
             except ConfigError as exc:
                 raise CommandError(str(exc)) from exc
-            stop = stack.enter_context(catch_shutdown_signals())
+            signals = stack.enter_context(Signals(Second.FORMER))
             # Inside: a reader of these lines may send a signal at once.
             for line in (f"nsqclient {__version__}",
                          f"publishing the outbox of database {using} with {producer!r}",
                          *addresses, "Ctrl-C stops"):
                 self.stdout.write(line)
             self.stdout.flush()
-            relay.run(stop)
+            relay.run(signals.wait)
 
 
 def _check_command_line(options: dict[str, Any]) -> None:
